@@ -92,7 +92,7 @@ fn thread(store: &Store, session: &SessionId) -> Thread {
 
 fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<shelf::Imported>, String> {
     let files = [file.to_path_buf()];
-    let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id };
+    let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id, again: false };
     shelf::import(store, &ask).map_err(|error| error.to_string())
 }
 
@@ -246,7 +246,7 @@ fn one_bad_file_leaves_nothing_imported() {
         let path = home.path().join("bad.jsonl");
         fs::write(&path, bad).expect("written");
         let files = [good.clone(), path];
-        let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id: true };
+        let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id: true, again: false };
         let error = shelf::import(&other.store(), &ask).expect_err("it can't be").to_string();
         assert!(error.contains(words), "{error}");
         assert!(other.store().list().expect("a listing").headers.is_empty());

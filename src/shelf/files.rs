@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{ShelfError, fold};
 use crate::problem::Problem;
@@ -101,6 +102,8 @@ pub struct ImportAsk<'a> {
     pub cwd: &'a Path,
     /// Whether sessions of ours keep their id; it must be free.
     pub keep_id: bool,
+    /// Whether sessions of other agents that were imported before are imported once more.
+    pub again: bool,
 }
 
 /// A session that was imported.
@@ -113,6 +116,9 @@ pub struct Imported {
     pub title: Option<String>,
     pub cwd: PathBuf,
     pub entries: u64,
+    /// It was imported before, and is left as it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_known: bool,
     /// What was left out, and what should be known before going on.
     pub notes: Vec<String>,
 }
@@ -120,16 +126,21 @@ pub struct Imported {
 /// Imports the conversations of files. If one of them can't be read, none is stored.
 pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let circumstances = Circumstances { cwd: ask.cwd, now };
     let mut drafts: Vec<(PathBuf, SessionId, Draft)> = Vec::new();
+    let mut imported = Vec::new();
     let mut taken = BTreeSet::new();
     for file in ask.files {
-        for draft in read(file, &circumstances)? {
-            let session = match (&draft.session, ask.keep_id) {
-                (Some(session), true) => session.clone(),
-                (Some(_), false) | (None, _) => new_id(),
+        for draft in read(file, ask.cwd, now)? {
+            let session = match &draft.session {
+                Some(session) if ask.keep_id => session.clone(),
+                None if draft.source.is_foreign() && !ask.again => imported_id(&draft, file),
+                Some(_) | None => new_id(),
             };
             let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
+            if !is_free && draft.source.is_foreign() {
+                imported.push(known(store, session, file, &draft)?);
+                continue;
+            }
             if !is_free || !taken.insert(session.clone()) {
                 return Err(ShelfError::refused(
                     format!("session {session} of {} is there already", file.display()),
@@ -139,7 +150,6 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
             drafts.push((file.clone(), session, draft));
         }
     }
-    let mut imported = Vec::new();
     for (file, session, draft) in drafts {
         let (source, notes) = (draft.source.words().to_owned(), draft.notes.clone());
         let entries = draft.into_entries(&session);
@@ -148,7 +158,7 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
             thread.map_err(|error| file_problem(&file, format!("this is no conversation: {error}")))?;
         if let Err(error) = store.insert(&session, &entries) {
             // What was stored of this import goes again: it is all or nothing.
-            for Imported { session, .. } in &imported {
+            for Imported { session, .. } in imported.iter().filter(|imported| !imported.is_known) {
                 if let Err(error) = store.delete(session) {
                     tracing::warn!(%session, %error, "a part of a failed import can't be removed");
                 }
@@ -162,14 +172,43 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
             entries: entries.len() as u64,
             session,
             file,
+            is_known: false,
             notes,
         });
     }
     Ok(imported)
 }
 
+/// The id that a session of another agent gets here: always the same, so that a second import finds the first.
+pub(super) fn imported_id(draft: &Draft, file: &Path) -> SessionId {
+    let name = match &draft.foreign_id {
+        Some(id) => id.clone(),
+        None => file.display().to_string(),
+    };
+    let digest = Sha256::digest(format!("{}\n{name}", draft.source.words()));
+    let digits: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+    SessionId(format!("s_{digits}"))
+}
+
+/// A session that was imported before.
+fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Result<Imported, ShelfError> {
+    let header = store.header(&session)?;
+    Ok(Imported {
+        source: draft.source.words().to_owned(),
+        title: header.title,
+        cwd: header.cwd,
+        entries: header.entries,
+        session,
+        file: file.to_path_buf(),
+        is_known: true,
+        notes: vec![
+            "it was imported before; --again imports it once more, as a session of its own".to_owned(),
+        ],
+    })
+}
+
 /// Reads the conversations of one file.
-fn read(path: &Path, circumstances: &Circumstances) -> Result<Vec<Draft>, ShelfError> {
+fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
@@ -181,6 +220,9 @@ fn read(path: &Path, circumstances: &Circumstances) -> Result<Vec<Draft>, ShelfE
         let at = error.utf8_error().valid_up_to();
         file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
     })?;
+    let folder = path.parent().unwrap_or(path);
+    let beside = |name: &Path| beside(folder, name);
+    let circumstances = Circumstances { cwd, now, beside: &beside };
     match journal_of(&text) {
         Some(session) => {
             let entries = Store::read_outside(path, &session)
@@ -190,8 +232,19 @@ fn read(path: &Path, circumstances: &Circumstances) -> Result<Vec<Draft>, ShelfE
                 draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
             Ok(vec![draft])
         }
-        None => transfer::read(path, &text, circumstances).map_err(ShelfError::File),
+        None => transfer::read(path, &text, &circumstances).map_err(ShelfError::File),
     }
+}
+
+/// Another file of an imported session, in or below its folder: what a session names elsewhere is none of it.
+pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
+    if !name.components().all(|part| matches!(part, Component::Normal(_))) {
+        return None;
+    }
+    let file = File::open(folder.join(name)).ok()?;
+    let mut text = String::new();
+    file.take(IMPORT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The session that a text is the journal of, if it is one.

@@ -2,6 +2,7 @@
 //! a `Store` that return data, so that the command line and the control API are the same. They block on the
 //! disk; no session need be closed for them. It decides nothing about a running turn.
 
+mod agents;
 mod files;
 mod search;
 
@@ -15,6 +16,7 @@ pub use crate::store::Forked;
 use crate::store::{Header, Store, StoreError};
 use crate::thread::{Entry, Seq, SessionId, Thread};
 
+pub use agents::{AGENTS, Agent, Lying, Machine};
 pub use files::{Form, ImportAsk, Imported, export, export_all, import};
 pub use search::{Found, SearchAsk, SessionFind, search};
 

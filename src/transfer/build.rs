@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::{Draft, Source};
 use crate::thread::{
-    CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId, ModelName,
-    Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind, ToolOutcome,
-    Usage,
+    Account, CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId,
+    ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind,
+    ToolOutcome, Trigger, Usage,
 };
+use crate::tokens::estimate;
 
 /// Characters of a title that is made of a first prompt.
 const TITLE_CHARS_MAX: usize = 60;
@@ -36,6 +37,9 @@ pub(super) struct Builder {
     /// Without an outcome yet.
     open: Vec<CallId>,
     notes: Vec<(String, usize)>,
+    /// Sentences of their own.
+    remarks: Vec<String>,
+    foreign_id: Option<String>,
 }
 
 /// A call as another program tells of it.
@@ -62,6 +66,8 @@ impl Builder {
             names: HashSet::new(),
             open: Vec::new(),
             notes: Vec::new(),
+            remarks: Vec::new(),
+            foreign_id: None,
         };
         builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.to_path_buf() });
         builder
@@ -82,12 +88,27 @@ impl Builder {
         self.entries.len() == 1
     }
 
+    /// Whether a call has no outcome yet.
+    pub fn is_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Counts something that has no place in a log; `what` is a plural.
     pub fn left_out(&mut self, what: &str) {
         match self.notes.iter_mut().find(|(known, _)| known == what) {
             Some((_, count)) => *count += 1,
             None => self.notes.push((what.to_owned(), 1)),
         }
+    }
+
+    /// Something that the person should know of this import.
+    pub fn remark(&mut self, sentence: impl Into<String>) {
+        self.remarks.push(sentence.into());
+    }
+
+    /// The id that the other agent gave this session, by which a second import is recognised.
+    pub fn foreign_id(&mut self, id: &str) {
+        self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
     }
 
     /// The person's words: a turn begins, and an unfinished one before it ends. Returns its entry.
@@ -165,6 +186,52 @@ impl Builder {
         Some(self.push(Change::ToolFinished { outcome }))
     }
 
+    /// All of the text of the newest entry, an outcome of which the model read a part.
+    pub fn whole(&mut self, text: String) {
+        if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
+            outcome.whole = Some(text);
+        }
+    }
+
+    /// With what the command ended whose outcome is the newest entry.
+    pub fn exit_code(&mut self, code: i64) {
+        if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
+            outcome.raw = Some(json!({ "exitCode": code }));
+        }
+    }
+
+    /// What a reply took that was told apart from it.
+    pub fn spent(&mut self, usage: &Usage) {
+        self.spent.add(usage);
+    }
+
+    /// A compaction by the other agent: its summary stands for all up to and with `through`, or all so far.
+    pub fn compacted(
+        &mut self,
+        through: Option<Seq>,
+        summary: String,
+        trigger: Trigger,
+        tokens_before: u64,
+    ) -> Seq {
+        self.close_calls();
+        let through = through.unwrap_or(Seq(self.next_seq().0.saturating_sub(1)));
+        let tokens_after = estimate(&summary);
+        let summary = self.message(vec![Content::Text { text: summary }]);
+        self.push(Change::Compacted {
+            through,
+            summary,
+            trigger,
+            focus: None,
+            tokens_before,
+            tokens_after,
+            window: None,
+            model: None,
+            usage: None,
+            masks: Vec::new(),
+            account: Account::default(),
+        })
+    }
+
     pub fn push(&mut self, change: Change) -> Seq {
         let seq = self.next_seq();
         self.entries.push(Entry { seq, at: self.at, change });
@@ -190,7 +257,8 @@ impl Builder {
     pub fn finish(mut self, source: Source) -> Draft {
         self.turn_ended(StopReason::EndTurn);
         let notes = self.notes.iter().map(|(what, count)| format!("{count} {what} were left out"));
-        Draft { source, session: None, notes: notes.collect(), entries: self.entries }
+        let notes = self.remarks.into_iter().chain(notes).collect();
+        Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries }
     }
 
     /// Gives each call that has none an outcome: no provider takes a call without one.
@@ -226,11 +294,14 @@ fn first_line(message: &Message) -> String {
 
 /// The kind of a tool, by the names that agents commonly have for them.
 fn kind_of(name: &str) -> ToolKind {
-    match name {
-        "read" | "file_read" | "ls" => ToolKind::Read,
-        "edit" | "write" | "file_edit" | "file_write" => ToolKind::Edit,
+    match name.to_ascii_lowercase().as_str() {
+        "read" | "file_read" | "ls" | "view_image" => ToolKind::Read,
+        "edit" | "multiedit" | "notebookedit" | "write" | "file_edit" | "file_write" | "apply_patch" => {
+            ToolKind::Edit
+        }
         "grep" | "find" | "glob" | "grep_tool" | "glob_tool" => ToolKind::Search,
-        "bash" => ToolKind::Execute,
+        "bash" | "shell" | "local_shell" | "exec_command" => ToolKind::Execute,
+        "webfetch" | "websearch" => ToolKind::Fetch,
         _ => ToolKind::Other,
     }
 }
@@ -242,7 +313,8 @@ fn paths_in(input: &Value) -> Vec<Location> {
 }
 
 fn title_of(name: &str, input: &Value) -> String {
-    let what = ["command", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
+    let what =
+        ["command", "cmd", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
     let what = what.and_then(|what| what.lines().next());
     what.map_or_else(|| name.to_owned(), |what| format!("{name} {what}"))
 }

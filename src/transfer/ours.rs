@@ -63,6 +63,7 @@ pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
         source: Source::Export,
         session: Some(thread.session().clone()),
         entries: entries.iter().map(|entry| (**entry).clone()).collect(),
+        foreign_id: None,
         notes: powers(&thread),
     })
 }

@@ -9,13 +9,11 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source};
+use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use crate::problem::Problem;
 use crate::thread::{
-    Account, Change, Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger,
-    Usage,
+    Change, Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger, Usage,
 };
-use crate::tokens::estimate;
 
 /// The newest version whose lines are known.
 const VERSION_MAX: u64 = 3;
@@ -233,24 +231,10 @@ impl Reader {
             (None, Some(index)) => self.first.get(&format!("#{index}")),
             (None, None) => None,
         };
-        let next = self.log.next_seq();
-        let through = Seq(kept.copied().unwrap_or(next).0.saturating_sub(1));
+        let through = Seq(kept.copied().unwrap_or(self.log.next_seq()).0.saturating_sub(1));
         let summary = format!("A summary of what was said and done so far:\n\n{summary}");
-        let tokens_after = estimate(&summary);
-        let summary = self.log.message(vec![text(summary)]);
-        Some(self.log.push(Change::Compacted {
-            through,
-            summary,
-            trigger: Trigger::Threshold,
-            focus: None,
-            tokens_before: value["tokensBefore"].as_u64().unwrap_or_default(),
-            tokens_after,
-            window: None,
-            model: None,
-            usage: None,
-            masks: Vec::new(),
-            account: Account::default(),
-        }))
+        let tokens_before = value["tokensBefore"].as_u64().unwrap_or_default();
+        Some(self.log.compacted(Some(through), summary, Trigger::Threshold, tokens_before))
     }
 }
 
@@ -269,15 +253,6 @@ fn contents(value: &Value) -> Vec<Content> {
         Some(_) | None => None,
     });
     parts.collect()
-}
-
-fn text(text: String) -> Content {
-    Content::Text { text }
-}
-
-/// A text that is not empty.
-fn text_of(value: &Value) -> Option<&str> {
-    value.as_str().filter(|text| !text.trim().is_empty())
 }
 
 /// A command that the person ran beside the conversation, and what it printed.
@@ -321,10 +296,4 @@ fn thought(level: &str) -> Option<ThoughtLevel> {
         "xhigh" => Some(ThoughtLevel::Max),
         level => ThoughtLevel::parse(level),
     }
-}
-
-/// Milliseconds since the epoch.
-fn time(value: &Value) -> Option<u64> {
-    let time: jiff::Timestamp = value["timestamp"].as_str()?.parse().ok()?;
-    u64::try_from(time.as_millisecond()).ok()
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::thread::{Thread, ViewItem};
 
 fn circumstances() -> Circumstances<'static> {
-    Circumstances { cwd: Path::new("/w"), now: 1_000 }
+    Circumstances { cwd: Path::new("/w"), now: 1_000, beside: &|_| None }
 }
 
 fn read_all(text: &str) -> Result<Vec<Draft>, Problem> {

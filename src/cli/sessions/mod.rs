@@ -1,7 +1,8 @@
 //! `epitome sessions`: what was said, and where. What is done is `shelf`'s; here are the words and the answers.
 
 mod change;
-mod files;
+mod export;
+mod import;
 mod list;
 mod search;
 mod show;
@@ -51,9 +52,13 @@ epitome sessions: what was said, and where
   epitome sessions export --all DIR [--format ...] [--json]
         --json tells as an object what was written where; the format json (the log's entries, a line each; a compaction has its `compact_boundary` record as
         \"boundary\") can be imported again; markdown (also --markdown) is for reading
-  epitome sessions import FILE... [--keep-id] [--cwd DIR] [--json]
+  epitome sessions import --from AGENT [ID... | latest] [--all] [--again] [--cwd DIR] [--json]
+        sessions of claude-code, codex, opencode, gemini, cline, copilot or aider where they lie: lists
+        them, those of this directory first, or imports one; one that is here already is only told,
+        unless --again
+  epitome sessions import FILE... [--keep-id] [--again] [--cwd DIR] [--json]
         an export, a journal of a backup, a transcript of `epitome acp --transcript`, or a session file
-        of pi; --cwd is the directory of a conversation that names none
+        of one of these agents or of pi; --cwd is the directory of a conversation that names none
   epitome sessions delete ID [--yes] [--json]
         asks first; --yes where nobody can be asked
 
@@ -83,12 +88,12 @@ pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Kind::Fork => change::fork(&paths, request),
         Kind::Rewind => change::rewind(&paths, request),
         Kind::Checkpoints => change::checkpoints(&paths, request),
-        Kind::Import => files::import(&paths, request),
+        Kind::Import => import::import(&paths, request),
         Kind::Delete => change::delete(&paths, request),
         // The logs alone know enough.
         Kind::Show => read(show::show, request),
         Kind::Search => read(search::search, request),
-        Kind::Export => read(files::export, request),
+        Kind::Export => read(export::export, request),
     }
 }
 
@@ -212,9 +217,9 @@ const VERBS: [Verb; 12] = [
         name: "import",
         kind: Kind::Import,
         has_id: false,
-        words: (1, WORDS_MAX),
-        flags: &["json", "keep-id"],
-        options: &["cwd"],
+        words: (0, WORDS_MAX),
+        flags: &["json", "keep-id", "again", "all"],
+        options: &["cwd", "from"],
     },
     Verb {
         name: "delete",
@@ -243,12 +248,17 @@ impl Request {
         use lexopt::prelude::*;
         let is_flag = |name: &str| VERBS.iter().any(|verb| verb.flags.contains(&name));
         let is_option = |name: &str| VERBS.iter().any(|verb| verb.options.contains(&name));
+        let is_option_of = |words: &[OsString], name: &str| {
+            let verb = words.first().and_then(|first| VERBS.iter().find(|verb| *first == *verb.name));
+            verb.is_some_and(|verb| verb.options.contains(&name))
+        };
         let (mut words, mut flags, mut options) = (Vec::new(), Vec::new(), Vec::new());
         let mut parser = lexopt::Parser::from_args(arguments);
         while let Some(argument) = parser.next()? {
             match argument {
                 Short('h') | Long("help") => return Ok(None),
-                Long(name) if is_flag(name) => flags.push(name.to_owned()),
+                // `--all` is a flag of one verb and an option of another.
+                Long(name) if is_flag(name) && !is_option_of(&words, name) => flags.push(name.to_owned()),
                 Long(name) if is_option(name) => {
                     let name = name.to_owned();
                     options.push((name, parser.value()?));
@@ -283,8 +293,8 @@ impl Request {
             let what = match verb.kind {
                 Kind::Search => "words to look for",
                 Kind::Own => "a title",
-                Kind::Import => "a file",
-                Kind::List
+                Kind::Import
+                | Kind::List
                 | Kind::Show
                 | Kind::Fork
                 | Kind::Rewind
@@ -343,7 +353,7 @@ fn moment(milliseconds: u64) -> String {
 }
 
 /// Prints data as one line of JSON.
-fn print_json(data: &impl serde::Serialize) -> Result<(), CliError> {
+fn print_json(data: &(impl serde::Serialize + ?Sized)) -> Result<(), CliError> {
     let json = serde_json::to_string(data)
         .map_err(|error| CliError::failed(format!("this can't be written as JSON: {error}"), None))?;
     terminal::print(&format!("{json}\n"))
@@ -366,7 +376,7 @@ mod tests {
         assert_eq!(request.form().expect("a known one"), Some(shelf::Form::Raw));
         let request = parsed(&["search", "two", "words", "--limit", "3"]).expect("it is right");
         assert_eq!((request.words.len(), request.option("limit")), (2, Some(&"3".into())));
-        let wrong: [(&[&str], &str); 10] = [
+        let wrong: [(&[&str], &str); 9] = [
             (&[], "say what to do"),
             (&["show"], "needs the id"),
             (&["show", "s_1", "--yes"], "has no --yes"),
@@ -374,7 +384,6 @@ mod tests {
             (&["list", "s_1"], "too many"),
             (&["search"], "needs words to look for"),
             (&["rename", "s_1"], "needs a title"),
-            (&["import", "--keep-id"], "needs a file"),
             (&["fork", "s_1", "--at"], "missing argument"),
             (&["burn"], "no `epitome sessions burn`"),
         ];

@@ -110,11 +110,14 @@ struct Imports {
     /// Whether sessions keep the id that they had.
     #[serde(default)]
     keep_id: bool,
+    /// Whether sessions of other agents that were imported before are imported once more.
+    #[serde(default)]
+    again: bool,
 }
 
 fn import(daemon: &Arc<Daemon>, wanted: Imports) -> Reply {
     let cwd = directory(wanted.cwd)?;
     let files = wanted.files.into_iter().map(directory).collect::<Result<Vec<_>, _>>()?;
-    let ask = ImportAsk { files: &files, cwd: &cwd, keep_id: wanted.keep_id };
+    let ask = ImportAsk { files: &files, cwd: &cwd, keep_id: wanted.keep_id, again: wanted.again };
     Ok(json!({ "sessions": json_of(&shelf::import(&daemon.store, &ask)?)? }))
 }

@@ -1,6 +1,5 @@
-//! `epitome sessions export` and `import`.
+//! `epitome sessions export`.
 
-use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -8,12 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::list::short_title;
-use super::{Request, find, print_json, real_directory};
-use crate::cli::terminal::{self, harmless};
-use crate::cli::{CliError, methods};
-use crate::paths::Paths;
-use crate::shelf::{self, Imported};
+use super::{Request, find, print_json};
+use crate::cli::{CliError, terminal};
+use crate::shelf;
 use crate::store::Store;
 
 pub(super) fn export(store: &Store, request: Request) -> Result<(), CliError> {
@@ -55,38 +51,4 @@ pub(super) fn export(store: &Store, request: Request) -> Result<(), CliError> {
     }
     eprintln!("exported {session} to {}", file.display());
     Ok(())
-}
-
-pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    // The daemon has another working directory.
-    let absolute = |file: &OsString| {
-        std::path::absolute(file)
-            .map_err(|error| CliError::failed(format!("{} can't be named: {error}", file.display()), None))
-    };
-    let files = request.words.iter().map(absolute).collect::<Result<Vec<PathBuf>, CliError>>()?;
-    let cwd = match request.directory() {
-        Some(directory) => real_directory(&directory)?,
-        None => real_directory(Path::new("."))?,
-    };
-    let params = json!({ "files": files, "cwd": cwd, "keep_id": request.has("keep-id") });
-    let mut answered = methods::call(paths, "sessions.import", params)?;
-    if request.has("json") {
-        return print_json(&answered["sessions"]).map(|()| 0);
-    }
-    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
-        .map_err(|error| CliError::failed(format!("what the import came to can't be read: {error}"), None))?;
-    for session in &imported {
-        eprintln!(
-            "imported {} ({}): {}, {} entries",
-            harmless(&session.file.display().to_string()),
-            session.source,
-            short_title(session.title.as_deref()),
-            session.entries
-        );
-        for note in &session.notes {
-            eprintln!("  {}", harmless(note));
-        }
-        terminal::print(&format!("{}\n", session.session))?;
-    }
-    Ok(0)
 }

@@ -1,0 +1,167 @@
+//! `epitome sessions import`: conversations from files, and from where other agents keep theirs.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::list::short_title;
+use super::{Request, moment, print_json, real_directory};
+use crate::cli::terminal::{self, harmless};
+use crate::cli::{CliError, methods};
+use crate::paths::Paths;
+use crate::shelf::{AGENTS, Agent, Imported, Lying, Machine};
+use crate::store::Store;
+
+/// Sessions that a listing shows without `--all`.
+const LISTED_MAX: usize = 20;
+
+/// Characters of an id in a listing.
+const ID_CHARS: usize = 12;
+
+pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
+    // The daemon has another working directory.
+    let cwd = match request.directory() {
+        Some(directory) => real_directory(&directory)?,
+        None => real_directory(Path::new("."))?,
+    };
+    let machine =
+        Machine { variable: &|name| std::env::var_os(name), home: paths.user_home.as_deref(), cwd: &cwd };
+    let Some(name) = request.option("from") else {
+        if request.words.is_empty() {
+            return Err(CliError::usage(nothing_named(&machine)));
+        }
+        let absolute = |file: &OsString| {
+            std::path::absolute(file).map_err(|error| {
+                CliError::failed(format!("{} can't be named: {error}", file.display()), None)
+            })
+        };
+        let files = request.words.iter().map(absolute).collect::<Result<Vec<PathBuf>, CliError>>()?;
+        return import_files(paths, &request, &files, &cwd);
+    };
+    let name = name.to_string_lossy();
+    let agent = Agent::named(&name).ok_or_else(|| {
+        let names = AGENTS.map(|agent| agent.name).join(", ");
+        CliError::usage(format!("sessions of {name:?} can't be found here; --from takes {names}"))
+    })?;
+    let sessions = agent.sessions(&machine);
+    if request.words.is_empty() {
+        return list(paths, &request, agent, &sessions, &cwd);
+    }
+    let wanted = request.words.iter().map(|word| chosen(agent, &sessions, &word.to_string_lossy(), &cwd));
+    let files = wanted.collect::<Result<Vec<PathBuf>, CliError>>()?;
+    import_files(paths, &request, &files, &cwd)
+}
+
+/// What is missing, and what could be meant.
+fn nothing_named(machine: &Machine) -> String {
+    let mut message = "import needs a file, or --from with the name of an agent:".to_owned();
+    for agent in &AGENTS {
+        let _ = match agent.files(machine).len() {
+            0 => write!(message, "\n  {:<12} no sessions found", agent.name),
+            1 => write!(message, "\n  {:<12} 1 session", agent.name),
+            count => write!(message, "\n  {:<12} {count} sessions", agent.name),
+        };
+    }
+    message
+}
+
+/// The file of the session that a beginning of its id names; `latest` is the newest of this directory.
+fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
+    let from = agent.name;
+    if word == "latest" {
+        let newest = sessions.iter().find(|session| session.cwd == cwd);
+        return newest.map(|session| session.file.clone()).ok_or_else(|| {
+            CliError::failed(
+                format!("{} has no session in {}", agent.words, cwd.display()),
+                Some(format!("`epitome sessions import --from {from}` lists what there is elsewhere")),
+            )
+        });
+    }
+    let fits: Vec<&Lying> = sessions.iter().filter(|session| session.id.starts_with(word)).collect();
+    match fits.as_slice() {
+        [session] => Ok(session.file.clone()),
+        [] => Err(CliError::failed(
+            format!("{} has no session {word}", agent.words),
+            Some(format!("`epitome sessions import --from {from} --all` lists what there is")),
+        )),
+        [first, second, ..] => Err(CliError::failed(
+            format!("{} sessions begin with {word}, such as {} and {}", fits.len(), first.id, second.id),
+            Some("give more of the id".to_owned()),
+        )),
+    }
+}
+
+fn list(
+    paths: &Paths,
+    request: &Request,
+    agent: &Agent,
+    sessions: &[Lying],
+    cwd: &Path,
+) -> Result<i32, CliError> {
+    let shown = if request.has("all") { sessions.len() } else { LISTED_MAX.min(sessions.len()) };
+    if request.has("json") {
+        return print_json(&sessions[..shown]).map(|()| 0);
+    }
+    if sessions.is_empty() {
+        terminal::print(&format!("No sessions of {} were found.\n", agent.words))?;
+        return Ok(0);
+    }
+    let store = Store::new(paths);
+    let mut out = String::new();
+    for session in &sessions[..shown] {
+        let id: String = session.id.chars().take(ID_CHARS).collect();
+        let folder = match session.cwd.as_path() {
+            folder if folder == cwd => "this folder".to_owned(),
+            folder if folder.as_os_str().is_empty() => "folder not recorded".to_owned(),
+            folder => harmless(&folder.display().to_string()).into_owned(),
+        };
+        let imported = match store.header(&session.session) {
+            Ok(_) => format!(" · imported as {}", session.session),
+            Err(_) => String::new(),
+        };
+        let _ = writeln!(
+            out,
+            "{id}  {}  {}\n    {} kB · {folder}{imported}",
+            moment(session.updated_at),
+            short_title(session.title.as_deref()),
+            session.bytes.div_ceil(1000),
+            id = harmless(&id),
+        );
+    }
+    store.settle();
+    terminal::print(&out)?;
+    if shown < sessions.len() {
+        eprintln!("{} more: --all", sessions.len() - shown);
+    }
+    eprintln!("to import one: epitome sessions import --from {} ID, or `latest`", agent.name);
+    Ok(0)
+}
+
+fn import_files(paths: &Paths, request: &Request, files: &[PathBuf], cwd: &Path) -> Result<i32, CliError> {
+    let params = json!({
+        "files": files, "cwd": cwd, "keep_id": request.has("keep-id"), "again": request.has("again"),
+    });
+    let mut answered = methods::call(paths, "sessions.import", params)?;
+    if request.has("json") {
+        return print_json(&answered["sessions"]).map(|()| 0);
+    }
+    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
+        .map_err(|error| CliError::failed(format!("what the import came to can't be read: {error}"), None))?;
+    for session in &imported {
+        let done = if session.is_known { "not imported:" } else { "imported" };
+        eprintln!(
+            "{done} {} ({}): {}, {} entries",
+            harmless(&session.file.display().to_string()),
+            session.source,
+            short_title(session.title.as_deref()),
+            session.entries
+        );
+        for note in &session.notes {
+            eprintln!("  {}", harmless(note));
+        }
+        terminal::print(&format!("{}\n", session.session))?;
+    }
+    Ok(0)
+}

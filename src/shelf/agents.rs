@@ -1,0 +1,252 @@
+//! Where other agents keep their sessions on this machine, and which there are. Nothing is written there.
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+
+use super::files::{beside, imported_id};
+use crate::thread::{Change, SessionId};
+use crate::transfer::{self, Circumstances};
+
+/// Bytes of a session's beginning that are read for a listing. It has the first prompt, behind what some agents put
+/// before it.
+const HEAD_BYTES_MAX: u64 = 256 * 1024;
+
+/// Bytes of a session that is one document and must be read whole.
+const DOCUMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// An agent whose sessions are found.
+#[derive(Debug)]
+pub struct Agent {
+    /// As the command line takes it.
+    pub name: &'static str,
+    /// For people.
+    pub words: &'static str,
+    /// The variable that names its folder, in place of those below the home directory.
+    variable: Option<&'static str>,
+    folders: &'static [&'static str],
+    /// Its sessions below that folder; `*` stands for anything within a name.
+    files: &'static [&'static str],
+}
+
+/// All of them. A folder that does not begin with `~/` is one below the current directory.
+pub const AGENTS: [Agent; 7] = [
+    Agent {
+        name: "claude-code",
+        words: "Claude Code",
+        variable: Some("CLAUDE_CONFIG_DIR"),
+        folders: &["~/.claude", "~/.config/claude"],
+        files: &["projects/*/*.jsonl"],
+    },
+    Agent {
+        name: "codex",
+        words: "Codex",
+        variable: Some("CODEX_HOME"),
+        folders: &["~/.codex"],
+        files: &["sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"],
+    },
+    Agent {
+        name: "opencode",
+        words: "opencode",
+        variable: None,
+        folders: &["~/.local/share/opencode"],
+        files: &["storage/session/*/ses_*.json"],
+    },
+    Agent {
+        name: "gemini",
+        words: "Gemini CLI",
+        variable: None,
+        folders: &["~/.gemini"],
+        files: &["tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl"],
+    },
+    Agent {
+        name: "cline",
+        words: "Cline and Roo Code",
+        variable: None,
+        folders: &[
+            "~/.cline/data",
+            "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev",
+            "~/.config/Code/User/globalStorage/rooveterinaryinc.roo-cline",
+            "~/.vscode-server/data/User/globalStorage/saoudrizwan.claude-dev",
+            "~/.vscode-server/data/User/globalStorage/rooveterinaryinc.roo-cline",
+            "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev",
+            "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline",
+        ],
+        files: &["tasks/*/api_conversation_history.json"],
+    },
+    Agent {
+        name: "copilot",
+        words: "Copilot CLI",
+        variable: Some("COPILOT_HOME"),
+        folders: &["~/.copilot"],
+        files: &["session-state/*/events.jsonl"],
+    },
+    Agent {
+        name: "aider",
+        words: "aider",
+        variable: None,
+        folders: &["."],
+        files: &[".aider.chat.history.md"],
+    },
+];
+
+/// What of this machine decides where sessions lie.
+pub struct Machine<'a> {
+    pub variable: &'a dyn Fn(&str) -> Option<OsString>,
+    pub home: Option<&'a Path>,
+    pub cwd: &'a Path,
+}
+
+/// A session of another agent, as it lies on disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lying {
+    /// As the agent calls it.
+    pub id: String,
+    pub file: PathBuf,
+    /// Empty where its beginning does not tell.
+    pub cwd: PathBuf,
+    /// The title that it has, or its first prompt.
+    pub title: Option<String>,
+    /// When it was written last, in milliseconds since the epoch.
+    pub updated_at: u64,
+    pub bytes: u64,
+    /// What an import of it is called here.
+    pub session: SessionId,
+}
+
+impl Agent {
+    pub fn named(name: &str) -> Option<&'static Agent> {
+        AGENTS.iter().find(|agent| agent.name == name)
+    }
+
+    /// The files of its sessions, newest first. A folder that can't be read has none.
+    pub fn files(&self, machine: &Machine) -> Vec<PathBuf> {
+        let mut folders: Vec<PathBuf> = Vec::new();
+        match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
+            Some(folder) => folders.push(machine.cwd.join(folder)),
+            None => {
+                folders.extend(self.folders.iter().filter_map(|folder| match folder.strip_prefix("~/") {
+                    Some(below) => Some(machine.home?.join(below)),
+                    None => Some(machine.cwd.join(folder)),
+                }))
+            }
+        }
+        let mut files: Vec<(u64, PathBuf)> = Vec::new();
+        for folder in folders {
+            for pattern in self.files {
+                let names: Vec<&str> = pattern.split('/').collect();
+                matching(&folder, &names, &mut files);
+            }
+        }
+        files.sort_by(|one, other| other.cmp(one));
+        files.into_iter().map(|(_, file)| file).collect()
+    }
+
+    /// What its sessions are, those of the current directory first, newest first. Files that hold no conversation
+    /// are left out: most agents write one before anything is said.
+    pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
+        let files = self.files(machine);
+        let mut sessions: Vec<Lying> = files.iter().filter_map(|file| lying(file, machine.cwd)).collect();
+        sessions.sort_by_key(|session| Reverse(session.cwd == machine.cwd));
+        sessions
+    }
+}
+
+/// Collects the files below a folder whose names are these, with the time of their last change.
+fn matching(folder: &Path, names: &[&str], found: &mut Vec<(u64, PathBuf)>) {
+    let [name, deeper @ ..] = names else { return };
+    let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    for entry in entries.filter(|entry| is_named(&entry.file_name().to_string_lossy(), name)) {
+        let path = entry.path();
+        if !deeper.is_empty() {
+            matching(&path, deeper, found);
+        } else if let Ok(metadata) = fs::metadata(&path)
+            && metadata.is_file()
+        {
+            found.push((changed_at(&metadata), path));
+        }
+    }
+}
+
+/// Whether a name is that of a pattern with one `*` or none.
+fn is_named(name: &str, pattern: &str) -> bool {
+    match pattern.split_once('*') {
+        Some((head, tail)) => {
+            name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
+        }
+        None => name == pattern,
+    }
+}
+
+fn changed_at(metadata: &fs::Metadata) -> u64 {
+    let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    modified.map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A session by its beginning; `None` where nothing is said in it.
+fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
+    let metadata = fs::metadata(path).ok()?;
+    let text = head(path).ok()?;
+    let folder = path.parent()?;
+    let beside = |name: &Path| beside(folder, name);
+    let nowhere = Path::new("");
+    // What its file does not tell is where it lies, for agents that write into the project itself.
+    let default = if path.starts_with(cwd) { cwd } else { nowhere };
+    let circumstances = Circumstances { cwd: default, now: 0, beside: &beside };
+    let draft = transfer::read(path, &text, &circumstances).ok()?.into_iter().next()?;
+    let cwd = draft.entries.iter().find_map(|entry| match &entry.change {
+        Change::Opened { cwd, .. } => Some(cwd.clone()),
+        _ => None,
+    });
+    let title = draft.entries.iter().rev().find_map(|entry| match &entry.change {
+        Change::Titled { title } => Some(title.clone()),
+        _ => None,
+    });
+    Some(Lying {
+        session: imported_id(&draft, path),
+        id: draft.foreign_id.unwrap_or_else(|| path.display().to_string()),
+        file: path.to_path_buf(),
+        cwd: cwd.unwrap_or_default(),
+        title,
+        updated_at: changed_at(&metadata),
+        bytes: metadata.len(),
+    })
+}
+
+/// The whole lines that a file begins with, or all of it where it is one document.
+fn head(path: &Path) -> io::Result<String> {
+    let is_document = path.extension().is_none_or(|extension| extension != "jsonl");
+    let bytes_max = if is_document { DOCUMENT_BYTES_MAX } else { HEAD_BYTES_MAX };
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == bytes_max && !is_document {
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        bytes.truncate(end);
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_are_told_by_one_star() {
+        for (name, pattern, is) in [
+            ("a.jsonl", "*.jsonl", true),
+            ("rollout-1.jsonl", "rollout-*.jsonl", true),
+            ("rollout-.json", "rollout-*.jsonl", false),
+            ("x", "*", true),
+            ("aa", "a*a", true),
+            ("a", "a*a", false),
+            ("chats", "chats", true),
+        ] {
+            assert_eq!(is_named(name, pattern), is, "{name} {pattern}");
+        }
+    }
+}

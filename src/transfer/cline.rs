@@ -1,0 +1,8 @@
+//! Sessions of Cline.
+
+use super::{Circumstances, Draft, File};
+use crate::problem::Problem;
+
+pub(super) fn read(file: File, _: &str, _: &Circumstances) -> Result<Draft, Problem> {
+    Err(file.problem(1, "sessions of Cline can't be read yet"))
+}

@@ -1,0 +1,361 @@
+//! Sessions of Codex ("rollouts"): JSON lines with a `type` and a `payload`. What the model read and wrote are the lines
+//! `response_item`; the lines `event_msg` tell most of it again, for the screen.
+//!
+//! A line `compacted` stands for all before it: with `replacement_history` by those items, in older versions by what the
+//! person said and a summary. Where the service encrypted the summary, nobody else can read it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::build::{Builder, ForeignCall};
+use super::{Circumstances, Draft, File, Source, text, text_of, time};
+use crate::problem::Problem;
+use crate::thread::{Content, OutcomeContent, OutcomeStatus, StopReason, Trigger, Usage};
+
+/// Who says what the person did not type.
+const BY: &str = "Codex";
+
+/// Bytes of the person's messages that an older version keeps beside a summary.
+const KEPT_BYTES_MAX: usize = 80_000;
+
+/// User messages that Codex writes by itself before each turn: where it works, and what the project wants. Here both
+/// are told anew.
+const SCAFFOLDING: [&str; 6] = [
+    "<environment_context>",
+    "<user_instructions>",
+    "# AGENTS.md instructions",
+    "<permissions instructions>",
+    "<collaboration_mode>",
+    "<turn_aborted>",
+];
+
+/// User messages that the model was told and the person did not type as a prompt.
+const TOLD: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
+
+/// Whether this is the first line of a rollout before the lines had types.
+pub(super) fn is_old_header(value: &Value) -> bool {
+    value["type"].is_null() && value["id"].is_string() && value.get("instructions").is_some()
+}
+
+pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+    let (objects, broken) = file.objects(text);
+    let lines: Vec<Value> = objects.into_iter().map(|(_, value)| value).map(in_envelope).collect();
+    let (lines, taken_back) = without_taken_back(&lines);
+    let meta = lines.iter().find(|line| line["type"] == "session_meta");
+    let (meta, started) = meta.map_or((&Value::Null, None), |line| (&line["payload"], time(line)));
+    let cwd = lines.iter().find_map(|line| text_of(&line["payload"]["cwd"])).map(PathBuf::from);
+    let log = Builder::new(cwd.as_deref().unwrap_or(circumstances.cwd), started.unwrap_or(circumstances.now));
+    let provider = meta["model_provider"].as_str().unwrap_or("openai").to_owned();
+    let mut reader = Reader {
+        log,
+        provider,
+        model: "unknown".to_owned(),
+        parts: Vec::new(),
+        exit_codes: HashMap::new(),
+        total_tokens: None,
+        said: Vec::new(),
+    };
+    if let Some(broken) = &broken {
+        reader.log.remark(broken.words());
+    }
+    for _ in 0..taken_back {
+        reader.log.left_out("turns that were taken back");
+    }
+    for line in &lines {
+        if let Some(at) = time(line) {
+            reader.log.at(at);
+        }
+        reader.line(line);
+    }
+    reader.flush();
+    if reader.log.is_empty() {
+        return Err(
+            broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first)
+        );
+    }
+    reader.log.foreign_id(meta["id"].as_str().unwrap_or_default());
+    Ok(reader.log.finish(Source::Codex))
+}
+
+/// A line as newer versions write it.
+fn in_envelope(line: Value) -> Value {
+    let kind = match () {
+        () if line["payload"].is_object() => return line,
+        () if is_old_header(&line) => "session_meta",
+        () if line["record_type"].is_string() => "state",
+        () => "response_item",
+    };
+    json!({ "timestamp": line["timestamp"], "type": kind, "payload": line })
+}
+
+/// The lines without the turns that the person took back, and how many turns these were.
+fn without_taken_back(lines: &[Value]) -> (Vec<&Value>, u64) {
+    let mut kept: Vec<&Value> = Vec::new();
+    let mut count = 0;
+    for line in lines {
+        let payload = &line["payload"];
+        if payload["type"] != "thread_rolled_back" {
+            kept.push(line);
+            continue;
+        }
+        for _ in 0..payload["num_turns"].as_u64().unwrap_or_default() {
+            if let Some(at) = kept.iter().rposition(|line| prompt_of(&line["payload"]).is_some()) {
+                kept.truncate(at);
+                count += 1;
+            }
+        }
+    }
+    (kept, count)
+}
+
+/// What the person typed, where an item is that.
+fn prompt_of(item: &Value) -> Option<Vec<Content>> {
+    if item["type"] != "message" || item["role"] != "user" {
+        return None;
+    }
+    let mut content = contents(&item["content"]);
+    content.retain(|part| !begins(part, &SCAFFOLDING) && !begins(part, &TOLD));
+    (!content.is_empty()).then_some(content)
+}
+
+fn begins(part: &Content, with: &[&str]) -> bool {
+    matches!(part, Content::Text { text } if with.iter().any(|with| text.trim_start().starts_with(with)))
+}
+
+struct Reader {
+    log: Builder,
+    provider: String,
+    model: String,
+    /// Of a reply that may not be whole yet.
+    parts: Vec<Content>,
+    /// How commands ended, by their calls.
+    exit_codes: HashMap<String, i64>,
+    /// Of the session, as told last.
+    total_tokens: Option<u64>,
+    /// What the person said so far.
+    said: Vec<String>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &Value) {
+        let payload = &line["payload"];
+        match line["type"].as_str().unwrap_or_default() {
+            "turn_context" => {
+                if let Some(model) = payload["model"].as_str() {
+                    self.flush();
+                    self.model = model.to_owned();
+                }
+            }
+            "response_item" => self.item(payload),
+            "compacted" => self.compaction(payload),
+            "event_msg" => self.event(payload),
+            "session_meta" | "state" | "world_state" => {}
+            kind => self.log.left_out(&format!("lines of the type {kind:?}")),
+        }
+    }
+
+    fn item(&mut self, item: &Value) {
+        let call = item["call_id"].as_str().or_else(|| item["id"].as_str()).unwrap_or_default();
+        match item["type"].as_str().unwrap_or_default() {
+            "message" => self.message(item),
+            "reasoning" => {
+                let summaries = item["summary"].as_array().into_iter().flatten();
+                let thoughts = summaries.filter_map(|part| text_of(&part["text"]));
+                self.parts.extend(
+                    thoughts.map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
+                );
+            }
+            "function_call" => {
+                let arguments = item["arguments"].as_str().unwrap_or_default();
+                let input = serde_json::from_str(arguments).unwrap_or_else(|_| item["arguments"].clone());
+                self.call(call, item["name"].as_str().unwrap_or("tool"), input);
+            }
+            "custom_tool_call" => {
+                self.call(call, item["name"].as_str().unwrap_or("tool"), json!({ "input": item["input"] }));
+            }
+            "local_shell_call" => self.call(call, "local_shell", item["action"].clone()),
+            "function_call_output" | "custom_tool_call_output" => self.output(call, &item["output"]),
+            "web_search_call" => self.log.left_out("web searches, whose results are not in the file"),
+            "ghost_snapshot" => {}
+            kind => self.log.left_out(&format!("items of the type {kind:?}")),
+        }
+    }
+
+    fn message(&mut self, message: &Value) {
+        match message["role"].as_str() {
+            Some("assistant") => self.parts.extend(contents(&message["content"])),
+            Some("user") => {
+                self.flush();
+                for part in contents(&message["content"]) {
+                    if begins(&part, &TOLD) {
+                        self.log.context(vec![part], BY);
+                    }
+                }
+                if let Some(content) = prompt_of(message) {
+                    self.said.push(words(&content));
+                    self.log.prompt(content);
+                }
+            }
+            // What Codex tells the model about itself.
+            Some(_) | None => {}
+        }
+    }
+
+    fn call(&mut self, id: &str, name: &str, input: Value) {
+        let call = self.log.call(ForeignCall {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            title: None,
+            kind: None,
+            locations: Vec::new(),
+            input,
+        });
+        self.parts.push(call);
+    }
+
+    fn output(&mut self, call: &str, output: &Value) {
+        self.flush();
+        let output = match output {
+            Value::Object(fields) => {
+                fields.get("content_items").or_else(|| fields.get("content")).unwrap_or(output)
+            }
+            output => output,
+        };
+        // An older version writes what a command came to as JSON within the text.
+        let inner: Value =
+            output.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let content = match inner["output"].as_str() {
+            Some(printed) if inner["metadata"].is_object() => vec![text(printed)],
+            Some(_) | None => contents(output),
+        };
+        let told = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&words(&content)));
+        let failed = self.exit_codes.remove(call).or(told).is_some_and(|code| code != 0);
+        let status = if failed { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
+        let content = content.into_iter().filter_map(|part| match part {
+            Content::Text { text } => Some(OutcomeContent::Text { text }),
+            Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
+            _ => None,
+        });
+        self.log.outcome(call, status, content.collect());
+    }
+
+    fn event(&mut self, event: &Value) {
+        match event["type"].as_str() {
+            Some("exec_command_end") => {
+                if let (Some(call), Some(code)) = (event["call_id"].as_str(), event["exit_code"].as_i64()) {
+                    self.exit_codes.insert(call.to_owned(), code);
+                }
+            }
+            Some("token_count") => {
+                // It is often told twice.
+                let total = event["info"]["total_token_usage"]["total_tokens"].as_u64();
+                if let Some(usage) = usage(&event["info"]["last_token_usage"])
+                    && total != self.total_tokens
+                {
+                    self.total_tokens = total;
+                    self.log.spent(&usage);
+                }
+            }
+            Some("turn_aborted") => {
+                self.flush();
+                self.log.turn_ended(StopReason::Cancelled);
+            }
+            Some("thread_name_updated") => {
+                self.log.title(event["thread_name"].as_str().unwrap_or_default());
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    fn compaction(&mut self, compacted: &Value) {
+        self.flush();
+        let items = compacted["replacement_history"].as_array().filter(|items| !items.is_empty());
+        let kept: Vec<String> = match items {
+            Some(items) => items.iter().filter_map(kept_item).collect(),
+            None => {
+                let mut left = KEPT_BYTES_MAX;
+                let mut said: Vec<String> = Vec::new();
+                for words in self.said.iter().rev() {
+                    let Some(rest) = left.checked_sub(words.len()) else { break };
+                    left = rest;
+                    said.push(format!("The user said:\n{words}"));
+                }
+                said.reverse();
+                said.extend(text_of(&compacted["message"]).map(str::to_owned));
+                said
+            }
+        };
+        let summary = format!("What Codex kept of the conversation so far:\n\n{}", kept.join("\n\n"));
+        self.log.compacted(None, summary, Trigger::Threshold, 0);
+    }
+
+    /// The reply is whole.
+    fn flush(&mut self) {
+        let parts = std::mem::take(&mut self.parts);
+        if !parts.is_empty() {
+            self.log.reply(parts, &format!("{}/{}", self.provider, self.model), None, None);
+        }
+    }
+}
+
+/// An item that stays behind a compaction, as text.
+fn kept_item(item: &Value) -> Option<String> {
+    let said = || words(&contents(&item["content"]));
+    match (item["type"].as_str(), item["role"].as_str()) {
+        (Some("message"), Some("user")) => {
+            prompt_of(item).map(|content| format!("The user said:\n{}", words(&content)))
+        }
+        (Some("message"), Some("assistant")) => Some(format!("The agent said:\n{}", said())),
+        (Some("compaction" | "compaction_summary" | "context_compaction"), _) => {
+            Some("(A summary that the service encrypted, so that only Codex can use it.)".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// How a command ended, as the text for the model begins with.
+fn exit_code(output: &str) -> Option<i64> {
+    const HEAD_LINES: usize = 6;
+    let told = output.lines().take(HEAD_LINES).find_map(|line| {
+        ["Exit code: ", "Process exited with code "].iter().find_map(|head| line.strip_prefix(head))
+    });
+    told?.trim().parse().ok()
+}
+
+/// Text and images, as a string or as parts.
+fn contents(value: &Value) -> Vec<Content> {
+    if let Some(said) = text_of(value) {
+        return vec![text(said)];
+    }
+    let parts = value.as_array().into_iter().flatten().filter_map(|part| match part["type"].as_str() {
+        Some("input_text" | "output_text" | "text") => text_of(&part["text"]).map(text),
+        Some("input_image") => {
+            let (kind, data) = part["image_url"].as_str()?.strip_prefix("data:")?.split_once(";base64,")?;
+            Some(Content::Image { mime_type: kind.to_owned(), data: data.to_owned(), uri: None })
+        }
+        Some(_) | None => None,
+    });
+    parts.collect()
+}
+
+fn words(content: &[Content]) -> String {
+    let texts = content.iter().filter_map(|part| match part {
+        Content::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Cached tokens are counted within the input, as here.
+fn usage(value: &Value) -> Option<Usage> {
+    let count = |name: &str| value[name].as_u64().unwrap_or_default();
+    value.is_object().then(|| Usage {
+        input: count("input_tokens"),
+        output: count("output_tokens"),
+        cache_read: count("cached_input_tokens"),
+        cache_write: 0,
+        thinking: count("reasoning_output_tokens"),
+    })
+}
