@@ -38,6 +38,7 @@ use serde_json::Value;
 use crate::problem::Problem;
 use crate::thread::{Change, Content, Entry, SessionId};
 
+pub use codex::ENCRYPTED;
 pub use ours::{entry_json, json_lines, of_log};
 
 /// Bytes of a file that is read.

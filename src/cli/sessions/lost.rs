@@ -8,7 +8,8 @@ use crate::cli::terminal::{self, harmless};
 use crate::compaction::{self, Kind, Lost};
 use crate::shelf;
 use crate::store::Store;
-use crate::thread::text;
+use crate::thread::{Change, Seq, Thread, text};
+use crate::transfer::ENCRYPTED;
 
 /// Of each kind, how many are shown.
 const SHOWN_MAX: usize = 12;
@@ -24,9 +25,24 @@ pub(super) fn lost(store: &Store, request: Request) -> Result<(), CliError> {
         return print_json(&lost);
     }
     match lost {
-        Some(lost) => terminal::print(&harmless(&report(&lost))),
+        Some(lost) => {
+            let mut out = report(&lost);
+            if is_encrypted(&thread, lost.entry) {
+                out.push_str(
+                    "Its summary is encrypted, so that only what stands beside it could be compared.\n",
+                );
+            }
+            terminal::print(&harmless(&out))
+        }
         None => terminal::print(&format!("No other agent has compacted {session}.\n")),
     }
+}
+
+fn is_encrypted(thread: &Thread, compaction: Seq) -> bool {
+    thread.entry(compaction).is_some_and(|entry| match &entry.change {
+        Change::Compacted { summary, .. } => summary.text().contains(ENCRYPTED),
+        _ => false,
+    })
 }
 
 fn report(lost: &Lost) -> String {
@@ -40,7 +56,7 @@ fn report(lost: &Lost) -> String {
         moment(lost.at),
         text::tokens(lost.tokens),
     );
-    for (kind, count) in &lost.counts {
+    for (kind, count) in lost.counts.iter().filter(|(_, count)| *count > 0) {
         let forgotten: Vec<_> = lost.forgotten.iter().filter(|item| item.kind == *kind).collect();
         let what = match kind {
             Kind::Said => "of your messages",
