@@ -59,7 +59,8 @@ def transcripts(repository, commit):
         about, path = line.split("\t", 1)
         if path.endswith(TRANSCRIPT):
             blobs.setdefault(about.split()[2], path)
-    reader = subprocess.Popen(["git", "-C", repository, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = ["git", "-C", repository, "cat-file", "--batch"]
+    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     absent = 0
     for blob, path in blobs.items():
         reader.stdin.write(blob.encode() + b"\n")
@@ -95,7 +96,6 @@ def compacted_sessions(repository, commit):
         if at is None:
             continue
         session = lines[at].get("sessionId")
-        # What was said before this session's first line is not there: such a snapshot would be of the wrong compaction.
         rank = (-len(lines), path)
         if session not in best or rank < best[session][0]:
             best[session] = (rank, lines, at)
@@ -109,7 +109,7 @@ def text_of(content):
 
 
 def messages(lines):
-    """The conversation: one dictionary a message. Left out are side chains, thinking, and what the program said itself."""
+    """The conversation, one dictionary a message; without side chains, thinking, and what the program itself said."""
     out, reply = [], None
     for entry in lines:
         message = entry.get("message")
@@ -131,7 +131,8 @@ def messages(lines):
             for block in blocks:
                 if block.get("type") == "tool_result":
                     text = REMINDER.sub("", text_of(block.get("content"))).rstrip() or "(no output)"
-                    out.append({"role": "tool", "id": block["tool_use_id"], "text": text, "failed": bool(block.get("is_error")), "time": time})
+                    failed = bool(block.get("is_error"))
+                    out.append({"role": "tool", "id": block["tool_use_id"], "text": text, "failed": failed, "time": time})
             said = REMINDER.sub("", text_of([block for block in blocks if block.get("type") == "text"])).strip()
             if said and not said.startswith(NOT_SAID):
                 out.append({"role": "user", "text": said, "time": time})
@@ -148,12 +149,13 @@ def reply_block(block):
 
 def paired(conversation, known):
     """Without results whose call is not there. `known` are the calls of what came before."""
-    calls = set(known)
-    for message in conversation:
-        if message["role"] == "assistant":
-            calls.update(block["id"] for block in message["content"] if block["type"] == "toolCall")
-        if message["role"] != "tool" or message["id"] in calls:
-            yield message
+    calls = known | calls_of(conversation)
+    return (message for message in conversation if message["role"] != "tool" or message["id"] in calls)
+
+
+def calls_of(conversation):
+    replies = (message["content"] for message in conversation if message["role"] == "assistant")
+    return {block["id"] for content in replies for block in content if block["type"] == "toolCall"}
 
 
 def as_pi(conversation, session, cwd):
@@ -166,10 +168,11 @@ def as_pi(conversation, session, cwd):
         elif message["role"] == "assistant":
             calls = {block["id"]: block["name"] for block in message["content"] if block["type"] == "toolCall"}
             names.update(calls)
-            body = {"role": "assistant", "content": message["content"], "provider": "anthropic", "model": message["model"],
-                    "stopReason": "toolUse" if calls else "stop"}
+            body = {"role": "assistant", "content": message["content"], "provider": "anthropic",
+                    "model": message["model"], "stopReason": "toolUse" if calls else "stop"}
         else:
-            body = {"role": "toolResult", "toolCallId": message["id"], "toolName": names.get(message["id"], "unknown"),
+            body = {"role": "toolResult", "toolCallId": message["id"],
+                    "toolName": names.get(message["id"], "unknown"),
                     "content": [{"type": "text", "text": message["text"]}], "isError": message["failed"]}
         name = f"{number:08x}"
         yield {"type": "message", "id": name, "parentId": parent, "timestamp": message["time"], "message": body}
@@ -187,6 +190,10 @@ def without_addresses(texts):
     return [ADDRESS.sub(replaced, text) for text in texts]
 
 
+def dumped(values):
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+
+
 def main():
     options = argparse.ArgumentParser(description="Makes a corpus of real sessions for KeepBench.")
     options.add_argument("directory", help="where the corpus goes; it must not exist, or be empty")
@@ -199,28 +206,29 @@ def main():
     os.makedirs(folder, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         sessions = compacted_sessions(clone(given.repository, given.commit, scratch), given.commit)
-    written, short = collections.Counter(), []
-    for session, (lines, at) in sorted(sessions.items(), key=lambda item: (item[1][0][0].get("timestamp") or "", item[0])):
+    written, short = collections.Counter(), 0
+    for session, (lines, at) in sorted(sessions.items()):
         end = next((k for k in range(at + 1, len(lines)) if is_summary(lines[k])), len(lines))
         before, later = messages(lines[:at]), messages(lines[at + 1:end])
-        calls = [block["id"] for m in before if m["role"] == "assistant" for block in m["content"] if block["type"] == "toolCall"]
-        before, later = list(paired(before, ())), list(paired(later, calls))
+        before = list(paired(before, set()))
+        later = list(paired(later, calls_of(before)))
         if len(before) < MESSAGES_MIN:
-            short.append(session)
+            short += 1
             continue
         cwd = next((entry["cwd"] for entry in lines if entry.get("cwd")), "/work")
         person = re.sub(r"\W", "", cwd.split("/")[2].split("-")[-1]) if cwd.count("/") > 2 else "someone"
         written[person] += 1
         name = f"{person}-{before[0]['time'][:16].replace(':', '')}"
-        dumped = lambda values: "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
-        texts = without_addresses([dumped(as_pi(before, session, cwd)), text_of(lines[at]["message"]["content"]) + "\n", dumped(later)])
+        summary = text_of(lines[at]["message"]["content"]) + "\n"
+        texts = without_addresses([dumped(as_pi(before, session, cwd)), summary, dumped(later)])
         for ending, text in zip((".jsonl", ".summary.claude-code.md", ".later.json"), texts):
             with open(os.path.join(folder, name + ending), "w", encoding="utf-8") as file:
                 file.write(text)
     for name in ("gold-facts.json", "natural-instructions.json"):
         shutil.copy(os.path.join(HERE, name), given.directory)
     people = ", ".join(f"{count} of {person}" for person, count in sorted(written.items()))
-    print(f"{sum(written.values())} sessions ({people}) in {given.directory}; {len(short)} were compacted before {MESSAGES_MIN} messages")
+    print(f"{sum(written.values())} sessions ({people}) in {given.directory}")
+    print(f"{short} more were compacted before {MESSAGES_MIN} messages, and are left out")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ use bench::corpus::Corpus;
 const USAGE: &str = "\
 cargo bench --bench keep -- [OPTIONS]
 
-  --corpus DIR   measure on these sessions (also EPITOME_CORPUS); benches/keep/fetch-corpus.py makes such a directory
-  --missing      list the facts that our message lacks, and the lines that the log does not bear out
-  --messages DIR write our message of each session into this directory, to be read
-  --write        write RESULTS.md and the README's part
+  --corpus DIR    measure on these sessions (or EPITOME_CORPUS); benches/keep/fetch-corpus.py makes such a directory
+  --missing       list the facts that Epitome's message lacks, and its lines that are wrong by the log
+  --messages DIR  write Epitome's message of each session into this directory, to be read
+  --write         write RESULTS.md and the README's part
 
 Without a corpus only times are measured.";
 
@@ -92,7 +92,7 @@ fn run(options: &Options) -> Result<()> {
     println!("{report}");
     if options.missing {
         results.missing.iter().for_each(|line| println!("missing in {line}"));
-        results.truth.wrong.iter().for_each(|line| println!("not borne out in {line}"));
+        results.truth.wrong.iter().for_each(|line| println!("wrong by the log in {line}"));
     }
     if options.write { write(&report, &report::short(&corpus, &results)) } else { Ok(()) }
 }

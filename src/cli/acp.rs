@@ -16,10 +16,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{CliError, log, overrides, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
+use crate::daemon;
 use crate::daemon::front;
 use crate::daemon::front::attach::{Caller, Link};
 use crate::daemon::front::signals::Blocked;
-use crate::daemon::is_configured;
 use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
@@ -80,7 +80,7 @@ fn standalone(
     let environment = serve::environment();
     let configured = {
         let (overrides, environment) = (overrides.clone(), environment.clone());
-        move || is_configured(&paths, &overrides, &environment)
+        move || daemon::configured(&paths, &overrides, &environment)
     };
     let parts = Parts {
         sessions: sessions.clone(),

@@ -1,5 +1,5 @@
-//! The baseline that a compaction has to beat: some hundred lines that look at structure alone. What the user said, the
-//! newest plan, the files, the commands by how they last ended, commits, and the end of what the agent said.
+//! The baseline that a compaction has to beat: a few functions that look at structure alone. What the user said,
+//! the newest plan, the files, the commands by how they last ended, commits, and the end of what the agent said.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Conversations of any length, for the clock and for a smoke test. What is kept of them says little: they repeat themselves.
+//! Conversations of any length, for the clock and for a smoke test. What is kept of them says little: they
+//! repeat themselves.
 
 use serde_json::json;
 
@@ -12,7 +13,7 @@ pub fn request(turn: usize) -> String {
     format!("Please look at module_{} and keep its limit at {} items, not more.", turn % FILES, 100 + turn)
 }
 
-/// A conversation of so many turns: in each the user asks, and the agent reads, edits, runs a test and answers.
+/// A conversation of so many turns: in each the user asks, and the agent reads, edits, tests and answers.
 pub fn conversation(turns: usize) -> Vec<Message> {
     let mut messages = Vec::new();
     for turn in 0..turns {

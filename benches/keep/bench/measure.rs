@@ -43,8 +43,13 @@ pub struct Later {
 
 /// `snake_case`, `camelCase`, `PascalCase`, `ABC-12`, and numbers of issues.
 static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| {
-    let names = "[A-Za-z_][A-Za-z0-9]*_[A-Za-z0-9_]+|[a-z]+[A-Z][A-Za-z0-9]+|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[A-Z]{2,}-[0-9]+";
-    Regex::new(&format!(r"\b(?:{names})\b|#[0-9]{{2,}}\b")).expect("a pattern")
+    let names = [
+        "[A-Za-z_][A-Za-z0-9]*_[A-Za-z0-9_]+",
+        "[a-z]+[A-Z][A-Za-z0-9]+",
+        "[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+",
+        "[A-Z]{2,}-[0-9]+",
+    ];
+    Regex::new(&format!(r"\b(?:{})\b|#[0-9]{{2,}}\b", names.join("|"))).expect("a pattern")
 });
 static HASH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[0-9a-f]{7,12}\b").expect("a pattern"));
 
@@ -164,8 +169,8 @@ pub struct Truth {
     pub wrong: Vec<String>,
 }
 
-/// Checks each line by the log: a command is failed if the named run failed and no later run of the same command ended
-/// otherwise; a step of the plan has the status that the newest plan gives it.
+/// Checks each line by the log: a command is failed if the named run failed and no later run of the same command
+/// ended otherwise; a step of the plan has the status that the newest plan gives it.
 pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
     static LAST: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\(last e(\d+)").expect("a pattern"));
     static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^- \[(\w+)\] (.*)$").expect("a pattern"));

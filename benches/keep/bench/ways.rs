@@ -74,8 +74,8 @@ impl Ours {
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The message with tables that are cut so that all of it has about so many characters. What the user said is not cut
-    /// for that.
+    /// The message with tables that are cut so that all of it has at most so many characters, as far as they can
+    /// be. What the user said is not cut for that.
     pub fn message_within(&self, session: &Session, chars: usize) -> Result<String, String> {
         let (mut low, mut high) = (0, WINDOW / 16);
         let mut best = Ours { tokens: Some(0), ..self.clone() }.message(session)?;

@@ -58,7 +58,8 @@ pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
             let output = ends_of(runs.last.text());
-            lines.push(format!("- `{command}` ({}): {output}", at(runs.last.entry)));
+            // Which command fails matters more than all that it printed.
+            lines.push_clipped(&format!("- `{command}` ({}): {output}", at(runs.last.entry)));
         }
         lines.text()
     }))
