@@ -66,14 +66,14 @@
 //!                                               │                   model · the cached prefix · flat text · none
 //!                                               │                        │ is the view still the plan's?
 //!                                               ▼                        ▼
-//!                                        one `Pruned`      one `Compacted`: ledger, material, summary, as far as
-//!                                                          they fit (compaction::compacted)
+//!                                        one `Pruned`      one `Compacted`: tables, the user's words, summary,
+//!                                                          as far as they fit (compaction::compacted)
 //!  /undo, /redo: an entry each ─► thread::view folds what holds          recall reads the log, not the view
 //! ```
 //!
 //! A layer (`Compacted`, `Pruned`, `Mutated`, `Edited`) holds the texts that it puts into the view, so that an old
-//! view never changes with a setting or a build. `compaction::ledger` follows the log entry by entry; no model is
-//! needed for it, and so a compaction always comes to an end.
+//! view never changes with a setting or a build. The tables of `compaction::carryover` are computed from the
+//! log without a model, each behind a guard, and so a compaction always comes to an end.
 //!
 //! What is decided and put together here takes milliseconds: `session::thinking` does it on one thread behind
 //! everything else, over a snapshot, and what comes back is used only for the revision of the view that it was made

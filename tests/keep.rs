@@ -1,251 +1,213 @@
-//! KeepBench judges rightly: its conversations hold each fact once, a text that holds all facts gets all points,
-//! an empty one none, and neither a value that was replaced nor a name that is only like another passes.
+//! What a compaction keeps of a conversation, measured as KeepBench does it on real sessions; here on a small session of
+//! our own. The numbers below were reached once: a change that keeps less has to be looked at.
 
-#[expect(dead_code, reason = "the bench uses the rest")]
 #[path = "../benches/keep/bench/mod.rs"]
 mod bench;
 
-use std::collections::HashSet;
+use std::path::Path;
 
-use bench::generate::{Order, generate};
-use bench::judge::{Carried, words_of};
-use bench::phrases::{self, Half};
-use bench::plant::{Fact, Kind, Voice, plant};
-use bench::recorded::{self, Recorded};
-use bench::session::Session;
-use bench::strategy;
-use bench::words::Names;
+use bench::corpus::{Block, Corpus, Fact, Message, Session};
+use bench::generated::{conversation, request};
+use bench::measure::{Later, holds, planted, section_terms, share, truth, verbatim};
+use bench::ways::{Ours, append, cut, masked_tail, ruler, tail};
+use bench::{baseline, corpus};
+use epitome::compaction::Keep;
+use epitome::thread::{Change, Entry, Thread};
+use regex::Regex;
 
-fn session(seed: u64, half: Half) -> Session {
-    generate(Order { seed, tokens: 30_000, each: 6, half })
+/// Of the facts in benches/keep/own/gold-facts.json: how many have to be kept, of how many.
+const FACTS: usize = 26;
+const KEPT: usize = 26;
+const KEPT_IN_HALF: usize = 23;
+
+fn own() -> Corpus {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/keep/own");
+    Corpus::read(&folder).expect("the session of our own")
 }
 
-fn all_words(session: &Session) -> Vec<(u64, String)> {
-    let words = session.steps.iter().enumerate();
-    words.filter_map(|(at, step)| Some((at as u64, words_of(&step.change)?))).collect()
+fn missing(text: &str, facts: &[Fact]) -> Vec<String> {
+    facts.iter().filter(|fact| !holds(text, fact)).map(|fact| fact.what.clone()).collect()
 }
 
 #[test]
-fn the_same_seed_writes_the_same_conversation() {
-    assert_eq!(session(7, Half::Open).steps, session(7, Half::Open).steps);
-    assert_ne!(session(7, Half::Open).steps, session(8, Half::Open).steps);
-    assert_ne!(session(7, Half::Open).steps, session(7, Half::HeldOut).steps);
+fn a_session_of_our_own_keeps_its_facts_at_full_and_at_half_size() {
+    let corpus = own();
+    let (session, facts) = (&corpus.sessions[0], &corpus.facts["tidelog"]);
+    assert_eq!(facts.len(), FACTS);
+    assert_eq!(missing(&session.before(), facts), Vec::<String>::new(), "the session itself has them all");
+
+    let message = Ours::default().message(session).expect("it can be compacted");
+    let lost = missing(&message, facts);
+    assert!(FACTS - lost.len() >= KEPT, "lost: {lost:#?}\n\n{message}");
+
+    let size = message.chars().count();
+    let half = Ours::default().message_within(session, size / 2).expect("it can be compacted");
+    assert!(half.chars().count() <= size / 2);
+    let lost = missing(&half, facts);
+    assert!(FACTS - lost.len() >= KEPT_IN_HALF, "lost: {lost:#?}\n\n{half}");
+    let simple = missing(&baseline::compact(&session.messages, half.chars().count()), facts);
+    assert!(lost.len() <= simple.len(), "the baseline keeps more: it loses {simple:?}");
 }
 
 #[test]
-fn the_whole_conversation_holds_every_fact_and_nothing_stale() {
-    for seed in 0..4 {
-        for half in [Half::Open, Half::HeldOut] {
-            let session = session(seed, half);
-            assert_eq!(session.facts.len(), 48);
-            let carried = Carried::of_words(all_words(&session));
-            let is_wrong = |fact: &&Fact| !carried.holds(fact) || carried.stale(fact) > 0;
-            let wrong: Vec<&Fact> = session.facts.iter().filter(is_wrong).collect();
-            assert!(wrong.is_empty(), "{}: {wrong:#?}", session.name);
-        }
-    }
+fn what_the_message_calls_failed_or_open_is_so() {
+    let session = &own().sessions[0];
+    let message = Ours::default().message(session).expect("it can be compacted");
+    let found = truth(&message, session, &session.thread());
+    assert_eq!(found.wrong, Vec::<String>::new());
+    // `make test`, `make types`, and three steps of the plan.
+    assert_eq!(found.right, 5, "{message}");
+
+    // A run that went well is not a failed one, and a step that is done is not open.
+    let ok = session.thread().entries().iter().find_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } if outcome.model_text().ends_with("OK") => Some(entry.seq),
+        _ => None,
+    });
+    let claims = format!(
+        "## Commands that failed when last run, newest first\n- `make test` (last {}): OK\n\
+         ## Plan\n- [pending] Read decimal commas",
+        ok.expect("tests that passed")
+    );
+    let found = truth(&claims, session, &session.thread());
+    assert_eq!((found.right, found.wrong.len()), (0, 2));
 }
 
-/// Enough facts of each kind that, over a few seeds, all phrases of each voice are used.
-const FACTS_FOR_ALL_PHRASES: usize = 240;
-
 #[test]
-fn each_phrase_tells_its_fact_by_itself() {
-    for (seed, half) in [0, 1, 2].into_iter().flat_map(|seed| [(seed, Half::Open), (seed, Half::HeldOut)]) {
-        for plant in plant(&mut Names::new(seed), half, FACTS_FOR_ALL_PHRASES) {
-            let newest = plant.mentions.last().expect("a fact is told");
-            if newest.voice == Voice::Tool {
-                continue;
+fn all_that_the_user_said_survives_ten_compactions_in_a_row() {
+    let session = Session::of("generated", conversation(60)).expect("it can be imported");
+    let entries = &session.entries;
+    let mut thread = Thread::replay(entries[..1].iter().cloned()).expect("it begins with its opening entry");
+    let is_request = |entry: &Entry| matches!(entry.change, Change::Said { .. });
+    let mut turns = 0;
+    for entry in &entries[1..] {
+        if is_request(entry) {
+            if turns > 0 && turns % 6 == 0 {
+                Ours { keep: Keep::Nothing, ..Ours::default() }
+                    .compact(&mut thread)
+                    .expect("it is long enough");
             }
-            let text = &newest.text;
-            assert!(!text.contains(['{', '}']), "a slot was not filled: {text}");
-            let carried = Carried::of_words([(0, text.clone())]);
-            assert!(carried.holds(&plant.fact), "{:?}: {text}", plant.fact);
-            assert_eq!(carried.stale(&plant.fact), 0, "{:?}: {text}", plant.fact);
+            turns += 1;
         }
-    }
-}
-
-#[test]
-fn no_phrase_is_there_twice() {
-    use phrases::{CHANGE, CONSTRAINT, DECISION, ERROR, FIRST, IDENTIFIER, PATH, PENDING, REJECTED};
-    for file in [PATH, DECISION, REJECTED, PENDING, CONSTRAINT, ERROR, IDENTIFIER, FIRST, CHANGE] {
-        let mut seen = HashSet::new();
-        for line in file.lines() {
-            assert!(seen.insert(line), "twice: {line}");
+        let mut change = entry.change.clone();
+        if let Change::Said { message, .. } | Change::Replied { message, .. } = &mut change {
+            message.id = thread.next_message();
         }
+        append(&mut thread, change);
     }
+    Ours::default().compact(&mut thread).expect("it is long enough");
+    let view: Vec<String> = thread.view().pieces().iter().map(|(_, piece)| piece.text()).collect();
+    let requests: Vec<String> = (0..60).map(request).collect();
+    assert_eq!(verbatim(&view.join("\n"), &requests), requests.len());
+    assert!(ruler().view(thread.view()) * 3 < ruler().view(session.thread().view()));
 }
 
 #[test]
-fn without_the_message_that_tells_it_no_fact_is_held() {
-    for half in [Half::Open, Half::HeldOut] {
-        let session = session(3, half);
-        let words = all_words(&session);
-        for fact in &session.facts {
-            let tells = |text: &str| {
-                let carried = Carried::of_summary(text);
-                carried.holds(fact) || carried.stale(fact) > 0
-            };
-            let (telling, others): (Vec<_>, Vec<_>) =
-                words.iter().cloned().partition(|(_, text)| tells(text));
-            assert!(!Carried::of_words(others).holds(fact), "{fact:?}");
-            let telling = telling.len();
-            // Lists of tasks are told again and again; a value as often as it changes.
-            let most = match fact.kind {
-                Kind::Superseded => 5,
-                Kind::Pending => words.len(),
-                Kind::Error => 2,
-                _ => 3,
-            };
-            assert!((1..=most).contains(&telling), "{telling} times: {fact:?}");
-        }
-    }
-}
-
-#[test]
-fn an_empty_summary_holds_nothing() {
-    let session = session(1, Half::Open);
-    for text in ["", "<summary>\n</summary>", "Work was done on several files; see the log."] {
-        let carried = Carried::of_summary(text);
-        assert!(!session.facts.iter().any(|fact| carried.holds(fact)));
-    }
-}
-
-fn fact(kind: Kind, anchor: &str, about: &str, values: &[&str]) -> Fact {
-    Fact {
-        kind,
-        anchor: anchor.to_owned(),
-        about: about.to_owned(),
-        values: values.iter().map(|value| (*value).to_owned()).collect(),
-        pinned: false,
-        depth: 0.0,
-    }
-}
-
-#[test]
-fn a_summary_is_judged_by_what_names_the_fact_and_what_is_about_it() {
-    let reason = "the replica lags behind during the nightly import";
-    for (kind, anchor, about, text, held) in [
-        (Kind::Path, "src/net/pool.rs", "", "Changed src/net/pool.rs.", true),
-        (Kind::Path, "src/net/pool.rs", "", "Changed `/work/app/src/net/pool.rs`, lines 3 to 9", true),
-        (Kind::Path, "src/net/pool.rs", "", "Changed lib/src/net/pool.rs and src/net/pool.rs.orig", false),
-        (Kind::Path, "src/net/pool.rs", "", "Changed pool.rs in src/net", false),
-        (
-            Kind::Decision,
-            "heron_gate",
-            reason,
-            "heron_gate, as the replica lags in the nightly imports",
-            true,
-        ),
-        (Kind::Decision, "heron_gate", reason, "We use heron_gate.", false),
-        (
-            Kind::Decision,
-            "heron_gate",
-            reason,
-            "heron_gate_v2: the replica lags behind in the nightly import",
-            false,
-        ),
-        (
-            Kind::Rejected,
-            "heron_gate",
-            reason,
-            "Not heron_gate: the replica lags in the nightly import",
-            true,
-        ),
-        (
-            Kind::Rejected,
-            "heron_gate",
-            reason,
-            "Use heron_gate: the replica lags in the nightly import",
-            false,
-        ),
-        (
-            Kind::Pending,
-            "heron_gate",
-            "write a rollback script",
-            "- [ ] write a rollback script for heron_gate",
-            true,
-        ),
-        (
-            Kind::Pending,
-            "heron_gate",
-            "write a rollback script",
-            "- [x] write a rollback script for heron_gate",
-            false,
-        ),
-        (Kind::Error, "KeyError: 'heron_gate'", "", "It fails with   KeyError:  'heron_gate'", true),
-        (Kind::Error, "KeyError: 'heron_gate'", "", "It fails with a KeyError about 'heron_gate'", false),
-        (Kind::Identifier, "PAY-4821", "tracking ticket", "ticket: PAY-4821", true),
-        (Kind::Identifier, "PAY-4821", "tracking ticket", "ticket: PAY-48213", false),
-        (Kind::Identifier, "PAY-4821", "tracking ticket", "see PAY-4821", false),
+fn a_fact_is_kept_where_its_patterns_stand_near_each_other() {
+    let pattern = |pattern: &str| Regex::new(pattern).expect("a pattern");
+    let fact = Fact { what: "the port".to_owned(), patterns: vec![pattern("port"), pattern("8443")] };
+    let far = "é".repeat(750);
+    for (text, held) in [
+        ("the port is 8443", true),
+        ("8443 is the port", true),
+        ("the port is 9443", false),
+        (&format!("port {far} 8443"), false),
+        (&format!("port {} 8443", &far[..1_200]), true),
+        (&format!("port {far} 8443, the port"), true),
     ] {
-        let carried = Carried::of_summary(text);
-        assert_eq!(carried.holds(&fact(kind, anchor, about, &[])), held, "{kind:?}: {text}");
+        assert_eq!(holds(text, &fact), held, "{text}");
     }
 }
 
 #[test]
-fn a_value_that_was_replaced_is_stale_where_it_is_told_as_the_present_one() {
-    let port = fact(Kind::Superseded, "heron_gate", "", &["4100", "5200", "6300"]);
-    for (text, held, stale) in [
-        ("The port of heron_gate is 6300.", true, 0),
-        ("The port of heron_gate is 5200.", false, 1),
-        ("The port of heron_gate is 63001.", false, 0),
-        ("heron_gate: 6300 (was 5200, before that 4100)", true, 0),
-        ("heron_gate: 4100 → 5200 → 6300", true, 0),
-        ("heron_gate: port 5200\nheron_gate: port 6300", true, 1),
-        ("The port 4100 is for something else. heron_gate listens on 6300.", true, 0),
-        ("heron_gate moved from 4100 to 5200", false, 1),
-        (
-            "<said entry=\"e5\">heron_gate on 4100</said> <said entry=\"e9\">heron_gate: 6300 now</said>",
-            true,
-            0,
-        ),
-        ("<said entry=\"e9\">heron_gate on 6300</said> <said entry=\"e12\">heron_gate: 5200</said>", true, 1),
-        ("heron_gate: 6300\n<said entry=\"e5\">use 4100 for heron_gate</said>", true, 0),
-        ("<said entry=\"e5\">use 4100 for heron_gate</said>", false, 1),
-    ] {
-        let carried = Carried::of_summary(text);
-        assert_eq!(carried.holds(&port), held, "{text}");
-        assert_eq!(carried.stale(&port), stale, "{text}");
-    }
-}
-
-#[test]
-fn every_way_ends_within_its_tokens_or_says_how_much_it_took() {
-    let session = session(5, Half::Open);
-    for tokens in [1_000, 4_000] {
-        assert!(strategy::tail(&session, tokens).tokens <= tokens);
-        assert!(strategy::masked(&session, tokens).tokens <= tokens);
-        assert!(strategy::summary(&"Some words. ".repeat(2_000), tokens).tokens <= tokens);
-        let left = strategy::epitome(&session, 3, tokens, |_| None).expect("it can be compacted");
-        assert_eq!(left.took.len(), 3);
-        let recall = left.recall.expect("there is a log");
-        let missed = session.facts.iter().find(|fact| !left.carried.holds(fact) && !recall.finds(fact));
-        assert_eq!(missed, None);
-    }
-}
-
-/// Recordings named their seed alone: each new phrase made them worthless.
-#[test]
-fn a_recorded_summary_is_read_with_the_conversation_that_it_is_of() {
-    let folder = tempfile::tempdir().expect("a folder");
-    assert!(recorded::read(&folder.path().join("missing")).expect("none is fine").is_empty());
-    let recorded = Recorded {
-        model: "a-model".to_owned(),
-        instruction: "Sum it up.".to_owned(),
-        summary: "Nothing happened.".to_owned(),
-        session: generate(Order { seed: 11, tokens: 500, each: 1, half: Half::Open }),
+fn what_was_used_later_is_only_what_was_met_before() {
+    let call = |path: &str, command: &str| {
+        let input = serde_json::json!({ "file_path": path, "command": command });
+        Message::Agent(vec![Block::Call { id: String::new(), name: "Edit".to_owned(), input }])
     };
-    let asked = recorded::prompt(&recorded.session, &recorded.instruction);
-    assert!(asked.ends_with("Sum it up.") && asked.contains(&recorded.session.facts[0].anchor), "{asked}");
-    let file = folder.path().join("a-model-11.json");
-    let json = serde_json::to_string(&recorded).expect("it is plain data");
-    std::fs::write(&file, &json).expect("the folder is ours");
-    assert_eq!(recorded::read(folder.path()).expect("it is whole"), [recorded]);
+    let said = "I read pool.rs, retry_count, maxRetries, ABC-12 and #17 at 1a2b3c4 in deadbee.";
+    let mut session = Session::of("s", vec![Message::User(said.to_owned())]).expect("it can be imported");
+    assert!(Later::of(&session).is_none(), "nothing came later");
+    let did = "retry_count maxRetries maxRetries newName newName retry_count 1a2b3c4 9f8e7d6";
+    session.later = vec![call("/w/pool.rs", did); 10];
+    session.later.push(call("/w/other.rs", "fooBarBaz"));
+    assert!(Later::of(&session).is_none(), "too few to say anything");
+    let more = "src/a.rs src/b.rs src/c.rs";
+    session = Session::of("s", vec![Message::User(format!("{said} {more}"))]).expect("it can be imported");
+    session.later =
+        ["pool", "a", "b", "c"].repeat(3).iter().map(|name| call(&format!("/w/{name}.rs"), did)).collect();
+    let later = Later::of(&session).expect("enough came later");
+    assert_eq!(later.files.into_iter().collect::<Vec<_>>(), ["a.rs", "b.rs", "c.rs", "pool.rs"]);
+    assert_eq!(later.identifiers.into_iter().collect::<Vec<_>>(), ["maxRetries", "retry_count"]);
+    assert_eq!(later.hashes.iter().collect::<Vec<_>>(), ["1a2b3c4"]);
+    assert_eq!(share("1a2b3c4", &later.hashes), Some(1.0));
+    assert_eq!(share("", &Default::default()), None);
+}
 
-    std::fs::write(&file, &json[..json.len() / 2]).expect("the folder is ours");
-    let error = format!("{:#}", recorded::read(folder.path()).expect_err("it is damaged"));
-    assert!(error.contains("a-model-11.json"), "{error}");
+#[test]
+fn terms_of_a_summary_are_those_of_its_sections_that_were_in_the_conversation() {
+    let summary = "Summary:\n1. Primary Request:\n   Use `heron_gate`.\n7. Pending Tasks:\n   - fix `pool.rs` and `other`\n\
+                   8. Current Work:\n   nothing that is known\n9. Next Step:\n   HeronGate at 1a2b3c4";
+    let sections = section_terms(summary, "heron_gate pool.rs HeronGate 1a2b3c4");
+    let terms =
+        |name: &str| sections.get(name).map(|terms| terms.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(terms("request"), Some(vec!["heron_gate"]));
+    assert_eq!(terms("pending"), Some(vec!["pool.rs"]));
+    assert_eq!(terms("current work"), None);
+    assert_eq!(terms("next step"), Some(vec!["1a2b3c4", "HeronGate"]));
+}
+
+#[test]
+fn instructions_are_planted_in_the_middle_and_counted_word_for_word() {
+    let instructions = ["no emojis".to_owned(), "port 8443\nnot 8080".to_owned()];
+    let messages = planted(&conversation(8), &instructions);
+    assert_eq!(messages.len(), conversation(8).len() + 4);
+    let all = corpus::words(&messages);
+    assert_eq!(verbatim(&all, &instructions), 2);
+    assert_eq!(verbatim("No emojis. port 8443 not 8080", &instructions), 1);
+}
+
+#[test]
+fn the_other_ways_keep_to_their_size() {
+    let messages = conversation(20);
+    for chars in [500, 2_000, 8_000] {
+        for text in
+            [tail(&messages, chars), masked_tail(&messages, chars), baseline::compact(&messages, chars)]
+        {
+            assert!(text.chars().count() <= chars, "{chars}: {text}");
+            assert!(text.chars().count() > chars / 3, "{chars}: {text}");
+        }
+    }
+    assert_eq!(cut("Ärger", 2), "Är");
+    let simple = baseline::compact(&own().sessions[0].messages, 6_000);
+    for part in [
+        "not before Friday",
+        "- [in_progress] Keep readings of -999",
+        "`make types`",
+        "tests/test_report.py",
+        "ba7bc19",
+    ] {
+        assert!(simple.contains(part), "{part}: {simple}");
+    }
+}
+
+/// A corpus can be damaged, and a session of it unreadable: that is told, and the others are measured.
+#[test]
+fn a_session_that_cannot_be_read_is_told_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = format!("{:#}", Corpus::read(folder.path()).err().expect("it is empty"));
+    assert!(error.contains("fetch-corpus.py"), "{error}");
+    let sessions = folder.path().join("sessions");
+    std::fs::create_dir(&sessions).expect("the folder is ours");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/keep/own/sessions/tidelog.jsonl");
+    std::fs::copy(own, sessions.join("good.jsonl")).expect("the folder is ours");
+    std::fs::write(sessions.join("bad.jsonl"), "Dear diary").expect("the folder is ours");
+    std::fs::write(sessions.join("good.summary.someone.md"), "We fix it.").expect("the folder is ours");
+    let later = "{\"role\":\"user\",\"text\":\"go on\"}\n{\"role\":\"tool\",\"id\":\"x\",\"text\":\"no\",\"err\":true}\n";
+    std::fs::write(sessions.join("good.later.json"), later).expect("the folder is ours");
+    let corpus = Corpus::read(folder.path()).expect("one can be read");
+    assert_eq!((corpus.sessions.len(), corpus.faults.len()), (1, 1));
+    assert!(corpus.faults[0].contains("bad.jsonl"), "{:?}", corpus.faults);
+    let session = corpus.session("good").expect("it was read");
+    assert_eq!(session.summary.as_deref(), Some("We fix it."));
+    assert!(matches!(&session.later[1], Message::Result { failed: true, .. }));
 }

@@ -576,7 +576,7 @@ fn spoken(messages: &[(Role, String)]) -> Vec<Spoken> {
 
 fn mutated(made: Replacement) -> Change {
     let Replacement { through, messages } = made;
-    Change::Mutated { through, messages, by: "h".into(), tokens_before: 10, tokens_after: 1 }
+    Change::Mutated { through, messages, by: "h".into(), tokens_before: 10, tokens_after: 1, window: None }
 }
 
 /// Edits of the parts at these places, some of which are not there.
@@ -611,6 +611,7 @@ fn compact(thread: &mut Thread) -> Seq {
             focus: None,
             tokens_before: 10,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),
@@ -708,6 +709,7 @@ fn a_view_knows_whether_the_agent_has_the_last_word() {
         by: "h".into(),
         tokens_before: 0,
         tokens_after: 0,
+        window: None,
     };
     let appended = Change::Edited {
         by: "h".into(),
@@ -787,6 +789,7 @@ fn what_a_provider_made_of_the_conversation_is_dropped_with_its_thinking() {
             focus: None,
             tokens_before: 10,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),

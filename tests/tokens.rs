@@ -155,24 +155,6 @@ impl Talk {
     }
 }
 
-/// A model without eyes is sent a line in the place of a PDF. Its server's report of a short request was held
-/// against the pages, and its window was taken to be 2,048 tokens from then on.
-#[test]
-fn what_a_server_reads_at_the_least_is_the_text_alone() {
-    let ruler = Ruler::of(Some(&ModelName("local/blind".into())));
-    let provider = &providers()[0];
-    let mut talk = Talk::new();
-    talk.append(Change::Framed { system: texts::prose(), tools: Vec::new() });
-    talk.say(provider, "What is in it?");
-    let before = (ruler.text_of(&talk.thread), ruler.view(talk.thread.view()));
-    assert_eq!(before.0, ruler.frame_of(&talk.thread) + before.1);
-    let pdf = Content::Document { mime_type: "application/pdf".into(), data: "JVBERi0=".into(), name: None };
-    let message = Message { id: talk.thread.next_message(), content: vec![pdf] };
-    talk.append(Change::Said { message, origin: Origin::Person });
-    assert!(ruler.view(talk.thread.view()) > before.1 + 1_000, "its pages are counted elsewhere");
-    assert!(ruler.text_of(&talk.thread) < before.0 + 100);
-}
-
 #[test]
 fn behind_an_answer_a_count_is_within_three_percent() {
     for provider in providers() {

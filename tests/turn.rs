@@ -210,6 +210,7 @@ impl Play {
                     focus: None,
                     tokens_before: 10,
                     tokens_after: 1,
+                    window: None,
                     model: None,
                     usage: None,
                     masks: Vec::new(),

@@ -15,6 +15,7 @@ fn entry(id: u64, parts: &[&str], account: Account) -> Entry {
         focus: None,
         tokens_before: 88_000,
         tokens_after: 6_200,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),
@@ -68,7 +69,7 @@ fn it_begins_is_written_and_is_done() {
             text("````text\n<goal>\nShip ```it```.\n</goal>\n````"),
             text(
                 "Compacted, because the window filled up: 88.0k → 6.2k tokens (2 entries word for word, \
-                 34 facts; 3 entries shortened). /undo takes it back."
+                 34 lines from the log; 3 entries shortened). /undo takes it back."
             ),
         ])
     );
@@ -89,15 +90,15 @@ fn it_begins_is_written_and_is_done() {
 }
 
 #[test]
-fn without_a_model_s_summary_the_facts_stand_for_it() {
+fn without_a_model_s_summary_the_tables_stand_for_it() {
     let account =
         Account { fallback: Some("the model did not answer.".into()), facts: 1, ..Account::default() };
     assert_eq!(
         blocks(&entry(9, &["An introduction.", "<ledger>\na.rs\n</ledger>"], account)),
         [
             "```text\n<ledger>\na.rs\n</ledger>\n```",
-            "Compacted, because the window filled up: 88.0k → 6.2k tokens (1 fact). No model could write a \
-             summary (the model did not answer); the facts found by code stand for it. /undo takes it back.",
+            "Compacted, because the window filled up: 88.0k → 6.2k tokens (1 line from the log). No model could write a \
+             summary (the model did not answer); the tables computed from the log stand for it. /undo takes it back.",
         ]
     );
 }

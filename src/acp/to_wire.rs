@@ -263,15 +263,10 @@ impl Cursor {
                 }
                 entry_line(entry, updates);
             }
-            Change::Mutated { by, tokens_before, tokens_after, .. } => {
-                let line = format!(
-                    "History replaced by {by}: {} → {} tokens; /undo takes it back",
-                    short(*tokens_before),
-                    short(*tokens_after)
-                );
-                agent_line(&entry.seq.to_string(), line, updates);
-            }
-            Change::Edited { .. } | Change::GoalSet { .. } | Change::ThinkingDropped { .. } => {
+            Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::GoalSet { .. }
+            | Change::ThinkingDropped { .. } => {
                 entry_line(entry, updates);
             }
             Change::Commanded { message, typed } => {

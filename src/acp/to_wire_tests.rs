@@ -145,6 +145,7 @@ fn compacted() -> Change {
         focus: None,
         tokens_before: 88_000,
         tokens_after: 6_200,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),
@@ -166,6 +167,7 @@ fn by_threshold() -> Change {
         focus,
         tokens_before,
         tokens_after,
+        window: None,
         model,
         usage,
         masks: Vec::new(),
@@ -177,7 +179,14 @@ fn mutated() -> Change {
     let message = Message { id: MessageId(9), content: vec![text("so far")] };
     let messages = vec![Spoken { role: Role::User, message }];
     let by = "swap".to_owned();
-    Change::Mutated { through: Seq(4), messages, by, tokens_before: 88_000, tokens_after: 6_200 }
+    Change::Mutated {
+        through: Seq(4),
+        messages,
+        by,
+        tokens_before: 88_000,
+        tokens_after: 6_200,
+        window: None,
+    }
 }
 
 fn part(entry: u64) -> Part {

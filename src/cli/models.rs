@@ -222,7 +222,7 @@ fn letter(source: Source) -> &'static str {
         Source::Table => " ",
         Source::Endpoint => "p",
         Source::Config => "c",
-        Source::Overflow | Source::Truncation => "l",
+        Source::Overflow => "l",
         Source::Guess => "?",
     }
 }
@@ -264,7 +264,7 @@ mod tests {
         };
         let price = Price { input: 2.0, output: 10.0, cache_read: 0.1, cache_write: 2.5, long: None };
         let first = offer("anthropic/claude-a", (1_000_000, Source::Endpoint), Some(price));
-        let second = Offer { is_usable: false, ..offer("local/qwen", (4_096, Source::Truncation), None) };
+        let second = Offer { is_usable: false, ..offer("local/qwen", (4_096, Source::Overflow), None) };
         let marks = Marks { chosen: Some(second.name.clone()), default: Some(first.name.clone()) };
         assert_eq!(
             text(&[&first, &second], &marks),

@@ -195,6 +195,7 @@ fn a_compaction_is_one_line() {
         focus: None,
         tokens_before: 42_000,
         tokens_after: 1_500,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),

@@ -1,12 +1,13 @@
 //! The change that a compaction is, and whether it is worth it. Pure.
 
 use super::budget::Budget;
+use super::carryover::Carryover;
 use super::fit::{Fitted, Unfit, fitted};
-use super::identifiers::flagged;
 use super::material::Material;
 use super::parts::{Summary, names};
 use super::plan::{NO_GAIN, Plan};
 use super::scene::Scene;
+use super::unknown::flagged;
 use crate::thread::edits::Replacement;
 use crate::thread::{
     Account, Change, Content, Mask, Message, MessageId, ModelName, Part, Seq, Share, Thread, Usage,
@@ -73,11 +74,20 @@ pub fn compacted_in(
         focus: plan.focus.clone(),
         tokens_before: scene.before,
         tokens_after,
+        window: None,
         model,
         usage,
         masks,
         account,
     })
+}
+
+/// The tables that a compaction by this plan carries over, for the model that writes its summary: what they say it need
+/// not repeat. Empty where there is nothing to tell.
+pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &Plan) -> String {
+    let scene = Scene::of(ruler, thread, budget);
+    let kept = scene.entries()[scene.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
+    Carryover::of(&scene, &kept).within(&scene.ruler, budget.carried_max).text
 }
 
 /// What becomes of an entry of the view.
@@ -175,7 +185,7 @@ pub fn mutated(
         ));
     }
     let tokens_before = ruler.view(thread.view());
-    Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after })
+    Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after, window: None })
 }
 
 /// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they

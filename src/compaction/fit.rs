@@ -193,7 +193,8 @@ impl<'a> Fit<'a> {
 
     fn search(mut self, make: &impl Fn(&Material) -> Summary) -> Result<Fitted, Unfit> {
         loop {
-            let mut parts = Parts::of(self.scene, &self.material, &self.carried, &self.summary, &self.measure);
+            let mut parts =
+                Parts::of(self.scene, &self.material, &self.carried, &self.summary, &self.measure);
             parts.content.splice(..0, self.native.iter().cloned());
             let mut message = Message { id: MessageId(0), content: parts.content.clone() };
             let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;

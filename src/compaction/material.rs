@@ -139,7 +139,17 @@ impl Material {
         let goal = thread.goal().map(str::to_owned);
         let earlier = shown[..cut].first().and_then(|entry| earlier_summary(entry));
         let gone = gone(thread.entries(), &kept);
-        Material { kept, gone, request: request.flatten(), user, instructions, pins, goal, earlier, paste_step: 0 }
+        Material {
+            kept,
+            gone,
+            request: request.flatten(),
+            user,
+            instructions,
+            pins,
+            goal,
+            earlier,
+            paste_step: 0,
+        }
     }
 }
 

@@ -140,6 +140,7 @@ mod tests {
                             focus: None,
                             tokens_before: 0,
                             tokens_after: 0,
+                            window: None,
                             model: None,
                             usage: None,
                             masks: Vec::new(),
@@ -152,7 +153,13 @@ mod tests {
                     let trigger = Trigger::Threshold;
                     append(
                         &mut thread,
-                        Change::Pruned { masks: Vec::new(), trigger, tokens_before: 0, tokens_after: 0 },
+                        Change::Pruned {
+                            masks: Vec::new(),
+                            trigger,
+                            tokens_before: 0,
+                            tokens_after: 0,
+                            window: None,
+                        },
                     );
                     pace.gained();
                 }

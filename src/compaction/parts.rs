@@ -138,7 +138,8 @@ impl Parts {
 }
 
 /// How the part begins that holds the tables computed from the log.
-pub const CARRIED_HEAD: &str = "What the log shows, computed without a model. Entries such as e12 are places in the log";
+pub const CARRIED_HEAD: &str =
+    "What the log shows, computed without a model. Entries such as e12 are places in the log";
 
 /// How the part begins that holds what the user said before.
 pub const USER_HEAD: &str = "What the user said before, verbatim";

@@ -90,8 +90,13 @@ pub(super) fn enough(scene: &Scene<'_>) -> Option<Vec<Mask>> {
 pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger) -> Change {
     let ruler = quick(ruler, thread);
     let mut trial = thread.clone();
-    let change =
-        |masks, tokens_before, tokens_after| Change::Pruned { masks, trigger, tokens_before, tokens_after };
+    let change = |masks, tokens_before, tokens_after| Change::Pruned {
+        masks,
+        trigger,
+        tokens_before,
+        tokens_after,
+        window: None,
+    };
     let seq = thread.next_seq();
     trial.apply(Arc::new(Entry { seq, at: 0, change: change(masks.clone(), 0, 0) }));
     change(masks, ruler.view(thread.view()), ruler.view(trial.view()))

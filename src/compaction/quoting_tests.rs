@@ -1,24 +1,19 @@
 //! What the one message says word for word where there is not room for all, by example.
 
-use super::ledger::Ledger;
 use super::talk::{Talk, budget, wish, words};
 use super::*;
 use crate::thread::{Change, Content, Origin, Seq, ToolSpec, Trigger};
 use crate::tokens::Ruler;
 
-/// The one message of a compaction with the ledger that the log gives, where the person's words may take so many
-/// tokens.
-fn message(talk: &Talk, ledger_max: u64, person_max: u64) -> (Vec<Content>, String) {
-    let budget = Budget { ledger_max, person_max, ..budget(100_000) };
-    let mut ledger = Ledger::default();
-    ledger.follow(&talk.0);
+/// The one message of a compaction of everything in a window of so many tokens.
+fn message(talk: &Talk, window: u64) -> (Vec<Content>, String) {
     let ruler = Ruler::of(None);
-    let plan = match decide(&ruler, &talk.0, &budget, &wish(Trigger::Manual, Keep::Nothing)) {
+    let plan = match talk.decide(window, Trigger::Manual, Keep::Nothing) {
         Decision::Summarise(plan) => plan,
         other => panic!("{other:?}"),
     };
     let id = talk.0.next_message();
-    match compacted(&ruler, &talk.0, &ledger, &budget, &plan, id, Written::default()) {
+    match compacted(&ruler, &talk.0, &budget(window), &plan, id, Written::default()) {
         Ok(Change::Compacted { summary, .. }) => {
             let text = summary.text();
             (summary.content, text)
@@ -27,32 +22,45 @@ fn message(talk: &Talk, ledger_max: u64, person_max: u64) -> (Vec<Content>, Stri
     }
 }
 
-/// Small talk that was newer took the room, and what the person had asked for at the beginning was lost.
+fn is_quoted(entry: Seq, text: &str) -> bool {
+    text.contains(&format!("<said entry=\"{entry}\">"))
+}
+
+/// In a window of 32k, 21,000 characters of computed facts pushed out what the user had said.
 #[test]
-fn where_room_is_short_what_the_person_wants_outlasts_small_talk() {
+fn the_users_words_yield_only_after_everything_that_was_computed() {
     let mut talk = Talk::new();
-    let wanted = talk.says("You must never write to the table of invoices, whatever a test asks for.");
-    talk.replies(words(500));
-    let story = talk.says(format!("Here is how it came about. {}", words(60)));
-    let mut thanks = Vec::new();
-    for _ in 0..40 {
+    let mut said = Vec::new();
+    for number in 0..30 {
+        said.push(talk.says(format!("Instruction {number}: {}", words(20))));
         talk.replies(words(100));
-        thanks.push(talk.says("thanks, go on"));
+        talk.calls("bash", words(300));
     }
     talk.says("And now?");
     talk.replies("Yes.");
-    let quoted = |entry: Seq, text: &str| text.contains(&format!("<said entry=\"{entry}\">"));
-    let (_, text) = message(&talk, 0, 200);
-    assert!(quoted(wanted, &text) && quoted(story, &text), "{text}");
-    assert!(!quoted(thanks[0], &text), "the oldest goes first: {text}");
-    assert!(text.find("never write") < text.find("how it came about"), "in their order: {text}");
-    assert!(text.contains("</said>\n[…]\n"), "a gap is marked: {text}");
-    // What the ledger tells is not quoted beside it, as long as there is something else to quote.
-    let (_, text) = message(&talk, 2_000, 110);
-    assert!(text.matches("never write to the table").count() == 1 && quoted(story, &text), "{text}");
-    // With room for all there is no gap.
-    let (_, text) = message(&talk, 2_000, 10_000);
-    assert!(quoted(wanted, &text) && quoted(thanks[0], &text) && !text.contains("[…]"), "{text}");
+    let (_, roomy) = message(&talk, 100_000);
+    assert!(
+        said.iter().all(|entry| is_quoted(*entry, &roomy)) && roomy.contains("<carried_over>"),
+        "{roomy}"
+    );
+    let (_, tight) = message(&talk, 3_000);
+    assert!(said.iter().all(|entry| is_quoted(*entry, &tight)) && tight.len() < roomy.len(), "{tight}");
+}
+
+#[test]
+fn where_the_users_words_do_not_fit_the_newest_are_quoted_and_gaps_are_marked() {
+    let mut talk = Talk::new();
+    let mut said = Vec::new();
+    for number in 0..40 {
+        said.push(talk.says(format!("Instruction {number}: {}", words(40))));
+        talk.replies(words(100));
+    }
+    talk.says("And now?");
+    talk.replies("Yes.");
+    let (_, text) = message(&talk, 1_500);
+    assert!(!is_quoted(said[0], &text) && is_quoted(said[39], &text), "{text}");
+    assert!(text.contains("<user>\n[…]\n<said"), "{text}");
+    assert!(text.find("Instruction 38") < text.find("Instruction 39"), "oldest first: {text}");
 }
 
 /// Of a picture and a question about it nothing was compacted: the picture came along and was all that there was.
@@ -67,13 +75,13 @@ fn what_is_attached_is_only_named_where_nothing_is_gained_with_it() {
     };
     let mut talk = Talk::new();
     asked(&mut talk, vec![image("iVBORw0KGgo=")]);
-    let (content, text) = message(&talk, 100, 100);
+    let (content, text) = message(&talk, 100_000);
     assert!(content.iter().all(|content| matches!(content, Content::Text { .. })), "{text}");
     assert!(text.contains("[image that was attached: image/png]"), "{text}");
     // Of two the half gives way.
     let mut talk = Talk::new();
     asked(&mut talk, vec![image("iVBORw0KGgo="), image("iVBORw0KGgp=")]);
-    let (content, text) = message(&talk, 100, 100);
+    let (content, text) = message(&talk, 100_000);
     assert!(content.contains(&image("iVBORw0KGgo=")) && !content.contains(&image("iVBORw0KGgp=")), "{text}");
     assert!(text.contains("is attached: image/png]") && text.contains("was attached: image/png]"), "{text}");
 }
@@ -108,7 +116,7 @@ fn the_tool_that_reads_the_log_is_only_named_where_the_model_has_it() {
         talk.calls("bash", words(3_000));
         talk.says("the last one");
         talk.replies("Yes.");
-        let (_, text) = message(&talk, 1_000, 10_000);
+        let (_, text) = message(&talk, 100_000);
         assert!(text.contains("no longer in view") && text.contains("bytes left out"), "{text}");
         assert_eq!(text.matches("recall").count(), if has_recall { 2 } else { 0 }, "{text}");
     }

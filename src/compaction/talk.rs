@@ -46,12 +46,21 @@ impl Talk {
 
     /// A call of a tool and its outcome; the outcome's entry.
     pub fn calls(&mut self, tool: &str, outcome: impl Into<String>) -> Seq {
+        self.calls_with(tool, serde_json::json!({}), OutcomeStatus::Completed, outcome)
+    }
+
+    pub fn calls_with(
+        &mut self,
+        tool: &str,
+        input: serde_json::Value,
+        status: OutcomeStatus,
+        outcome: impl Into<String>,
+    ) -> Seq {
         let id = CallId(format!("c{}", self.0.next_seq().0));
-        let input = serde_json::json!({});
         let call = ToolCall { id: id.clone(), name: tool.into(), input, card: Card::default() };
         let message = self.message(vec![Content::Call(call)]);
         self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
-        let outcome = ToolOutcome::text(id, OutcomeStatus::Completed, outcome);
+        let outcome = ToolOutcome::text(id, status, outcome);
         self.add(Change::ToolFinished { outcome })
     }
 

@@ -1,6 +1,5 @@
 //! What a summary replaces, what it quotes, and what it must not bring back.
 
-use super::ledger::Ledger;
 use super::*;
 use crate::thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin,
@@ -69,7 +68,7 @@ fn made(thread: &Thread, through: Seq) -> Result<Change, String> {
     let budget = Budget::of(&Default::default(), 1_000_000, 0, 0);
     let written = Written { text: Some("SUMMARY".into()), ..Written::default() };
     let id = thread.next_message();
-    compacted(&Ruler::of(None), thread, &Ledger::default(), &budget, &plan, id, written)
+    compacted(&Ruler::of(None), thread, &budget, &plan, id, written)
 }
 
 fn summary_of(change: &Change) -> String {

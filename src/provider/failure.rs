@@ -22,7 +22,7 @@ pub(super) use secrets::scrub;
 pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 
 /// What to do where a request is too long. It is told when a compaction was tried and has not helped.
-pub const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
+const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
                             made fewer. Or choose a model with a larger window.";
 
 /// How many of a provider's models are named to somebody who named one that it does not have.

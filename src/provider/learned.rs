@@ -1,10 +1,11 @@
 //! What this installation has learned about models: from the providers' own lists, from requests that were
-//! refused or cut, and from how many tokens the others had. All sessions of a process share it, and all
+//! refused, and from how many tokens the others had. All sessions of a process share it, and all
 //! processes of a home its file.
 //!
 //! What counts of several words on a window, the first first: the person's configuration, what a refused
-//! or cut request taught (where it is smaller than what the provider says), the provider's own list, the
-//! built-in table, a guess.
+//! request taught (where it is smaller than what the provider says), the provider's own list, the built-in
+//! table, a guess. That a server counts fewer tokens than we do says nothing of its window: it may only
+//! count in another way.
 
 mod book;
 
@@ -23,12 +24,11 @@ use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::config::Settings;
 use crate::thread::ModelName;
 use crate::tokens::Calibration;
-pub use book::Lesson;
-use book::{Book, Calibrated, Known, Learnt};
+use book::{Book, Calibrated, Known, Learnt, Lesson};
 
-/// The window of a model on one's own machine of which nothing is known, in tokens. Such servers refuse
-/// or cut what is too long for a window that is often small, which then is learned; below this, a
-/// conversation with tools would be compacted at every step.
+/// The window of a model on one's own machine of which nothing is known, in tokens. Such servers
+/// often have a small one, which is learned from what they list or refuse; below this, a conversation with
+/// tools would be compacted at every step.
 pub const WINDOW_NEAR_DEFAULT: u64 = 32_768;
 
 /// A window below this many tokens is a misread number: the system text alone would not fit.
@@ -50,8 +50,8 @@ const ASKING_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Config,
+    /// A request that was refused.
     Overflow,
-    Truncation,
     /// The provider's own list.
     Endpoint,
     /// The built-in table.
@@ -65,7 +65,7 @@ impl Source {
     pub fn word(self) -> &'static str {
         match self {
             Source::Config => "config",
-            Source::Overflow | Source::Truncation => "learned",
+            Source::Overflow => "learned",
             Source::Endpoint => "provider",
             Source::Table => "table",
             Source::Guess => "guess",
@@ -167,10 +167,10 @@ impl Learned {
         configured.map_or_else(known, |most| (most, Source::Config))
     }
 
-    /// Keeps a window that a request taught.
-    pub fn learn_window(&self, endpoint: &Endpoint, tokens: u64, by: Lesson) {
+    /// Keeps a window that a refused request taught.
+    pub fn learn_window(&self, endpoint: &Endpoint, tokens: u64) {
         if tokens >= WINDOW_TOKENS_MIN {
-            let learnt = Learnt { tokens, by, at: now() };
+            let learnt = Learnt { tokens, by: Lesson::Overflow, at: now() };
             self.change(|book| book.learn(&endpoint.place(), &endpoint.model, learnt));
         }
     }
@@ -292,11 +292,7 @@ fn window(settings: &Settings, endpoint: &Endpoint, known: &Known) -> (u64, Sour
     let listed = known.facts.window.filter(|window| *window >= WINDOW_TOKENS_MIN);
     let learnt = known.learnt(now()).filter(|learnt| listed.is_none_or(|listed| learnt.tokens < listed));
     if let Some(learnt) = learnt {
-        let source = match learnt.by {
-            Lesson::Overflow => Source::Overflow,
-            Lesson::Truncation => Source::Truncation,
-        };
-        return (learnt.tokens, source);
+        return (learnt.tokens, Source::Overflow);
     }
     match (listed, models::known(&endpoint.name)) {
         (Some(window), _) => (window, Source::Endpoint),

@@ -25,7 +25,6 @@ pub mod network;
 pub mod retry;
 pub mod scripted;
 pub mod spent;
-pub mod truncation;
 pub mod wire;
 
 use std::time::Duration;

@@ -4,6 +4,7 @@
 mod table;
 
 use super::abilities::{Abilities, Effort, Thinking};
+use super::endpoint::Endpoint;
 use crate::config::{PriceSettings, Settings};
 use crate::family::undated;
 use crate::thread::{ModelName, Usage};
@@ -107,6 +108,18 @@ pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64
 /// The models of a provider, best first, for a picker.
 pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
     KNOWN.iter().filter(move |known| known.name.split_once('/').is_some_and(|(of, _)| of == provider))
+}
+
+/// Who does small work beside this model: `models.small`, or the cheapest model of its provider that is not about to be
+/// switched off. `None` where neither is known: behind a gateway nobody knows what else is served.
+pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
+    let cheapest = || {
+        let main = main.filter(|main| main.own_api)?;
+        let current = of_provider(main.provider()).filter(|known| known.retires.is_none());
+        let cheapest = current.min_by(|one, other| one.price.input.total_cmp(&other.price.input))?;
+        Some(ModelName(cheapest.name.to_owned()))
+    };
+    settings.small_model.clone().map(ModelName).or_else(cheapest)
 }
 
 // ── How the table is written ───────────────────────────────────────────────────────────────────────

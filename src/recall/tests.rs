@@ -48,6 +48,7 @@ fn compacted(through: u64) -> Change {
         focus: None,
         tokens_before: 9,
         tokens_after: 1,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),
@@ -62,6 +63,7 @@ fn mutated(through: u64, text: &str) -> Change {
         by: "hook".to_owned(),
         tokens_before: 9,
         tokens_after: 1,
+        window: None,
     }
 }
 

@@ -97,8 +97,6 @@ pub struct Session {
     pub(super) window_from: Source,
     /// The endpoint's server was asked for the window of the loaded model.
     pub(super) asked_loaded: bool,
-    /// The person was told that their server may leave out what does not fit the configured window.
-    pub(super) told_of_cut: bool,
     /// Its provider was asked for its list of models since the model is in use.
     pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
@@ -140,7 +138,6 @@ pub struct Session {
     pub(super) ahead: Ahead,
     /// Tokens in context when old outcomes were last looked through.
     pub(super) eased_at: u64,
-    /// The facts of the conversation.
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
     /// What the person keeps allowed here.
@@ -186,6 +183,9 @@ pub struct Session {
     pub(super) questions: Vec<OpenQuestion>,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
+    /// Tokens are counted with the vocabulary, as it was there when the last reply came. It is loaded in the background,
+    /// and a number that was shown must not change by that.
+    pub(super) counts_exactly: bool,
     /// What was written of the conversation for its model's provider.
     pub(super) encoding: Encoding,
     pub(super) commands: mpsc::Receiver<SessionCommand>,
@@ -236,6 +236,7 @@ impl Session {
         let (buffers, wishes) = Buffers::new(buffers::at_work_since(&thread));
         let remembered = Remembered::of(thread.rules());
         services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
+        let counts_exactly = services.rulers.ready().is_some();
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
             door,
@@ -258,7 +259,6 @@ impl Session {
             endpoint: None,
             window_from: Source::Guess,
             asked_loaded: false,
-            told_of_cut: false,
             list_asked: false,
             found: None,
             audience: Audience::default(),
@@ -311,6 +311,7 @@ impl Session {
             agents: Arc::default(),
             agent_slots: Arc::new(Semaphore::new(slots)),
             counter: tokens::Counter::default(),
+            counts_exactly,
             encoding: Encoding::default(),
             commands,
             watch: None,
@@ -436,6 +437,7 @@ impl Session {
 
     /// Journals, applies, announces. Where the journal refuses, the thread is as it was.
     pub(super) fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
+        let change = self.sized(change);
         let entry = self.journal.append(change).map_err(|error| {
             tracing::error!(session = %self.id, %error, "an entry could not be written");
             SessionError::Store(format!("the session's log can't be written: {error}"))

@@ -111,8 +111,7 @@ impl Session {
 
     /// Bytes of one answer from the log, for the model in use.
     pub(super) fn recall_bytes(&self) -> usize {
-        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
-        usize::try_from(window / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
+        usize::try_from(self.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
     }
 
     fn room_for_outcome(&mut self) -> Room {

@@ -20,6 +20,7 @@ use crate::hooks::handlers;
 use crate::hooks::hook::Place;
 use crate::hooks::moment::What;
 use crate::hooks::output::{Callback, Utterance};
+use crate::provider::models;
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
 use crate::thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
@@ -329,8 +330,8 @@ impl Session {
         };
         let model = match (&recipe.model, &self.endpoint) {
             (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
-            (ModelChoice::Small, _) if self.settings.small_model.is_some() => {
-                ChildModel::Named(ModelName(self.settings.small_model.clone().unwrap_or_default()))
+            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main.as_ref()) => {
+                ChildModel::Named(small)
             }
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
             (ModelChoice::Main | ModelChoice::Small, None) => ChildModel::Configured,

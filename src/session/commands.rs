@@ -305,21 +305,27 @@ impl Session {
 
     /// Tells what a compaction would do.
     pub(super) fn dry_run(&mut self, preview: &Preview, budget: &Budget, command: String) -> Ran {
-        let in_context = self.count();
+        let (least, most) = preview.tokens_after;
+        let (now, least) = self.context_sizes((preview.tokens_before, least));
+        let (_, most) = self.context_sizes((preview.tokens_before, most));
         let endpoint = self.endpoint.as_ref();
-        let other = endpoint
-            .and_then(|endpoint| summary::writer_name(&self.settings, &endpoint.name, in_context.tokens()));
+        let other = endpoint.and_then(|endpoint| summary::writer_name(&self.settings, endpoint, now));
         let facts = dry::Facts {
             thread: &self.thread,
             preview,
-            in_context,
+            now,
+            then: (least, most),
+            window: self.window(),
             frame: budget.frame,
-            model: endpoint.map(|endpoint| (&endpoint.name, endpoint.window)),
+            model: endpoint.map(|endpoint| &endpoint.name),
             writer: match &other {
                 Some(name) => dry::Writer::Other(name),
                 None if self.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
                 None => dry::Writer::Same,
             },
+            small: endpoint
+                .filter(|_| self.settings.compaction.model == Summariser::Cheapest)
+                .and_then(|endpoint| models::small(&self.settings, Some(endpoint))),
             summary_max: budget.summary_max,
             prices: &|model, usage| models::cost(&self.settings, model, usage),
             command,

@@ -23,7 +23,6 @@ use crate::hooks::moment::What;
 use crate::hooks::output::Keep;
 use crate::provider::ProviderError;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::Lesson;
 use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Content, Mask, MessageId, ModelName, Seq, Trigger, Usage};
 use crate::turn::{Answer as Told, Ask, CompactAnswer, Why};
@@ -142,13 +141,14 @@ impl Session {
             let written = Written { text: Some(summary), ..Written::default() };
             return self.swap_in(plan, written, why);
         }
+        // No model writes it, so that none need be configured.
+        if self.settings.compaction.model == Summariser::Nobody {
+            return self.swap_in(plan, Written::default(), why);
+        }
         let ask = Ask::Compact { focus: plan.focus.clone(), why };
         let Some(endpoint) = self.endpoint_for(&ask) else { return };
         if let Err(message) = self.ensure_frame() {
             return self.end_compaction(CompactAnswer::Failed(message));
-        }
-        if self.settings.compaction.model == Summariser::Nobody {
-            return self.swap_in(plan, Written::default(), why);
         }
         if let Some((plan, written)) = self.take_ahead(&plan, why) {
             return self.swap_in(plan, written, why);
@@ -189,7 +189,10 @@ impl Session {
         let (http, services) = (self.services.http.clone(), self.services.clone());
         let environment = self.workspace.environment.clone();
         let focus = plan.focus.is_some();
+        let (ruler, thread, budget, plan) = (self.ruler(), self.thread.clone(), self.budget(), plan.clone());
         async move {
+            let tables = compaction::tables(&ruler, &thread, &budget, &plan);
+            let instruction = summary::with_tables(instruction, &tables);
             let tokens = snapshot.tokens();
             let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
             let order = SummaryOrder {
@@ -209,7 +212,7 @@ impl Session {
                     .limits
                     .iter()
                     .filter(|(model, limit)| *model == other.name && *limit < other.window);
-                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit, Lesson::Overflow));
+                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit));
             }
             attempt
         }
@@ -222,7 +225,7 @@ impl Session {
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
         self.think(pruning, move |session, pruned| {
             let change = match pruned {
-                Some(change) if revision == session.thread.view().revision() => change,
+                Some(change) if revision == session.thread.view().revision() => session.sized(change),
                 Some(_) => return session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
                 None => return session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
             };
@@ -333,7 +336,7 @@ impl Session {
             return self.swap_failed(swap, CHANGED);
         }
         let change = match change {
-            Ok(change) => change,
+            Ok(change) => self.sized(change),
             Err(no_gain) => {
                 self.spend_on(swap);
                 return self.nothing_to_compact(swap.why, &no_gain);

@@ -2,9 +2,9 @@
 
 use super::actor::Session;
 use super::registry::Services;
-use crate::provider::learned::Source;
+use crate::provider::models;
 use crate::thread::{Change, Entry};
-use crate::tokens::{Count, Ruler};
+use crate::tokens::Ruler;
 
 /// From so many tokens in context on, the vocabulary is worth its memory and its second of CPU time, and
 /// from this part of a small window on. An estimate of less is wrong by a fifth at most: 2,000 tokens, and a
@@ -27,40 +27,66 @@ impl Session {
     /// What tokens of the chosen model are counted with.
     pub(super) fn ruler(&self) -> Ruler {
         let model = self.endpoint.as_ref().map(|endpoint| &endpoint.name);
-        self.services.rulers.of(model.or(self.thread.model()))
+        let ruler = self.services.rulers.of(model.or(self.thread.model()));
+        if self.counts_exactly { ruler } else { ruler.exact(None) }
     }
 
-    /// The tokens that the next request takes.
+    /// The tokens that the next request takes, as clients are shown them.
     pub(super) fn tokens_in_context(&mut self) -> u64 {
-        self.count().tokens()
+        let ruler = self.ruler();
+        let tokens = self.counter.in_context(&ruler, &self.thread);
+        self.want_vocabulary(tokens);
+        tokens
     }
 
     /// The tokens that the next request takes at most: for who decides whether it fits.
     pub(super) fn tokens_at_most(&mut self) -> u64 {
-        let count = self.count();
-        self.ruler().at_most(count)
+        let ruler = self.ruler();
+        let tokens = self.counter.at_most(&ruler, &self.thread);
+        self.want_vocabulary(tokens);
+        tokens
     }
 
-    /// The same, by who says so.
-    pub(super) fn count(&mut self) -> Count {
-        let ruler = self.ruler();
-        let count = self.counter.count(&ruler, &self.thread);
+    fn want_vocabulary(&self, tokens: u64) {
         let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
-        if count.tokens() >= vocabulary_from(window) && self.work.is_some() {
+        if tokens >= vocabulary_from(window) && self.work.is_some() {
             self.services.rulers.load();
         }
-        count
+    }
+
+    /// The model's window in tokens, or what is assumed where none is chosen.
+    pub(super) fn window(&self) -> u64 {
+        self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window)
+    }
+
+    /// The tokens in context before and after a change of the view, which by our count of the view takes so many
+    /// before and after it.
+    pub(super) fn context_sizes(&mut self, view: (u64, u64)) -> (u64, u64) {
+        let now = self.tokens_in_context();
+        (now, self.ruler().in_context_then(&self.thread, now, view))
+    }
+
+    /// The change with the numbers that all are shown of it: those of the whole context, and not of the view alone.
+    pub(super) fn sized(&mut self, mut change: Change) -> Change {
+        if let Change::Compacted { tokens_before, tokens_after, window: window @ None, .. }
+        | Change::Pruned { tokens_before, tokens_after, window: window @ None, .. }
+        | Change::Mutated { tokens_before, tokens_after, window: window @ None, .. } = &mut change
+        {
+            *window = Some(self.window());
+            (*tokens_before, *tokens_after) = self.context_sizes((*tokens_before, *tokens_after));
+        }
+        change
     }
 
     /// Compares what was counted of a request with what the provider says of it, before the reply is
     /// applied. An estimate is not compared: what it is wrong by says nothing of the model.
     pub(super) fn learn_tokens(&mut self, reply: &Entry) {
-        let Change::Replied { model, usage: Some(usage), cut: None, .. } = &reply.change else { return };
+        let Change::Replied { model, usage, cut, .. } = &reply.change else { return };
+        // It is loaded in the background, and no number that was shown changes by it.
+        self.counts_exactly = self.services.rulers.ready().is_some();
+        let (Some(usage), None) = (usage, cut) else { return };
         let ruler = self.services.rulers.of(Some(model));
-        // A server that leaves out what does not fit counts less than it was sent.
-        if self.window_from != Source::Truncation
-            && let Some(sent) = self.counter.request(&ruler, &self.thread)
-        {
+        if let Some(sent) = self.counter.request(&ruler, &self.thread) {
             let calibration = self.services.rulers.learn(model, sent, usage.input);
             self.services.learned.learn_calibration(model, calibration);
         }

@@ -12,7 +12,6 @@ use tracing::Span;
 
 use crate::provider::collect::{Collector, Reply};
 use crate::provider::endpoint::Endpoint;
-use crate::provider::failure::TOO_LONG;
 use crate::provider::http::{Http, ReplyStream, Starting};
 use crate::provider::wire::Purpose;
 use crate::provider::wire::encoding::{Encoded, Encoding};
@@ -108,6 +107,8 @@ enum Phase {
 pub enum ModelStep {
     /// Everything that arrived.
     Events(Vec<ProviderEvent>),
+    /// The provider's own count is larger than there is room for; nothing was sent.
+    Full,
     /// The reply is complete.
     Finished,
     Failed(ProviderError),
@@ -163,7 +164,9 @@ impl ModelCall {
                     if let Ok(tokens) = count.await
                         && tokens > *room
                     {
-                        return ModelStep::Failed(too_long(&self.endpoint, tokens, *room));
+                        let room = *room;
+                        tracing::info!(model = %self.model, tokens, room, "the request does not fit");
+                        return ModelStep::Full;
                     }
                     match self.scope.in_scope(|| http.start(&self.endpoint, &self.encoded)) {
                         Ok(starting) => self.phase = Phase::Starting(starting),
@@ -195,19 +198,6 @@ impl ModelCall {
                 }
             }
         }
-    }
-}
-
-/// The provider's own count of a request is more than there is room for.
-fn too_long(endpoint: &Endpoint, tokens: u64, room: u64) -> ProviderError {
-    ProviderError {
-        class: ErrorClass::TooLong { used: Some(tokens), limit: None, window: false },
-        message: format!(
-            "The request takes {tokens} tokens by the provider's count, and there is room for {room} beside \
-             a reply (model {}).",
-            endpoint.name
-        ),
-        hint: Some(TOO_LONG.to_owned()),
     }
 }
 

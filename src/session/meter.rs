@@ -30,7 +30,7 @@ pub struct Kinds {
     pub tools: u64,
     pub instructions: u64,
     pub summaries: u64,
-    /// What code found for a compaction.
+    /// The tables that a compaction computed from the log.
     pub facts: u64,
     /// What the person said.
     pub person: u64,
@@ -86,7 +86,18 @@ impl Kinds {
 
     /// All of it.
     pub fn sum(&self) -> u64 {
-        self.array().iter().sum()
+        let (mut kinds, mut sum) = (*self, 0);
+        kinds.each(|tokens| sum += *tokens);
+        sum
+    }
+
+    /// Does something to the tokens of each kind.
+    pub fn each(&mut self, of_kind: impl FnMut(&mut u64)) {
+        let Kinds { system, tools, instructions, summaries, facts, person, .. } = self;
+        let first = [system, tools, instructions, summaries, facts, person];
+        let Kinds { replies, thinking, calls, outcomes, hooks, attached, .. } = self;
+        let second = [replies, thinking, calls, outcomes, hooks, attached];
+        first.into_iter().chain(second).for_each(of_kind);
     }
 
     /// What a compaction has put in front: the summary, and beside it what was taken along.
@@ -121,25 +132,6 @@ impl Kinds {
         self.thinking += thinking;
         self.calls += calls;
         self.replies += all - thinking - calls;
-    }
-
-    fn array(&self) -> [u64; 12] {
-        let Kinds { system, tools, instructions, summaries, facts, person, .. } = *self;
-        let Kinds { replies, thinking, calls, outcomes, hooks, attached, .. } = *self;
-        [
-            system,
-            tools,
-            instructions,
-            summaries,
-            facts,
-            person,
-            replies,
-            thinking,
-            calls,
-            outcomes,
-            hooks,
-            attached,
-        ]
     }
 }
 

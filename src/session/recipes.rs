@@ -18,6 +18,7 @@ use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, th
 use crate::compaction::{self, Wish};
 use crate::hooks::handlers;
 use crate::provider::endpoint::{self, Endpoint};
+use crate::provider::models;
 use crate::recipe::catalog::Catalog;
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{ModelChoice, Recipe};
@@ -272,8 +273,8 @@ impl Session {
         let name = match &recipe.model {
             ModelChoice::Main => return Ok(None),
             ModelChoice::Named(name) => name.clone(),
-            ModelChoice::Small => match &self.settings.small_model {
-                Some(name) => name.clone(),
+            ModelChoice::Small => match models::small(&self.settings, self.endpoint.as_ref()) {
+                Some(name) => name.0,
                 None => return Err("no small model is configured (models.small)".to_owned()),
             },
         };

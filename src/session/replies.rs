@@ -209,6 +209,10 @@ impl Session {
                 let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
                 self.announce(&Out::Notice { severity: Severity::Info, text });
             }
+            ModelStep::Full => {
+                work.model = None;
+                self.tell(Told::Model(ModelAnswer::MustCompact));
+            }
             ModelStep::Failed(error) => {
                 let delay = if call.seen {
                     None
@@ -235,7 +239,7 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
-        self.learn_from_reply(&reply, &model);
+        self.learn_from_reply(&model);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),

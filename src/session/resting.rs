@@ -46,7 +46,6 @@ pub struct Resting {
     start_context: Vec<String>,
     told_problems: HashSet<Problem>,
     told_hooks: HashSet<(String, Verdict)>,
-    told_of_cut: bool,
     told_of_sandbox: bool,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
@@ -101,7 +100,6 @@ impl Session {
             start_context: self.start_context,
             told_problems: self.told_problems,
             told_hooks: self.told_hooks,
-            told_of_cut: self.told_of_cut,
             told_of_sandbox: self.told_of_sandbox,
             background_commands: self.background_commands,
             buffers: self.buffers,
@@ -136,7 +134,6 @@ impl Resting {
         session.start_context = self.start_context;
         session.told_problems = self.told_problems;
         session.told_hooks = self.told_hooks;
-        session.told_of_cut = self.told_of_cut;
         session.told_of_sandbox = self.told_of_sandbox;
         session.background_commands = self.background_commands;
         let (buffers, wishes) = self.buffers.on_another_way();

@@ -11,7 +11,6 @@ use crate::hooks::event::HookEvent;
 use crate::hooks::moment::What;
 use crate::hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use crate::hooks::settle::{self, Guards};
-use crate::provider::models;
 use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
 use crate::turn::{Answer as Told, HooksAnswer, Why};
 
@@ -243,8 +242,7 @@ impl Session {
 
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
     pub(super) fn pin_tokens_max(&self) -> u64 {
-        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
-        (window as f64 * self.settings.compaction.pin_share) as u64
+        (self.window() as f64 * self.settings.compaction.pin_share) as u64
     }
 
     fn wanted_edit(&mut self, edit: RequestedEdit) -> Edit {

@@ -18,7 +18,8 @@ use crate::hooks::hook::Messages;
 use crate::hooks::messages;
 use crate::hooks::output::Utterance;
 use crate::hooks::resident::Services;
-use crate::thread::{Change, HookRun, ModelName, Role, Verdict, View};
+use crate::provider::models;
+use crate::thread::{Change, HookRun, Role, Verdict, View};
 use crate::turn::Why;
 
 /// Calls that may wait for the session; a hook that sends more waits.
@@ -236,7 +237,7 @@ impl Session {
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let small = params.get("model").and_then(Value::as_str) == Some("small");
-        let small = small.then(|| self.settings.small_model.clone()).flatten().map(ModelName);
+        let small = small.then(|| models::small(&self.settings, self.endpoint.as_ref())).flatten();
         let main = self.endpoint.clone();
         let news = self.children.0.clone();
         let (services, settings, environment) =

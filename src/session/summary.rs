@@ -127,7 +127,7 @@ pub async fn writer(
     main: &Endpoint,
     tokens: u64,
 ) -> Writer {
-    let Some(name) = writer_name(settings, &main.name, tokens) else { return Writer::Main };
+    let Some(name) = writer_name(settings, main, tokens) else { return Writer::Main };
     match find_endpoint(services, Some(&name), settings, environment).await {
         Ok(endpoint) => Writer::Other(Box::new(endpoint)),
         Err(error) => {
@@ -138,15 +138,15 @@ pub async fn writer(
 }
 
 /// The model other than this one that the settings want; `None` where there is none.
-pub fn writer_name(settings: &Settings, main: &ModelName, tokens: u64) -> Option<ModelName> {
-    let small = || settings.small_model.clone().map(ModelName);
+pub fn writer_name(settings: &Settings, main: &Endpoint, tokens: u64) -> Option<ModelName> {
+    let small = || models::small(settings, Some(main));
     let name = match &settings.compaction.model {
         Summariser::Main | Summariser::Nobody => None,
         Summariser::Small => small(),
         Summariser::Named(name) => Some(ModelName(name.clone())),
-        Summariser::Cheapest => small().filter(|small| is_cheaper(settings, main, small, tokens)),
+        Summariser::Cheapest => small().filter(|small| is_cheaper(settings, &main.name, small, tokens)),
     };
-    name.filter(|name| name != main)
+    name.filter(|name| *name != main.name)
 }
 
 /// Whether reading all of it anew costs less with the small model than the cached prefix does with the main one.
@@ -157,6 +157,18 @@ fn is_cheaper(settings: &Settings, main: &ModelName, small: &ModelName, tokens: 
     let anew = Usage { input: tokens, output, ..Usage::default() };
     let costs = models::cost(settings, main, &cached).zip(models::cost(settings, small, &anew));
     costs.is_some_and(|(main, small)| small < main)
+}
+
+/// The instruction, and what is carried over beside the summary in any case.
+pub fn with_tables(instruction: String, tables: &str) -> String {
+    if tables.is_empty() {
+        return instruction;
+    }
+    format!(
+        "{instruction}\n\nThe person's messages and the following tables, computed from the log, are kept beside what you \
+         write. Do not repeat them: spend your words on what they can't say, such as reasons, decisions, what was tried \
+         and ruled out, and where the work stands.\n\n<tables>\n{tables}\n</tables>"
+    )
 }
 
 /// Has a model write the summary.
@@ -370,6 +382,25 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::endpoint::resolve;
+
+    /// Without `models.small` nobody but the session's model wrote summaries, however dear it was.
+    #[test]
+    fn the_small_model_is_the_cheapest_current_one_of_the_provider() {
+        let settings = Settings::default();
+        let small = |name: &str, base: Option<&str>| {
+            let mut env =
+                vec![("ANTHROPIC_API_KEY".into(), "k".into()), ("OPENAI_API_KEY".into(), "k".into())];
+            env.extend(base.map(|base| ("ANTHROPIC_BASE_URL".into(), base.into())));
+            let main = resolve(&ModelName(name.into()), &settings, &env).expect("its key is there");
+            models::small(&settings, Some(&main)).map(|name| name.0)
+        };
+        assert_eq!(small("anthropic/claude-opus-5-5", None).as_deref(), Some("anthropic/claude-haiku-5-5"));
+        assert_eq!(small("openai/gpt-6-astra", None).as_deref(), Some("openai/gpt-6-luna"));
+        assert_eq!(small("anthropic/claude-opus-5-5", Some("https://gateway.example")), None);
+        let configured = Settings { small_model: Some("a/b".into()), ..Settings::default() };
+        assert_eq!(models::small(&configured, None), Some(ModelName("a/b".into())));
+    }
 
     #[test]
     fn the_small_model_writes_where_it_costs_less_than_the_cached_prefix() {

@@ -13,11 +13,13 @@ use crate::thread::{Change, Content, Seq};
 const RISKY_PERCENT: u64 = 90;
 
 impl Session {
-    /// The count to make before a call, where the request may not fit and the provider tells. Behind a
-    /// compaction the call is made in any case: the provider's own refusal has the last word.
+    /// The count to make before a call, where the request may not fit, the provider tells, and a compaction may
+    /// happen by itself. Behind one, and where one has gained nothing, the call is made in any case: the
+    /// provider's own refusal has the last word.
     pub(super) fn count_before_call(&mut self, endpoint: &Endpoint) -> Option<Counting> {
-        let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
-        if compacted || endpoint.count_url().is_none() {
+        let may_compact = self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call())
+            && self.auto_compact_at(endpoint.window).is_some();
+        if !may_compact || endpoint.count_url().is_none() {
             return None;
         }
         let reserve = u64::from(self.settings.compaction.output_reserve)

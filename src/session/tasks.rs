@@ -22,6 +22,7 @@ use crate::hooks::claude_tools;
 use crate::hooks::handlers::Table;
 use crate::problem::Problem;
 use crate::provider::endpoint::Endpoint;
+use crate::provider::models;
 use crate::recall;
 use crate::recipe::agents::{Agent, Agents, GENERAL};
 use crate::recipe::parse::{ModelChoice, Source};
@@ -261,10 +262,7 @@ impl Desk {
     /// The model that an agent works with; with it what a person should know of the choice.
     fn model(&self, agent: &Agent, asked: Option<&str>) -> Result<(ChildModel, Option<String>), String> {
         let main = || self.main.clone().map_or(ChildModel::Configured, ChildModel::At);
-        let small = || match &self.settings.small_model {
-            Some(name) => ChildModel::Named(ModelName(name.clone())),
-            None => main(),
-        };
+        let small = || models::small(&self.settings, self.main.as_ref()).map_or_else(main, ChildModel::Named);
         match (asked, &agent.model) {
             (Some("main"), _) | (None, ModelChoice::Main) => Ok((main(), None)),
             (Some("small"), _) | (None, ModelChoice::Small) => Ok((small(), None)),

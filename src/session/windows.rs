@@ -3,11 +3,10 @@
 use super::actor::Session;
 use super::work::Background;
 use super::{Out, Severity};
-use crate::provider::collect::Reply;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::{Lesson, Source, WINDOW_TOKENS_MIN, When};
-use crate::provider::{ErrorClass, listing, truncation};
-use crate::thread::{Change, ModelName};
+use crate::provider::learned::{Source, WINDOW_TOKENS_MIN, When};
+use crate::provider::{ErrorClass, listing};
+use crate::thread::ModelName;
 
 /// A request of fewer tokens that is refused as too long, without numbers, teaches nothing: no model that is
 /// served holds so little, so that something else is wrong, and a window that small would leave no room to work.
@@ -102,7 +101,7 @@ impl Session {
                     return;
                 }
                 let sent = used.unwrap_or_else(|| self.tokens_at_most());
-                if sent >= REFUSED_TOKENS_MIN && self.narrow(model, sent, Lesson::Overflow) {
+                if sent >= REFUSED_TOKENS_MIN && self.narrow(model, sent) {
                     let text = format!(
                         "The provider of {model} refused {sent} tokens as too many and did not say how many it \
                          takes. It is taken to hold no more than these from now on; set context_window of \
@@ -122,11 +121,11 @@ impl Session {
 
     /// A provider told the window of a model as it refused a request, in tokens.
     pub(super) fn learn_limit(&mut self, model: &ModelName, limit: u64) {
-        self.narrow(model, limit, Lesson::Overflow);
+        self.narrow(model, limit);
     }
 
-    /// What the numbers of a reply tell, before it is in the log.
-    pub(super) fn learn_from_reply(&mut self, reply: &Reply, model: &ModelName) {
+    /// What can be found out of a model once it has answered.
+    pub(super) fn learn_from_reply(&mut self, model: &ModelName) {
         if !self.list_asked {
             self.ask_provider(When::Due);
         }
@@ -141,60 +140,21 @@ impl Session {
             self.asked_loaded = true;
             self.ask_provider(When::Now);
         }
-        let Some(usage) = reply.usage.filter(|_| self.window_from != Source::Endpoint) else { return };
-        // Without images and documents: a model that can't see them is sent a note, and what a server makes
-        // of those that it sees is its own.
-        let sent = self.ruler().text_of(&self.thread);
-        let before = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
-            Change::Replied { usage: Some(usage), .. } => Some(usage.input),
-            _ => None,
-        });
-        let Some(window) = truncation::window_behind(sent, usage.input, before.unwrap_or(0)) else { return };
-        if self.window_from == Source::Config {
-            return self.tell_of_cut(model, sent, usage.input);
-        }
-        if self.narrow(model, window, Lesson::Truncation) {
-            let text = format!(
-                "The server of {model} has read about {} of {sent} tokens: it leaves out what does not fit, \
-                 without a word. It is taken to hold {window} tokens from now on. Give it more room (Ollama: \
-                 OLLAMA_CONTEXT_LENGTH, or num_ctx in the model's file), or set context_window of \
-                 [models.\"{model}\"] in config.toml if that is wrong.",
-                usage.input
-            );
-            self.announce(&Out::Notice { severity: Severity::Warning, text });
-        }
-    }
-
-    /// Says once that a server seems to leave out what does not fit, although the window that the person
-    /// configured is not full. What they configured holds: the server may only count in another way.
-    fn tell_of_cut(&mut self, model: &ModelName, sent: u64, read: u64) {
-        if std::mem::replace(&mut self.told_of_cut, true) {
-            return;
-        }
-        let text = format!(
-            "The server of {model} says that it has read {read} of about {sent} tokens. If it leaves out what does \
-             not fit, give it more room (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in the model's file), or \
-             set a smaller context_window of [models.\"{model}\"] in config.toml; what stands there holds."
-        );
-        self.announce(&Out::Notice { severity: Severity::Warning, text });
     }
 
     /// Takes a window over, for this session and for others, if it is smaller than what was known; says
     /// whether it was.
-    fn narrow(&mut self, model: &ModelName, window: u64, by: Lesson) -> bool {
+    fn narrow(&mut self, model: &ModelName, window: u64) -> bool {
         let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.name == *model) else {
             return false;
         };
         if !(WINDOW_TOKENS_MIN..endpoint.window).contains(&window) {
             return false;
         }
-        tracing::info!(session = %self.id, %model, window, ?by, "the window is smaller than was known");
+        tracing::info!(session = %self.id, %model, window, "the window is smaller than was known");
         endpoint.set_window(window);
-        self.services.learned.learn_window(endpoint, window, by);
-        self.window_from = match by {
-            Lesson::Overflow => Source::Overflow,
-            Lesson::Truncation => Source::Truncation,
-        };
+        self.services.learned.learn_window(endpoint, window);
+        self.window_from = Source::Overflow;
         self.announce_usage();
         true
     }

@@ -246,7 +246,6 @@ pub enum Done {
 pub struct Summarised {
     pub attempt: Attempt,
     pub plan: Plan,
-    /// The facts of the conversation, read meanwhile.
     pub why: Why,
 }
 

@@ -121,9 +121,12 @@ pub enum Change {
         trigger: Trigger,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         focus: Option<String>,
-        /// Estimated tokens of the view before and after.
+        /// Tokens in context before and after, and the model's window then, as clients were shown them. Where there
+        /// is no window, as in older logs, they are an estimate of the view alone.
         tokens_before: u64,
         tokens_after: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<u64>,
         /// Who wrote the summary.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelName>,
@@ -140,9 +143,12 @@ pub enum Change {
     Pruned {
         masks: Vec<Mask>,
         trigger: Trigger,
-        /// Estimated tokens of the view before and after.
+        /// Tokens in context before and after, and the model's window then, as clients were shown them. Where there
+        /// is no window, as in older logs, they are an estimate of the view alone.
         tokens_before: u64,
         tokens_after: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<u64>,
     },
     /// A hook put another history in the place of the view up to and with `through`.
     Mutated {
@@ -150,9 +156,12 @@ pub enum Change {
         messages: Vec<Spoken>,
         /// The hook, or the recipe whose text it is.
         by: String,
-        /// Estimated tokens of the view before and after.
+        /// Tokens in context before and after, and the model's window then, as clients were shown them. Where there
+        /// is no window, as in older logs, they are an estimate of the view alone.
         tokens_before: u64,
         tokens_after: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<u64>,
     },
     /// A hook edited single entries of the view: all of these or, where one is not possible, none.
     Edited {
@@ -439,9 +448,9 @@ pub struct Account {
     /// Entries that are quoted word for word beside the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
-    /// Lines of the tables computed from the log, and the entries of instructions and words of the user that there was
-    /// no room for.
+    /// Lines of the tables computed from the log. Older logs count the facts here that they listed.
     pub facts: u32,
+    /// Entries of instructions and of the user's words that there was no room for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Seq>,
     /// Why no model's summary is in it, where one was wanted.
@@ -461,7 +470,7 @@ impl Account {
         *self == Account::default()
     }
 
-    /// The numbers for programs: entries of each fate, facts, and why there is no model's summary.
+    /// The numbers for programs: entries of each fate, lines of tables as `facts`, and why there is no model's summary.
     pub fn counts(&self) -> serde_json::Value {
         let mut counts = serde_json::json!({
             "kept": self.kept.entries,

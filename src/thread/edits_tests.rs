@@ -222,7 +222,14 @@ fn pins_are_what_the_log_says_however_often_the_view_changed() {
     let spoken = vec![Spoken { role: Role::User, message: message(vec![text("all anew")]) }];
     let made = mutation(&thread, Seq(0), MessageId(9), spoken, 0).expect("a history");
     let (through, messages) = (made.through, made.messages);
-    let mutated = Change::Mutated { through, messages, by: "h".into(), tokens_before: 9, tokens_after: 1 };
+    let mutated = Change::Mutated {
+        through,
+        messages,
+        by: "h".into(),
+        tokens_before: 9,
+        tokens_after: 1,
+        window: None,
+    };
     append(&mut thread, mutated);
     let pins: Vec<String> = thread.pins().iter().map(|(part, text)| format!("{part} {text}")).collect();
     assert_eq!(pins, ["e2.2 bash {\"n\":1}", "e1 go"]);
@@ -278,6 +285,7 @@ fn a_summary_that_quotes_a_pin_is_not_rewritten() {
             focus: None,
             tokens_before: 9,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),

@@ -50,6 +50,7 @@ fn compacted(through: u64, masks: &[u64]) -> Change {
         focus: None,
         tokens_before: 9,
         tokens_after: 1,
+        window: None,
         model: None,
         usage: None,
         masks: masks.iter().map(|entry| mask(*entry)).collect(),
@@ -63,12 +64,19 @@ fn mask(entry: u64) -> Mask {
 
 fn pruned(entries: &[u64]) -> Change {
     let masks = entries.iter().map(|entry| mask(*entry)).collect();
-    Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 }
+    Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1, window: None }
 }
 
 fn mutated(through: u64) -> Change {
     let messages = vec![Spoken { role: Role::User, message: message("Another past.") }];
-    Change::Mutated { through: Seq(through), messages, by: "swap".into(), tokens_before: 9, tokens_after: 1 }
+    Change::Mutated {
+        through: Seq(through),
+        messages,
+        by: "swap".into(),
+        tokens_before: 9,
+        tokens_after: 1,
+        window: None,
+    }
 }
 
 fn at(entry: u64) -> Part {
@@ -289,6 +297,7 @@ fn what_was_pinned_meanwhile_is_not_hidden_by_a_redo() {
             focus: None,
             tokens_before: 9,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),

@@ -10,14 +10,10 @@ use super::{
 /// a person would want to read.
 pub fn one_line(change: &Change) -> Option<String> {
     match change {
-        Change::Compacted { tokens_before, tokens_after, trigger, account, .. } => {
-            Some(compaction(*trigger, *tokens_before, *tokens_after, account))
+        Change::Compacted { trigger, account, .. } => Some(compaction(*trigger, &sizes(change)?, account)),
+        Change::Mutated { by, .. } => {
+            Some(format!("History replaced by {by}: {}; /undo takes it back.", sizes(change)?))
         }
-        Change::Mutated { by, tokens_before, tokens_after, .. } => Some(format!(
-            "History replaced by {by}: {} → {} tokens; /undo takes it back.",
-            tokens(*tokens_before),
-            tokens(*tokens_after)
-        )),
         Change::Edited { by, edits } => Some(edited(by, edits)),
         Change::CallChanged { card, by, .. } => match card.title.lines().next() {
             Some(title) => Some(format!("{by} changed what this call is run with: {title}")),
@@ -50,9 +46,7 @@ pub fn one_line(change: &Change) -> Option<String> {
         Change::Forked { from, through } => {
             Some(format!("Forked: what stands above is that of {from} up to {through}."))
         }
-        Change::Pruned { masks, tokens_before, tokens_after, .. } => {
-            Some(pruned(masks.len(), *tokens_before, *tokens_after))
-        }
+        Change::Pruned { masks, .. } => Some(pruned(masks.len(), &sizes(change)?)),
         Change::Noted { text, .. } => Some(text.clone()),
         Change::Planned { steps } => {
             let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();
@@ -85,20 +79,15 @@ pub fn follow_up(hook: &str, message: &Message) -> String {
 }
 
 /// What was cut, with the numbers: mostly old outcomes, but also a message that is larger than the window.
-fn pruned(entries: usize, before: u64, after: u64) -> String {
-    let (before, after) = (tokens(before), tokens(after));
+fn pruned(entries: usize, sizes: &str) -> String {
     match entries {
-        1 => {
-            format!("Shortened 1 entry: {before} → {after} tokens. It is kept whole; /undo brings it back.")
-        }
-        many => format!(
-            "Shortened {many} entries: {before} → {after} tokens. They are kept whole; /undo brings them back."
-        ),
+        1 => format!("Shortened 1 entry: {sizes}. It is kept whole; /undo brings it back."),
+        many => format!("Shortened {many} entries: {sizes}. They are kept whole; /undo brings them back."),
     }
 }
 
 /// A compaction with its numbers, and how it is taken back.
-fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> String {
+fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
     let count = |count: usize, one: &str, many: &str| match count {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -106,22 +95,26 @@ fn compaction(trigger: Trigger, before: u64, after: u64, account: &Account) -> S
     };
     let told = [
         count(account.quoted.len(), "entry word for word", "entries word for word"),
-        count(account.facts as usize, "fact", "facts"),
+        count(account.facts as usize, "line from the log", "lines from the log"),
     ];
     let shortened = count(account.masked.entries as usize, "entry shortened", "entries shortened");
-    let left_out = count(account.left_out.len(), "fact only found by recall", "facts only found by recall");
+    let left_out =
+        count(account.left_out.len(), "entry only found by recall", "entries only found by recall");
     let told = told.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let told = [Some(told).filter(|told| !told.is_empty()), shortened, left_out];
     let told = told.into_iter().flatten().collect::<Vec<_>>().join("; ");
     let told = if told.is_empty() { told } else { format!(" ({told})") };
     let fallback = match &account.fallback {
         Some(why) => {
-            format!(" No model could write a summary ({}); the facts found by code stand for it.", bare(why))
+            format!(
+                " No model could write a summary ({}); the tables computed from the log stand for it.",
+                bare(why)
+            )
         }
         None => String::new(),
     };
     let called = compacted(trigger);
-    format!("{called}: {} → {} tokens{told}.{fallback} /undo takes it back.", tokens(before), tokens(after))
+    format!("{called}: {sizes}{told}.{fallback} /undo takes it back.")
 }
 
 /// A sentence as it stands within another one.
@@ -233,6 +226,29 @@ pub fn cut_words(cut: &Cut) -> String {
         Cut::Other { reason } => format!("[the model stopped: {reason}]"),
         Cut::Broken { reason } => format!("[broken off: {reason}]"),
     }
+}
+
+/// What a compaction, a batch of cuts or a hook made of the context; `None` for any other change.
+pub fn sizes(change: &Change) -> Option<String> {
+    match change {
+        Change::Compacted { tokens_before, tokens_after, window, .. }
+        | Change::Pruned { tokens_before, tokens_after, window, .. }
+        | Change::Mutated { tokens_before, tokens_after, window, .. } => Some(match window {
+            Some(window) => context(*tokens_before, *tokens_after, *window),
+            None => format!("{} → {} tokens", tokens(*tokens_before), tokens(*tokens_after)),
+        }),
+        _ => None,
+    }
+}
+
+/// What becomes of the tokens in context, of a window of so many: `context 21.3k → 9.8k of 200k`.
+pub fn context(before: u64, after: u64, window: u64) -> String {
+    format!("context {} → {} of {}", tokens(before), tokens(after), round(window))
+}
+
+/// The size of a window as a person reads it: `8.2k`, `200k`, `1M`.
+pub fn round(window: u64) -> String {
+    tokens(window).replace(".0", "")
 }
 
 /// A number of tokens as a person reads it: `950`, `12.4k`, `1.2M`.

@@ -391,15 +391,30 @@ impl Thread {
         self.view.through(kept_from).unwrap_or_else(newest)
     }
 
-    /// Whether the view's older part is the one that a reply of this number was made from: every
+    /// What `wanted` finds in the newest entry that it finds something in and that the view has only grown since: every
     /// layer since is undone, and no older one was.
-    pub fn is_seen_as_at(&self, reply: Seq) -> bool {
-        let since = self.entries.iter().rev().take_while(|entry| entry.seq > reply);
-        since.into_iter().all(|entry| match &entry.change {
-            Change::Undone { entry: layer } => *layer > reply,
-            Change::Rewound { to } => self.undone.contains(&entry.seq) || *to > reply,
-            change => !change.rewrites() || self.undone.contains(&entry.seq),
-        })
+    pub fn newest_unchanged<T>(&self, wanted: impl Fn(&Entry) -> Option<T>) -> Option<(Seq, T)> {
+        // From here on the log had another view than it has now.
+        let mut below = self.next_seq();
+        for entry in self.entries.iter().rev() {
+            let is_undone = self.undone.contains(&entry.seq);
+            if entry.seq < below
+                && !is_undone
+                && let Some(found) = wanted(entry)
+            {
+                return Some((entry.seq, found));
+            }
+            match &entry.change {
+                Change::Undone { entry: layer } if !self.undone.contains(layer) => {}
+                Change::Undone { entry: layer } => below = below.min(*layer),
+                // What it brought again is seen as when it was made.
+                Change::Redone { entry: layer } => below = below.min(Seq(layer.0 + 1)),
+                Change::Rewound { to } if !is_undone => below = below.min(*to),
+                change if change.rewrites() && !is_undone && !self.is_taken_back(entry.seq) => return None,
+                _ => {}
+            }
+        }
+        None
     }
 
     fn fold_again(&mut self, revision: Seq) {

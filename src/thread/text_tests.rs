@@ -95,6 +95,7 @@ fn what_left_the_view_is_still_shown_and_marked() {
         focus: None,
         tokens_before: 12_400,
         tokens_after: 900,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),
@@ -154,6 +155,7 @@ fn what_hooks_did_is_told_where_it_happened() {
             by: "swap".to_owned(),
             tokens_before: 12_400,
             tokens_after: 900,
+            window: None,
         },
     ]);
     let text = readable(&thread(changes.clone()), Detail::Short);
@@ -265,7 +267,13 @@ fn what_is_shown_shorter_says_so_and_the_whole_output_is_in_the_full_form() {
     let entry = Seq(outcome.expect("a read has an outcome") as u64 + 1);
     let masks = vec![crate::thread::Mask { entry, text: "[shorter]".to_owned() }];
     let before = thread(changes.clone());
-    changes.push(Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 });
+    changes.push(Change::Pruned {
+        masks,
+        trigger: Trigger::Threshold,
+        tokens_before: 9,
+        tokens_after: 1,
+        window: None,
+    });
     let told = readable(&thread(changes), Detail::Full);
     assert!(told.contains("→ completed  [shown shorter in the view]\n"), "{told}");
     assert!(told.contains("all of the output") && !told.contains("by a hook"), "{told}");

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::ruler::Ruler;
 use super::tally::Tally;
 use crate::family::Family;
-use crate::thread::{Change, Entry, Thread};
+use crate::thread::{Change, Entry, Seq, Thread};
 
 /// Tokens that one call counts with the vocabulary, more or less; the rest of a long conversation is
 /// estimated until later calls come to it. It bounds what a session waits for, to about 10 ms.
 const EXACT_TOKENS_MAX: u64 = 20_000;
 
-/// What the next request takes, by who says so.
+/// What a request takes, by who says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Tokens that the provider reported, of the beginning.
@@ -44,31 +44,48 @@ struct Measured {
     entry: Arc<Entry>,
     /// What it measures, once that was asked for, and whether that is no estimate.
     tally: Option<(Tally, bool)>,
+    /// What it was first said to measure: a number that people were shown stays, also where it was an estimate and there
+    /// is a count by now.
+    shown: Option<Tally>,
 }
 
 impl Counter {
     /// As `Ruler::in_context`, of the same thread each time.
     pub fn in_context(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
-        self.count(ruler, thread).tokens()
-    }
-
-    /// The same, by who says so. The newest entries are counted first.
-    pub fn count(&mut self, ruler: &Ruler, thread: &Thread) -> Count {
         self.follow(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
-        let mut counted = 0;
-        for measured in self.entries.iter_mut().rev() {
-            if let Some(reported) = ruler.anchor(thread, &measured.entry) {
-                return Count { reported, counted };
-            }
-            let (tally, _) = measured.tally(ruler, &mut room);
-            counted += ruler.fit(tally);
+        let known = ruler.known(thread);
+        let parts = self.behind(known.map(|(at, _)| at));
+        let counted: u64 = parts.map(|measured| ruler.fit(measured.shown(ruler, &mut room))).sum();
+        known.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens).saturating_add(counted)
+    }
+
+    /// The tokens that the next request takes at most, as far as one can know: by what the provider reported, and what
+    /// came behind it with a margin.
+    pub fn at_most(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
+        let shown = self.in_context(ruler, thread);
+        let mut room = EXACT_TOKENS_MAX;
+        let reported = ruler.reported(thread);
+        let (mut counted, mut estimated) = (0, 0);
+        for measured in self.behind(reported.map(|(at, _)| at)) {
+            let (tally, exact) = measured.tally(ruler, &mut room);
+            *(if exact { &mut counted } else { &mut estimated }) += ruler.fit(tally);
         }
-        if let Some(frame) = &mut self.frame {
-            let (tally, _) = frame.tally(ruler, &mut room);
-            counted += ruler.calibration().overhead() + ruler.fit(tally);
-        }
-        Count { reported: 0, counted }
+        let reported = reported.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens);
+        let sure = ruler.at_most(Count { reported, counted });
+        let rest = ruler.clone().exact(None).at_most(Count { reported: 0, counted: estimated });
+        shown.max(sure.saturating_add(rest))
+    }
+
+    /// What is measured of a request behind this entry, the newest first; the frame is the oldest of it.
+    fn behind(&mut self, known: Option<Seq>) -> impl Iterator<Item = &mut Measured> {
+        let entries = self.entries.iter_mut().rev().filter(move |measured| Some(measured.entry.seq) > known);
+        entries.chain(self.frame.iter_mut().filter(move |_| known.is_none()))
+    }
+
+    /// What the provider adds to a request.
+    fn overhead(&self, ruler: &Ruler) -> u64 {
+        self.frame.as_ref().map_or(0, |_| ruler.calibration().overhead())
     }
 
     /// The whole request as the thread stands, frame and view: what a reported count is compared with.
@@ -104,7 +121,13 @@ impl Counter {
 
 impl Measured {
     fn new(entry: &Arc<Entry>) -> Measured {
-        Measured { entry: entry.clone(), tally: None }
+        Measured { entry: entry.clone(), tally: None, shown: None }
+    }
+
+    /// What it measures, as it was first said.
+    fn shown(&mut self, ruler: &Ruler, room: &mut u64) -> Tally {
+        let (now, _) = self.tally(ruler, room);
+        *self.shown.get_or_insert(now)
     }
 
     /// What it measures, and whether that is exact. While there is `room`, in tokens, an estimate is

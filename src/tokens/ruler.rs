@@ -11,8 +11,8 @@ use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use crate::family::Family;
 use crate::thread::{
-    Change, Content, Edit, Entry, Message, ModelName, Native, OutcomeContent, Thread, ToolOutcome, ToolSpec,
-    View,
+    Change, Content, Edit, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread, ToolOutcome,
+    ToolSpec, View,
 };
 
 /// Tokens that the frame of a message, a call or a tool takes beside its text.
@@ -92,32 +92,40 @@ impl Ruler {
         thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
     }
 
-    /// The tokens of the text of a thread's frame and view: what a server has to read at the least, whatever
-    /// it makes of images and documents.
-    pub fn text_of(&self, thread: &Thread) -> u64 {
-        let frame = thread.frame().map(|(system, tools)| self.tally_frame(system, tools));
-        let entries = thread.view().entries().iter().map(|entry| self.tally_entry(entry));
-        self.fit(Tally { media: 0, ..frame.into_iter().chain(entries).sum() })
-    }
-
     /// The tokens of the images and documents of a thread's view, as we suppose them to be.
     pub fn media_of(&self, thread: &Thread) -> u64 {
         thread.view().entries().iter().map(|entry| self.tally_entry(entry).media).sum()
     }
 
-    /// The tokens that the next request takes: what the provider reported for the newest reply whose
-    /// context is still the view's, and a count of what came behind it.
+    /// The tokens that the next request takes: what the log says of the context up to and with an entry, where the view
+    /// has only grown since, and a count of what came behind it.
     pub fn in_context(&self, thread: &Thread) -> u64 {
-        let mut tail = 0;
-        for entry in thread.view().entries().iter().rev() {
-            if let Some(anchor) = self.anchor(thread, entry) {
-                return anchor + tail;
-            }
-            tail += self.entry(entry);
-        }
+        let (from, known) = match self.known(thread) {
+            Some((at, tokens)) => (Some(at), tokens),
+            None => (None, self.around(thread)),
+        };
+        let behind = thread.view().entries().iter().filter(|entry| Some(entry.seq) > from);
+        known + behind.map(|entry| self.entry(entry)).sum::<u64>()
+    }
+
+    /// The tokens that the next request takes, of `now`, once what the view takes is no longer `before` but `after`, by
+    /// our count of both.
+    ///
+    /// What a provider counts otherwise than we do is the same in both, so that their difference is what counts. Where
+    /// it counts less than we do, so much less of it goes: else a view that shrinks could seem to take nothing.
+    pub fn in_context_then(&self, thread: &Thread, now: u64, (before, after): (u64, u64)) -> u64 {
+        let ours = self.around(thread).saturating_add(before).max(1);
+        let gone = before.saturating_sub(after);
+        let scaled = u128::from(gone) * u128::from(now) / u128::from(ours);
+        let gone = u64::try_from(scaled).unwrap_or(u64::MAX).min(gone);
+        now.saturating_sub(gone).saturating_add(after.saturating_sub(before))
+    }
+
+    /// What each request of a thread takes beside its view.
+    fn around(&self, thread: &Thread) -> u64 {
         match thread.frame() {
-            Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools) + tail,
-            None => tail,
+            Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools),
+            None => 0,
         }
     }
 
@@ -130,12 +138,41 @@ impl Ruler {
         count.tokens().saturating_add(margin)
     }
 
-    /// What the provider reported of the context up to and with a reply, if it is this model's and its
-    /// context is still the view's: behind a compaction or a change of model there is none.
-    pub(super) fn anchor(&self, thread: &Thread, entry: &Entry) -> Option<u64> {
+    /// The newest entry of which the provider reported what the context takes up to and with it, if it is this model's
+    /// and the view has only grown since: behind a compaction or a change of model there is none.
+    pub(super) fn reported(&self, thread: &Thread) -> Option<(Seq, u64)> {
+        thread.newest_unchanged(|entry| self.report(entry))
+    }
+
+    /// The same, where what a compaction has made of such a number counts as well, as clients were shown it.
+    pub(super) fn known(&self, thread: &Thread) -> Option<(Seq, u64)> {
+        thread.newest_unchanged(|entry| match &entry.change {
+            Change::Compacted { tokens_after, window: Some(_), .. }
+            | Change::Pruned { tokens_after, window: Some(_), .. }
+            | Change::Mutated { tokens_after, window: Some(_), .. } => {
+                self.was_used_at(thread, entry.seq).then_some(*tokens_after)
+            }
+            _ => self.report(entry),
+        })
+    }
+
+    fn report(&self, entry: &Entry) -> Option<u64> {
         let Change::Replied { model, usage: Some(usage), .. } = &entry.change else { return None };
-        let same = self.model.as_ref().is_none_or(|own| own == model);
-        (same && thread.is_seen_as_at(entry.seq)).then(|| usage.input.saturating_add(usage.output))
+        self.is_of(model).then(|| usage.input.saturating_add(usage.output))
+    }
+
+    /// Whether the model of the thread was this one when the entry was made.
+    fn was_used_at(&self, thread: &Thread, entry: Seq) -> bool {
+        let before = thread.entries().iter().rev().skip_while(|other| other.seq >= entry);
+        let mut models = before.into_iter().filter_map(|other| match &other.change {
+            Change::Replied { model, .. } | Change::ModelChosen { model } => Some(model),
+            _ => None,
+        });
+        models.next().is_none_or(|model| self.is_of(model))
+    }
+
+    fn is_of(&self, model: &ModelName) -> bool {
+        self.model.as_ref().is_none_or(|own| own == model)
     }
 
     /// Whether text is counted and not estimated.

@@ -224,6 +224,7 @@ impl Builder {
             focus: None,
             tokens_before,
             tokens_after,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),

@@ -34,7 +34,6 @@ type Checked<T = ()> = Result<T, String>;
 
 impl History {
     pub fn compact(&mut self, asked: &Compaction, window: u64) -> Checked {
-        self.ledger.follow(&self.thread);
         let (ruler, budget, wish) = (Ruler::of(None), self.budget(window), History::wish(asked));
         let before = self.thread.clone();
         let was = ruler.view(before.view());
@@ -93,7 +92,7 @@ impl History {
 
     fn made(&self, before: &Thread, budget: &Budget, plan: &Plan, text: Option<String>) -> Checked<Change> {
         let written = Written { text, ..Written::default() };
-        compacted(&Ruler::of(None), before, &self.ledger, budget, plan, before.next_message(), written)
+        compacted(&Ruler::of(None), before, budget, plan, before.next_message(), written)
     }
 
     fn check_due(&mut self, before: &Thread, budget: &Budget, wish: &Wish) -> Checked {
@@ -112,8 +111,8 @@ impl History {
     fn check_preview(&mut self, before: &Thread, budget: &Budget, wish: &Wish) -> Checked {
         let ruler = Ruler::of(None);
         let decision = decide(&ruler, before, budget, wish);
-        let shown = preview(&ruler, before, &self.ledger, budget, wish);
-        let again = preview(&ruler, before, &self.ledger, budget, wish);
+        let shown = preview(&ruler, before, budget, wish);
+        let again = preview(&ruler, before, budget, wish);
         ensure!(shown == again, "{shown:?} is shown, and then {again:?}");
         self.count("previews");
         let Preview { tokens_before, tokens_after, .. } = shown;
@@ -197,7 +196,6 @@ impl History {
 
     /// What was compacted is not compacted again at once.
     fn check_is_final(&mut self, change: &Change, budget: &Budget, wish: &Wish) -> Checked {
-        self.ledger.follow(&self.thread);
         if wish.trigger != Trigger::Overflow && matches!(change, Change::Compacted { .. }) {
             let wish = Wish { summary: true, ..wish.clone() };
             let again = decide(&Ruler::of(None), &self.thread, budget, &wish);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use epitome::compaction::ledger::Ledger;
 use epitome::compaction::{Budget, Keep, Wish, pieces, pins_too_large};
 use epitome::config::Settings;
 use epitome::thread::{
@@ -40,7 +39,6 @@ fn text(number: usize, bytes: usize) -> String {
 
 pub struct History {
     pub thread: Thread,
-    pub ledger: Ledger,
     /// Of the model, in tokens.
     window: u64,
     /// For texts and ids that are like no other.
@@ -54,8 +52,7 @@ impl History {
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
         let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
         let thread = Thread::replay([entry]).expect("an opened thread");
-        let mut history =
-            History { thread, ledger: Ledger::default(), window, number: 0, counts: Counts::new() };
+        let mut history = History { thread, window, number: 0, counts: Counts::new() };
         let schema = json!({"type": "object"});
         let names = ["look", "recall"];
         let tools = names.map(|name| ToolSpec {
@@ -291,7 +288,14 @@ impl History {
         if let Ok(made) = edits::mutation(&self.thread, revision, next, spoken, kept) {
             let (through, messages) = (made.through, made.messages);
             let by = "h".to_owned();
-            self.append(Change::Mutated { through, messages, by, tokens_before: 2, tokens_after: 1 });
+            self.append(Change::Mutated {
+                through,
+                messages,
+                by,
+                tokens_before: 2,
+                tokens_after: 1,
+                window: None,
+            });
         }
     }
 

@@ -296,6 +296,7 @@ fn a_summary_is_known_by_its_kind() {
             focus: None,
             tokens_before: 2,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),
@@ -317,6 +318,7 @@ fn the_messages_of_a_history_that_a_hook_made_have_ids_of_their_own() {
             by: "a".to_owned(),
             tokens_before: 2,
             tokens_after: 1,
+            window: None,
         },
         said(3, "two"),
     ]);

@@ -208,6 +208,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             focus: None,
             tokens_before: 100,
             tokens_after: 10,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),
@@ -218,6 +219,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             trigger: Trigger::Threshold,
             tokens_before: 100,
             tokens_after: 10,
+            window: None,
         }),
         1 => (seq.clone(), text).prop_map(|(through, text)| Change::Mutated {
             through,
@@ -225,6 +227,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             by: "hook".into(),
             tokens_before: 100,
             tokens_after: 10,
+            window: None,
         }),
         1 => seq.clone().prop_map(|entry| Change::Edited {
             by: "hook".into(),

@@ -45,6 +45,7 @@ fn last_changes(thread: &Thread) -> Vec<Change> {
             trigger: Trigger::Must,
             tokens_before: 2,
             tokens_after: 1,
+            window: None,
         },
         Change::Compacted {
             through: Seq(next - 1),
@@ -53,6 +54,7 @@ fn last_changes(thread: &Thread) -> Vec<Change> {
             focus: None,
             tokens_before: 2,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: vec![mask],

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use epitome::compaction::Budget;
-use epitome::compaction::ledger::Ledger;
 use epitome::config::{Settings, WireFormat};
 use epitome::provider::collect::Collector;
 use epitome::provider::endpoint::{Endpoint, resolve};
@@ -57,7 +56,6 @@ pub struct Model {
     pub thread: Thread,
     /// As a session keeps it from call to call.
     encoding: Encoding,
-    ledger: Ledger,
     chosen: usize,
     thought: ThoughtLevel,
     /// What a thread would be framed with now.
@@ -123,7 +121,6 @@ impl Model {
             endpoints: ENDPOINTS.clone(),
             thread: Thread::replay([entry]).expect("an opened thread"),
             encoding: Encoding::default(),
-            ledger: Ledger::default(),
             chosen: 0,
             thought: ThoughtLevel::Medium,
             system: String::new(),

@@ -51,6 +51,7 @@ fn compacted(seq: u64, through: u64, summary: &str) -> Arc<Entry> {
         focus: None,
         tokens_before: 2,
         tokens_after: 1,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),

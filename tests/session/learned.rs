@@ -2,7 +2,7 @@
 //! conversation.
 
 use epitome::family::Family;
-use epitome::provider::learned::{Learned, Lesson};
+use epitome::provider::learned::Learned;
 use epitome::provider::scripted::ModelStep;
 use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;
@@ -66,7 +66,7 @@ fn a_model_that_is_called_beside_the_conversation_has_the_window_that_was_learne
         find_endpoint(&services, Some(&model), &Default::default(), &environment).await.expect("a place")
     };
     let endpoint = desk.wait_for(find());
-    services.learned.learn_window(&endpoint, 50_000, Lesson::Overflow);
+    services.learned.learn_window(&endpoint, 50_000);
     assert_eq!(desk.wait_for(find()).window, 50_000);
 }
 

@@ -102,6 +102,7 @@ pub fn one_of_each() -> Vec<Change> {
             focus: Some("tests".into()),
             tokens_before: 100,
             tokens_after: 10,
+            window: None,
             model: None,
             usage: Some(usage),
             masks: vec![mask()],
@@ -114,7 +115,13 @@ pub fn one_of_each() -> Vec<Change> {
                 ..Account::default()
             },
         },
-        Change::Pruned { masks: vec![mask()], trigger: Trigger::Must, tokens_before: 100, tokens_after: 10 },
+        Change::Pruned {
+            masks: vec![mask()],
+            trigger: Trigger::Must,
+            tokens_before: 100,
+            tokens_after: 10,
+            window: None,
+        },
         Change::Redone { entry: Seq(6) },
         Change::Undone { entry: Seq(6) },
         Change::Noted { message: MessageId(4), text: "undone".into() },
@@ -141,6 +148,7 @@ pub fn one_of_each() -> Vec<Change> {
             by: "swap".into(),
             tokens_before: 100,
             tokens_after: 10,
+            window: None,
         },
         Change::Edited { by: "tidy".into(), edits: one_edit_of_each(message(7, vec![text("go on")])) },
         Change::CallChanged {

@@ -1,15 +1,7 @@
-//! KeepBench without its command line: the conversations, the facts planted in them, and the judge of what a
-//! compaction leaves. Shares no code with the finder of facts that it judges, and refuses to: it knows
-//! compaction by its public faces alone.
+//! What the bench and `tests/keep.rs` share: conversations, ways of making them small, and what is measured.
 
+pub mod baseline;
 pub mod corpus;
-pub mod generate;
-pub mod judge;
-pub mod noise;
-pub mod phrases;
-pub mod plant;
-pub mod recorded;
-pub mod session;
-pub mod strategy;
-pub mod values;
-pub mod words;
+pub mod generated;
+pub mod measure;
+pub mod ways;

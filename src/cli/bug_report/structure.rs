@@ -92,6 +92,7 @@ fn shape(entry: &Entry) -> String {
             focus,
             tokens_before,
             tokens_after,
+            window: _,
             model,
             usage,
             masks,
@@ -110,7 +111,7 @@ fn shape(entry: &Entry) -> String {
             account.fallback.is_some(),
             usage.as_ref().map_or_else(String::new, of_usage)
         ),
-        Change::Pruned { masks, trigger, tokens_before, tokens_after } => {
+        Change::Pruned { masks, trigger, tokens_before, tokens_after, window: _ } => {
             format!("{kind} masks={} trigger={trigger:?} tokens={tokens_before}->{tokens_after}", masks.len())
         }
         Change::Mutated { through, messages, tokens_before, tokens_after, .. } => format!(

@@ -20,8 +20,8 @@ const OUTPUT_LINES: usize = 2;
 
 /// Programs that only look. What they return says nothing about the state of the work.
 const LOOKING: [&str; 22] = [
-    "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "cd", "echo", "which", "tree", "less",
-    "stat", "file", "diff", "test", "sleep", "env",
+    "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "cd", "echo", "which",
+    "tree", "less", "stat", "file", "diff", "test", "sleep", "env",
 ];
 
 /// All runs of one command.

@@ -55,7 +55,8 @@ pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     let cwd = history.cwd;
     let mut newest: Vec<(String, Touched)> = files.into_iter().collect();
     newest.sort_by_key(|(_, file)| Reverse(file.last));
-    let (changed, read): (Vec<_>, Vec<_>) = newest.into_iter().partition(|(_, file)| file.action != Action::Read);
+    let (changed, read): (Vec<_>, Vec<_>) =
+        newest.into_iter().partition(|(_, file)| file.action != Action::Read);
     Ok(Box::new(move |bytes_max| {
         if changed.is_empty() && read.is_empty() {
             return String::new();
@@ -118,7 +119,8 @@ fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<St
             if path.is_empty() || path.len() > PATH_BYTES_MAX || path.contains(['\n', '*']) {
                 continue;
             }
-            let file = files.entry(path).or_insert(Touched { changes: 0, action: Action::Read, last: call.entry });
+            let file =
+                files.entry(path).or_insert(Touched { changes: 0, action: Action::Read, last: call.entry });
             file.last = call.entry;
             if action != Action::Read {
                 file.changes += 1;
@@ -214,7 +216,8 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, Action)> {
         ("+++ b/", Action::Changed),
     ];
     patch.lines().filter_map(|line| {
-        let (path, action) = HEADS.iter().find_map(|(head, action)| Some((line.strip_prefix(head)?, *action)))?;
+        let (path, action) =
+            HEADS.iter().find_map(|(head, action)| Some((line.strip_prefix(head)?, *action)))?;
         Some((path.trim().to_owned(), action))
     })
 }
@@ -228,8 +231,9 @@ fn removed(command: &str) -> Vec<(String, Action)> {
             ["rm", operands @ ..] | ["git", "rm", operands @ ..] => operands,
             _ => continue,
         };
-        let is_plain =
-            |word: &&&str| !word.starts_with('-') && !word.contains(['$', '*', '?', '"', '\'', '`', '{', '&']);
+        let is_plain = |word: &&&str| {
+            !word.starts_with('-') && !word.contains(['$', '*', '?', '"', '\'', '`', '{', '&'])
+        };
         let operands = operands.iter().take_while(|word| !word.contains(['|', '>', '<']));
         removed.extend(operands.filter(is_plain).map(|path| ((*path).to_owned(), Action::Deleted)));
     }
@@ -284,13 +288,16 @@ fn file_name(path: &str) -> &str {
 /// The words of a text that are paths of files: a name with an extension of letters.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     const EXTENSION_BYTES_MAX: usize = 5;
-    let is_of_path = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+' | b'@');
+    let is_of_path =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'.' | b'_' | b'-' | b'+' | b'@');
     let bytes = text.as_bytes();
     let mut from = 0;
     std::iter::from_fn(move || {
         while let Some(dot) = memchr::memchr(b'.', &bytes[from..]).map(|at| from + at) {
-            let begin = bytes[from..dot].iter().rposition(|byte| !is_of_path(*byte)).map_or(from, |at| from + at + 1);
-            let end = bytes[dot..].iter().position(|byte| !is_of_path(*byte)).map_or(bytes.len(), |at| dot + at);
+            let begin =
+                bytes[from..dot].iter().rposition(|byte| !is_of_path(*byte)).map_or(from, |at| from + at + 1);
+            let end =
+                bytes[dot..].iter().position(|byte| !is_of_path(*byte)).map_or(bytes.len(), |at| dot + at);
             from = end.max(dot + 1);
             // What is of a path is ASCII, so that these are boundaries of characters.
             let word = text[begin..end].trim_end_matches(['.', '-', '/']);
@@ -315,8 +322,9 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
 /// Extensions by which a bare name is taken for a file.
 fn is_source(extension: &str) -> bool {
     const EXTENSIONS: [&str; 30] = [
-        "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc", "cpp", "hpp",
-        "cs", "php", "lua", "sh", "sql", "md", "json", "jsonl", "yaml", "yml", "toml", "html", "css",
+        "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc",
+        "cpp", "hpp", "cs", "php", "lua", "sh", "sql", "md", "json", "jsonl", "yaml", "yml", "toml", "html",
+        "css",
     ];
     EXTENSIONS.contains(&extension)
 }
@@ -338,10 +346,22 @@ pub(super) fn defined<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
         if call.result() != CallResult::Succeeded || call.command().is_some() {
             continue;
         }
-        let new = ["new_string", "new_text", "new_str", "newText", "content", "file_text", "text", "patch", "input"];
+        let new = [
+            "new_string",
+            "new_text",
+            "new_str",
+            "newText",
+            "content",
+            "file_text",
+            "text",
+            "patch",
+            "input",
+        ];
         let Some(new) = call.input_text(&new) else { continue };
         let old = call.input_text(&["old_string", "old_text", "old_str", "oldText"]).unwrap_or_default();
-        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != Action::Read) else { continue };
+        let Some((path, _)) = paths_of(call).into_iter().find(|(_, action)| *action != Action::Read) else {
+            continue;
+        };
         let before: HashSet<&str> = names_in(old).collect();
         for name in names_in(new).filter(|name| !before.contains(name)) {
             files.entry(relative(&path, history.cwd)).or_default().insert(name, call.entry);
@@ -389,8 +409,10 @@ mod tests {
 
     #[test]
     fn only_plain_operands_of_rm_are_deleted_files() {
-        let removed: Vec<String> =
-            removed("cd x && rm -rf a.txt b/ $HOME/c; git rm d.rs | cat").into_iter().map(|(path, _)| path).collect();
+        let removed: Vec<String> = removed("cd x && rm -rf a.txt b/ $HOME/c; git rm d.rs | cat")
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
         assert_eq!(removed, ["a.txt", "b/", "d.rs"]);
     }
 }

@@ -17,8 +17,9 @@ const COMMITS_MAX: usize = 60;
 const REQUESTS_MAX: usize = 4;
 
 /// `[main 1a2b3c4] subject`, which `git commit` prints.
-static COMMIT: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"(?m)^\[([^\]\s]+(?: \([^)]*\))?) ([0-9a-f]{7,40})\] (.*)$").expect("a valid pattern"));
+static COMMIT: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^\[([^\]\s]+(?: \([^)]*\))?) ([0-9a-f]{7,40})\] (.*)$").expect("a valid pattern")
+});
 
 /// `On branch x`, `Switched to a new branch 'x'`.
 static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
@@ -94,7 +95,8 @@ impl Found {
         let mut lines = Lines::within(bytes_max);
         let requests = Some(self.requests.join(", ")).filter(|requests| !requests.is_empty());
         let state = [("branch", &self.branch), ("last push", &self.pushed), ("pull requests", &requests)];
-        let state = state.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value.as_ref()?)));
+        let state =
+            state.into_iter().filter_map(|(name, value)| Some(format!("{name}: {}", value.as_ref()?)));
         let state = state.collect::<Vec<_>>().join("; ");
         if !state.is_empty() {
             lines.push(format!("- {state}"));

@@ -17,7 +17,8 @@ const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
 const REFUSED_WITH: &str = "the user said:\n";
 
 /// Tools whose result is the user's answer to a question: ours, and those of the agents whose sessions are imported.
-const QUESTION_TOOLS: [&str; 4] = ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
+const QUESTION_TOOLS: [&str; 4] =
+    ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
 
 /// The calls and replies of a conversation, oldest first. What a rewind or a hook took out of it is not there.
 pub(super) struct History<'a> {
@@ -53,11 +54,7 @@ pub(super) enum CallResult {
 }
 
 impl<'a> History<'a> {
-    pub fn of(
-        thread: &'a Thread,
-        kept: &HashSet<Seq>,
-        deadline: Deadline,
-    ) -> Result<History<'a>, TimedOut> {
+    pub fn of(thread: &'a Thread, kept: &HashSet<Seq>, deadline: Deadline) -> Result<History<'a>, TimedOut> {
         let rewritten = Rewritten::of(thread);
         let mut history =
             History { cwd: thread.cwd(), calls: Vec::new(), replies: Vec::new(), plan: thread.plan() };
@@ -79,8 +76,10 @@ impl<'a> History<'a> {
                             has_left,
                         });
                     }
-                    let has_text =
-                        message.content.iter().any(|part| matches!(part, Content::Text { text } if !text.trim().is_empty()));
+                    let has_text = message
+                        .content
+                        .iter()
+                        .any(|part| matches!(part, Content::Text { text } if !text.trim().is_empty()));
                     if has_left && has_text {
                         history.replies.push((entry.seq, message));
                     }
@@ -142,7 +141,9 @@ impl<'a> CallRecord<'a> {
             Value::Array(words) => {
                 let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
                 match words.as_slice() {
-                    [_, option, line] if option.starts_with('-') && option.ends_with('c') => (*line).to_owned(),
+                    [_, option, line] if option.starts_with('-') && option.ends_with('c') => {
+                        (*line).to_owned()
+                    }
                     words => words.join(" "),
                 }
             }
@@ -164,7 +165,10 @@ impl<'a> CallRecord<'a> {
             "filename",
             "relative_path",
         ];
-        KEYS.iter().find_map(|key| self.input.get(key)).and_then(Value::as_str).filter(|path| !path.is_empty())
+        KEYS.iter()
+            .find_map(|key| self.input.get(key))
+            .and_then(Value::as_str)
+            .filter(|path| !path.is_empty())
     }
 
     /// A text of the input under the first of these names that has one.
@@ -174,7 +178,10 @@ impl<'a> CallRecord<'a> {
 }
 
 /// What the user said in a tool result: with the refusal of a call, or as the answer to a question.
-pub(in crate::compaction) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
+pub(in crate::compaction) fn user_reply<'a>(
+    tool: &str,
+    outcome: &'a ToolOutcome,
+) -> Option<(&'static str, &'a str)> {
     let text = first_text(outcome)?;
     let reply = if is_refusal(outcome) {
         ("refusing a call", text.split_once(REFUSED_WITH)?.1)
@@ -187,7 +194,8 @@ pub(in crate::compaction) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome
 }
 
 fn is_refusal(outcome: &ToolOutcome) -> bool {
-    outcome.status == OutcomeStatus::Denied || first_text(outcome).is_some_and(|text| text.starts_with(REFUSED))
+    outcome.status == OutcomeStatus::Denied
+        || first_text(outcome).is_some_and(|text| text.starts_with(REFUSED))
 }
 
 fn first_text(outcome: &ToolOutcome) -> Option<&str> {

@@ -55,7 +55,9 @@ fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
             break;
         }
         let value = match value {
-            serde_json::Value::String(text) if Some(text.as_str()) == call.path() => clip_line(&relative(text, cwd), left),
+            serde_json::Value::String(text) if Some(text.as_str()) == call.path() => {
+                clip_line(&relative(text, cwd), left)
+            }
             serde_json::Value::String(text) => clip_line(text, left),
             // Lists of edits and the like may be large; one that is does not get here whole.
             other => clip_line(&other.to_string(), left),

@@ -89,7 +89,9 @@ fn own(step: &PlanStep) -> Step {
 fn listed(call: &CallRecord<'_>) -> Option<Vec<Step>> {
     let list = ["todos", "plan", "items", "tasks"].iter().find_map(|key| call.input.get(key)?.as_array())?;
     let step = |item: &Value| {
-        let text = ["content", "step", "text", "title", "description"].iter().find_map(|key| item.get(key)?.as_str())?;
+        let text = ["content", "step", "text", "title", "description"]
+            .iter()
+            .find_map(|key| item.get(key)?.as_str())?;
         let status = item.get("status").and_then(Value::as_str).unwrap_or("pending").to_owned();
         Some(Step { id: String::new(), status, text: text.to_owned() })
     };
@@ -99,7 +101,8 @@ fn listed(call: &CallRecord<'_>) -> Option<Vec<Step>> {
 /// The step of a `TaskCreate`. Its id is the number that the result names, or else the next one.
 fn created(call: &CallRecord<'_>, known: usize) -> Step {
     let result = call.text();
-    let named = result.split_once('#').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
+    let named =
+        result.split_once('#').map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect());
     let id = named.filter(|id: &String| !id.is_empty()).unwrap_or_else(|| (known + 1).to_string());
     let subject = call.input_text(&["subject", "title", "content"]).unwrap_or_default();
     let text = match call.input_text(&["description"]) {

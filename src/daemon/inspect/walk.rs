@@ -243,7 +243,7 @@ impl<'a> Walk<'a> {
                 mark.by = model.as_ref().map(|model| model.0.clone());
                 mark.account = Some(account.clone());
             }
-            Change::Pruned { masks, trigger, tokens_before, tokens_after } => {
+            Change::Pruned { masks, trigger, tokens_before, tokens_after, .. } => {
                 (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
                 (mark.trigger, mark.masks) = (Some(*trigger), masks.len());
             }

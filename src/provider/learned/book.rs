@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::provider::listing::{Facts, LISTED_MAX, Life, Listed};
@@ -33,8 +33,6 @@ pub struct Learnt {
 pub enum Lesson {
     /// A request was refused as too long: the limit, or where that was not told what was refused.
     Overflow,
-    /// A request was cut without a word.
-    Truncation,
 }
 
 /// What is known of one model at one place. Times are milliseconds since the epoch, 0 for never.
@@ -48,7 +46,7 @@ pub struct Known {
     pub listed_at: u64,
     /// When the list's window became what it is: what was learnt before is about another one.
     pub window_since: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lesson")]
     pub learnt: Option<Learnt>,
     /// When the person was told that the window is not known.
     pub told_at: u64,
@@ -246,6 +244,12 @@ impl Book {
         }
         Ok(book)
     }
+}
+
+/// A lesson; none where it is of a kind that does not count any more, as a window that was guessed from a server's
+/// low count of tokens.
+fn lesson<'de, D: Deserializer<'de>>(known: D) -> Result<Option<Learnt>, D::Error> {
+    Ok(Learnt::deserialize(Value::deserialize(known)?).ok())
 }
 
 /// Keeps the newest.

@@ -55,6 +55,18 @@ fn a_first_list_behind_a_lesson_leaves_it() {
     assert_eq!(tokens(&book, 30), Some(6_000));
 }
 
+/// Windows were once guessed from a server's low count of tokens. What an older version wrote of such a guess counts no
+/// more, and what stands beside it does.
+#[test]
+fn a_window_that_was_guessed_from_a_count_is_forgotten() {
+    let learnt = json!({ "tokens": 4_096, "by": "truncation", "at": 20 });
+    let known = json!({ "facts": { "window": 32_768 }, "listed_at": 10, "learnt": learnt });
+    let file = json!({ "places": { PLACE: { "listed_at": 10, "models": { "m": known } } } });
+    let book = Book::from_text(&file.to_string()).expect("it is such a file");
+    assert_eq!(tokens(&book, 30), None);
+    assert_eq!(book.model(PLACE, "m").expect("it is kept").facts.window, Some(32_768));
+}
+
 #[test]
 fn a_list_replaces_the_one_before_it() {
     let mut book = Book::default();

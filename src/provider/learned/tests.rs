@@ -50,15 +50,15 @@ fn the_window_is_the_first_that_somebody_is_sure_of() {
     for endpoint in [&hosted, &near] {
         learned.learn_list(endpoint, &[listed(endpoint, window(50_000))]);
         assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint));
-        learned.learn_window(endpoint, 60_000, Lesson::Overflow);
+        learned.learn_window(endpoint, 60_000);
         assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint), "it is no smaller");
-        learned.learn_window(endpoint, 10, Lesson::Overflow);
+        learned.learn_window(endpoint, 10);
         assert_eq!(learned.window(&nothing, endpoint), (50_000, Source::Endpoint), "a misread number");
         let configured = with_window(&endpoint.name.0, 70_000);
         assert_eq!(learned.window(&configured, endpoint), (70_000, Source::Config));
     }
-    learned.learn_window(&compatible, 40_000, Lesson::Truncation);
-    assert_eq!(learned.window(&nothing, &compatible), (40_000, Source::Truncation));
+    learned.learn_window(&compatible, 40_000);
+    assert_eq!(learned.window(&nothing, &compatible), (40_000, Source::Overflow));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_was_learned_is_there_for_the_next_process_and_holds_no_secret() {
     let (learned, directory) = empty();
     let mut endpoint = local("qwen");
     endpoint.base_url = "http://me:password@127.0.0.1:1/v1?key=secret".into();
-    learned.learn_window(&endpoint, 4_096, Lesson::Overflow);
+    learned.learn_window(&endpoint, 4_096);
     block_on(learned.save());
     let file = directory.path().join("data/models.json");
     let text = std::fs::read_to_string(&file).expect("it was written");
@@ -141,8 +141,8 @@ fn two_processes_keep_what_both_learned() {
     let (mine, directory) = empty();
     let other = Learned::below(&directory.path().join("data"));
     let (a, b) = (local("a"), local("b"));
-    mine.learn_window(&a, 4_096, Lesson::Overflow);
-    other.learn_window(&b, 8_192, Lesson::Overflow);
+    mine.learn_window(&a, 4_096);
+    other.learn_window(&b, 8_192);
     block_on(async {
         mine.save().await;
         other.save().await;
@@ -167,7 +167,7 @@ fn a_broken_file_is_set_aside_and_told_once() {
     block_on(learned.load());
     assert_eq!(learned.fault(), None);
     assert!(data.join("models.json.broken").exists() && !data.join("models.json").exists());
-    learned.learn_window(&local("m"), 4_096, Lesson::Overflow);
+    learned.learn_window(&local("m"), 4_096);
     block_on(learned.save());
     assert!(data.join("models.json").exists());
 }

@@ -169,7 +169,10 @@ impl OwnedView {
         if let Ok(made) = edits::mutation(&thread, revision, next, spoken.collect(), kept) {
             let (through, messages) = (made.through, made.messages);
             let by = "h".to_owned();
-            append(&mut thread, Change::Mutated { through, messages, by, tokens_before: 2, tokens_after: 1 });
+            append(
+                &mut thread,
+                Change::Mutated { through, messages, by, tokens_before: 2, tokens_after: 1, window: None },
+            );
         }
         let items = thread.view().items().into_iter().map(|item| match item {
             ViewItem::User(message) => Item::User(message.clone()),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::meter::Kinds;
 use crate::provider::spent::Spent;
-use crate::thread::text::{spent, tokens as short};
+use crate::thread::text::{round, spent, tokens as short};
 use crate::thread::{CallId, Change, Message, ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 
@@ -61,14 +61,12 @@ pub(super) fn text(ruler: &Ruler, thread: &Thread, facts: &Facts) -> String {
     let mut out = match &facts.model {
         Some(Window { model, size, .. }) => {
             let percent = facts.used * 100 / (*size).max(1);
-            format!("The context takes about {used} of {} tokens of {model} ({percent} %).", short(*size))
+            format!("Context {used} of {} tokens of {model} ({percent} %).", round(*size))
         }
-        None => {
-            format!("The context takes about {used} tokens; no model is chosen, so its window is not known.")
-        }
+        None => format!("Context {used} tokens; no model is chosen, so its window is not known."),
     };
     out.push_str(" By part, as an estimate:\n\n");
-    out.push_str(&plot(&Parts::of(ruler, thread).rows(thread), facts));
+    out.push_str(&plot(&Parts::of(ruler, thread).scaled(facts.used).rows(thread), facts));
     if thread.frame().is_none() {
         out.push_str("\nSystem text and tools come with the first reply.\n");
     }
@@ -163,6 +161,18 @@ impl Parts {
         Parts { kinds, outcomes }
     }
 
+    /// The same as shares of so many tokens: what the whole takes is known better than what a part does.
+    fn scaled(mut self, whole: u64) -> Parts {
+        let sum = self.kinds.sum();
+        let share = |tokens: &mut u64| {
+            let scaled = u128::from(*tokens) * u128::from(whole) / u128::from(sum.max(1));
+            *tokens = u64::try_from(scaled).unwrap_or(u64::MAX);
+        };
+        self.kinds.each(share);
+        self.outcomes.iter_mut().map(|(_, tokens)| tokens).for_each(share);
+        self
+    }
+
     /// What is there, by its name, in the order of a request.
     fn rows(&self, thread: &Thread) -> Vec<(String, u64)> {
         let tools = thread.frame().map_or(0, |(_, tools)| tools.len());
@@ -171,7 +181,7 @@ impl Parts {
             (if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }, self.kinds.tools),
             ("instructions".to_owned(), self.kinds.instructions),
             ("summaries".to_owned(), self.kinds.summaries),
-            ("facts kept by code".to_owned(), self.kinds.facts),
+            ("tables from the log".to_owned(), self.kinds.facts),
             ("what you said".to_owned(), self.kinds.person),
             ("replies".to_owned(), self.kinds.replies),
             ("thinking".to_owned(), self.kinds.thinking),

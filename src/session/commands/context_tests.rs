@@ -77,6 +77,7 @@ fn what_a_compaction_took_along_is_told_apart_from_its_summary() {
         focus: None,
         tokens_before: *tokens_before,
         tokens_after: *tokens_after,
+        window: None,
         model: None,
         usage: None,
         masks: Vec::new(),

@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 
 use super::why;
 use crate::compaction::{Decision, Fate, Line, Preview};
-use crate::thread::text::{call_title, tokens as short};
+use crate::thread::text::{call_title, context, tokens as short};
 use crate::thread::{Change, ModelName, Origin, Seq, Thread, Usage};
-use crate::tokens::Count;
 
 /// Entries of each fate that are named: the largest ones.
 const LARGEST_SHOWN_MAX: usize = 5;
@@ -29,13 +28,17 @@ pub(super) type Prices<'a> = &'a dyn Fn(&ModelName, &Usage) -> Option<f64>;
 pub(super) struct Facts<'a> {
     pub thread: &'a Thread,
     pub preview: &'a Preview,
-    /// What the next request takes as it is, in tokens, by who knows it best.
-    pub in_context: Count,
+    /// Tokens in context as it is, and then: without a model's summary, and with the longest one.
+    pub now: u64,
+    pub then: (u64, u64),
+    /// The window, in tokens.
+    pub window: u64,
     /// The system text and the tools.
     pub frame: u64,
-    /// The model, and its window in tokens.
-    pub model: Option<(&'a ModelName, u64)>,
+    pub model: Option<&'a ModelName>,
     pub writer: Writer<'a>,
+    /// The model that writes where it costs less than the session's own, or the other way round: both prices are shown.
+    pub small: Option<ModelName>,
     /// The longest summary, in tokens.
     pub summary_max: u64,
     pub prices: Prices<'a>,
@@ -49,7 +52,7 @@ pub(super) enum Writer<'a> {
     Same,
     /// Another one, which reads all of it anew.
     Other(&'a ModelName),
-    /// No model: the facts that are found by code stand alone.
+    /// No model: the tables computed from the log stand alone.
     Nobody,
 }
 
@@ -172,45 +175,17 @@ fn described(thread: &Thread, seq: Seq) -> String {
     why::line_of(&text, LINE_CHARS_MAX)
 }
 
-/// What the next request takes as it is, by the measure that what it would take then is told by: what a provider
-/// reported of it can't be set against an estimate.
-fn now(facts: &Facts) -> u64 {
-    facts.frame + facts.preview.tokens_before
-}
-
 fn sizes(facts: &Facts, out: &mut String) {
-    let Preview { tokens_before, tokens_after: (least, most), decision, .. } = facts.preview;
-    let _ = match decision {
-        Decision::Summarise(_) if least != most => writeln!(
+    let Facts { now, then: (least, most), window, .. } = *facts;
+    let _ = match least == most {
+        true => writeln!(out, "- {}", context(now, most, window)),
+        false => writeln!(
             out,
-            "- the history: {} → {} tokens without a model's summary, {} with the longest one",
-            short(*tokens_before),
-            short(*least),
-            short(*most)
+            "- {} without a model's summary, {} with the longest one",
+            context(now, least, window),
+            short(most)
         ),
-        Decision::Summarise(_) | Decision::Prune(_) | Decision::Nothing(_) => {
-            writeln!(out, "- the history: {} → {} tokens", short(*tokens_before), short(*most))
-        }
     };
-    if let Some((name, window)) = facts.model {
-        let _ = write!(
-            out,
-            "- the window of {name}: {} of {} tokens now, {} then",
-            short(now(facts)),
-            short(window),
-            short(facts.frame + most)
-        );
-        match (facts.in_context.reported, facts.in_context.tokens()) {
-            (0, _) => out.push('\n'),
-            (_, tokens) => {
-                let _ = writeln!(
-                    out,
-                    ", both as an estimate; by what its provider reported, {} now",
-                    short(tokens)
-                );
-            }
-        }
-    }
 }
 
 /// What of the one message is not the model's: the parts that it has, by how each begins.
@@ -239,7 +214,14 @@ fn prices(facts: &Facts, out: &mut String) {
             Writer::Other(name) => format!(" by {name}"),
             Writer::Same | Writer::Nobody => String::new(),
         };
-        let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts)));
+        let _ = writeln!(out, "- the summary{by}: {}", dollars(summary_price(facts, &facts.writer)));
+        if let Some(small) = &facts.small {
+            let (name, other) = match (&facts.writer, facts.model) {
+                (Writer::Other(_), Some(main)) => (main, Writer::Same),
+                _ => (small, Writer::Other(small)),
+            };
+            let _ = writeln!(out, "- by {name} it would cost {}", dollars(summary_price(facts, &other)));
+        }
     }
     let (now, then) = next_prices(facts);
     let _ = writeln!(out, "- the next request as it is: {}", dollars(now));
@@ -257,28 +239,26 @@ fn dollars(price: Option<Price>) -> String {
 // ── What it costs ──────────────────────────────────────────────────────────────────────────────────
 
 /// The call that writes the summary, at its longest.
-fn summary_price(facts: &Facts) -> Option<Price> {
-    let (main, _) = facts.model?;
-    let in_context = facts.in_context.tokens();
-    let fresh = Usage { input: in_context, output: facts.summary_max, ..Usage::default() };
-    match facts.writer {
+fn summary_price(facts: &Facts, writer: &Writer) -> Option<Price> {
+    let main = facts.model?;
+    let fresh = Usage { input: facts.now, output: facts.summary_max, ..Usage::default() };
+    match writer {
         Writer::Nobody => None,
         Writer::Other(name) => {
             let fresh = (facts.prices)(name, &fresh)?;
             Some(Price { cached: fresh, fresh })
         }
-        Writer::Same => price(facts, main, fresh, in_context),
+        Writer::Same => price(facts, main, fresh, facts.now),
     }
 }
 
 /// What the next request's input costs, as the history is and as it would be. Behind a changed history
 /// only the system text and the tools can come from the cache.
 fn next_prices(facts: &Facts) -> (Option<Price>, Option<Price>) {
-    let Some((model, _)) = facts.model else { return (None, None) };
+    let Some(model) = facts.model else { return (None, None) };
     let input = |tokens| Usage { input: tokens, ..Usage::default() };
-    let now = price(facts, model, input(now(facts)), now(facts));
-    let most = facts.frame + facts.preview.tokens_after.1;
-    (now, price(facts, model, input(most), facts.frame))
+    let now = price(facts, model, input(facts.now), facts.now);
+    (now, price(facts, model, input(facts.then.1), facts.frame))
 }
 
 fn price(facts: &Facts, model: &ModelName, fresh: Usage, cached: u64) -> Option<Price> {
@@ -297,8 +277,7 @@ pub(super) fn json(facts: &Facts) -> Value {
     };
     let mut told = json!({
         "status": "dry_run", "decision": decision, "digest": preview.digest, "command": facts.command,
-        "pre_tokens": preview.tokens_before, "post_tokens": preview.tokens_after.0,
-        "post_tokens_max": preview.tokens_after.1,
+        "pre_tokens": facts.now, "post_tokens": facts.then.0, "post_tokens_max": facts.then.1,
     });
     for fate in FATES {
         let lines = of_fate(preview, fate);
@@ -316,8 +295,7 @@ pub(super) fn json(facts: &Facts) -> Value {
     let (now, then) = next_prices(facts);
     let price =
         |price: Option<Price>| price.map(|price| json!({ "cached": price.cached, "fresh": price.fresh }));
-    told["dollars"] =
-        json!({ "summary": price(summary_price(facts)), "next": price(now), "next_then": price(then) });
+    told["dollars"] = json!({ "summary": price(summary_price(facts, &facts.writer)), "next": price(now), "next_then": price(then) });
     told
 }
 

@@ -46,6 +46,10 @@ fn priced(_: &ModelName, usage: &Usage) -> Option<f64> {
 fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, Value) {
     let (thread, preview) = (long_story(), preview(decision));
     let model = ModelName("anthropic/claude".into());
+    let small = match &writer {
+        Writer::Other(name) => Some((*name).clone()),
+        Writer::Same | Writer::Nobody => None,
+    };
     let facts = Facts {
         thread: &thread,
         preview: &preview,
@@ -53,6 +57,7 @@ fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, 
         frame: 1_200,
         model: Some((&model, 100_000)),
         writer,
+        small,
         summary_max: 4_000,
         prices,
         command: "/compact above e15".to_owned(),
@@ -108,6 +113,11 @@ fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
     let small = ModelName("local/small".into());
     let (text, _) = told(summarise(), Writer::Other(&small), &priced);
     assert!(text.contains("- the summary by local/small: $0.3100\n"), "{text}");
+    // The price that it was weighed against.
+    assert!(
+        text.contains("- by anthropic/claude it would cost $0.1030 with the cache, $0.3100 without\n"),
+        "{text}"
+    );
     let (text, json) = told(summarise(), Writer::Nobody, &priced);
     assert!(!text.contains("- the summary: ") && json["dollars"]["summary"].is_null(), "{text}");
 }

@@ -58,6 +58,7 @@ mod tests {
             focus: None,
             tokens_before: 9,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),
@@ -73,6 +74,7 @@ mod tests {
             by: "hook".into(),
             tokens_before: 9,
             tokens_after: 1,
+            window: None,
         }
     }
 

@@ -186,7 +186,13 @@ mod tests {
     fn what_the_model_no_longer_sees_is_told_again_unless_a_hook_took_it_away() {
         let at = |entry: u64, part| Part { entry: Seq(entry), part };
         let masks = vec![Mask { entry: Seq(1), text: "[shorter]".into() }];
-        let pruned = Change::Pruned { masks, trigger: Trigger::Threshold, tokens_before: 9, tokens_after: 1 };
+        let pruned = Change::Pruned {
+            masks,
+            trigger: Trigger::Threshold,
+            tokens_before: 9,
+            tokens_after: 1,
+            window: None,
+        };
         let edited = |edit| Change::Edited { by: "tidy".into(), edits: vec![edit] };
         let dropped = edited(Edit::Drop { at: at(1, None) });
         let again = |text: &str| Ok(How::Again(text.to_owned()));

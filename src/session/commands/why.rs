@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::thread::text::{tokens as short, verdict};
+use crate::thread::text::{sizes, tokens as short, verdict};
 use crate::thread::{
     Account, Change, Edit, Entry, Fate, HookRun, Mask, Origin, PINNED_BY_PERSON, Part, Seq, Share, Thread,
     ToolCall, Trigger, Withheld, text as words,
@@ -83,15 +83,8 @@ fn newest(thread: &Thread) -> String {
 /// What a change that is no trail did; `None` for what needs no explanation.
 pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
     match change {
-        Change::Compacted {
-            through, trigger, focus, tokens_before, tokens_after, model, account, ..
-        } => {
-            let mut done = format!(
-                "compacted up to {through}, {} → {} tokens; {}",
-                short(*tokens_before),
-                short(*tokens_after),
-                asked_by(*trigger)
-            );
+        Change::Compacted { through, trigger, focus, model, account, .. } => {
+            let mut done = format!("compacted up to {through}, {}; {}", sizes(change)?, asked_by(*trigger));
             if let Some(focus) = focus {
                 let _ = write!(done, ", with a view to: {}", line(focus));
             }
@@ -108,11 +101,10 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
             }
             Some(done)
         }
-        Change::Mutated { through, messages, by, tokens_before, tokens_after } => Some(format!(
-            "{by} put {} in the place of the history up to {through}, {} → {} tokens",
+        Change::Mutated { through, messages, by, .. } => Some(format!(
+            "{by} put {} in the place of the history up to {through}, {}",
             counted(messages.len(), "message"),
-            short(*tokens_before),
-            short(*tokens_after)
+            sizes(change)?
         )),
         Change::Edited { by, edits } if by == PINNED_BY_PERSON => {
             let told: Vec<String> = edits.iter().take(EDITS_SHOWN_MAX).map(pinning).collect();
@@ -158,14 +150,13 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
         }
         Change::Undone { entry } => Some(format!("you took {entry} back (/undo)")),
         Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
-        Change::Pruned { masks, trigger, tokens_before, tokens_after } => Some(format!(
-            "showed {} shorter, {} → {} tokens; {}",
+        Change::Pruned { masks, trigger, .. } => Some(format!(
+            "showed {} shorter, {}; {}",
             match masks.len() {
                 1 => "1 old entry".to_owned(),
                 count => format!("{count} old entries"),
             },
-            short(*tokens_before),
-            short(*tokens_after),
+            sizes(change)?,
             asked_by(*trigger)
         )),
         _ => None,
@@ -175,8 +166,8 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
 fn asked_by(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual => "you asked for it",
-        // The model's provider refused it, or a count before the call did.
-        Trigger::Overflow => "the request was too long for the model",
+        // It refused a request, or cut a reply off.
+        Trigger::Overflow => "the provider said that the window was full",
         Trigger::Threshold => "the window filled up",
         Trigger::Must => "the next request might not have fitted",
         Trigger::Hook => "a hook asked for it",
@@ -345,7 +336,7 @@ fn accounted(account: &Account, masks: &[Mask]) -> String {
         (!entries.is_empty()).then(|| format!("- {name}: {}\n", named(entries.into_iter())))
     };
     let facts = (account.facts > 0)
-        .then(|| format!("- told beside it: {} of the log\n", counted(account.facts as usize, "fact")));
+        .then(|| format!("- computed from the log: {}\n", counted(account.facts as usize, "line")));
     let parts = [
         share("kept as it was", account.kept),
         share("shown shorter", account.masked),

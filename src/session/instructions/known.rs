@@ -147,6 +147,7 @@ mod tests {
             focus: None,
             tokens_before: 9,
             tokens_after: 1,
+            window: None,
             model: None,
             usage: None,
             masks: Vec::new(),
@@ -178,6 +179,7 @@ mod tests {
             by: "hook".to_owned(),
             tokens_before: 9,
             tokens_after: 1,
+            window: None,
         };
         let (new, replaced, gone) = (Some("lies in /w"), Some("as they are now"), Some("are gone"));
         for (story, log, text, wanted) in [

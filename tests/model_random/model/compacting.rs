@@ -17,7 +17,6 @@ impl Model {
         self.finish_calls(OutcomeStatus::Completed);
         let (ruler, mut budget) = (self.ruler(), self.budget(asked.window));
         budget.prune.keep_recent = asked.recent;
-        self.ledger.follow(&self.thread);
         let wish = Wish {
             trigger: asked.trigger,
             keep: asked.keep,
@@ -41,8 +40,7 @@ impl Model {
                     }
                 };
                 let id = self.thread.next_message();
-                let (thread, ledger) = (&self.thread, &self.ledger);
-                match compaction::compacted(&ruler, thread, ledger, &budget, &plan, id, written) {
+                match compaction::compacted(&ruler, &self.thread, &budget, &plan, id, written) {
                     Ok(change) => change,
                     Err(_) => {
                         self.count("compactions that gain nothing");
@@ -141,7 +139,6 @@ impl Model {
 
     /// What was compacted as a whole is not compacted again.
     fn gains_nothing_more(&mut self, budget: &Budget, wish: &Wish) -> Checked {
-        self.ledger.follow(&self.thread);
         let ruler = self.ruler();
         let plan = match compaction::decide(&ruler, &self.thread, budget, wish) {
             Decision::Nothing(_) => {
@@ -152,7 +149,7 @@ impl Model {
             Decision::Summarise(plan) => plan,
         };
         let (id, written) = (self.thread.next_message(), Written::default());
-        match compaction::compacted(&ruler, &self.thread, &self.ledger, budget, &plan, id, written) {
+        match compaction::compacted(&ruler, &self.thread, budget, &plan, id, written) {
             Ok(_) => Err("a compacted view is compacted again".to_owned()),
             Err(_) => {
                 self.count("compactions that are final");

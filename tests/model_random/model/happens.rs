@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use epitome::compaction;
-use epitome::compaction::ledger::Ledger;
 use epitome::config::WireFormat;
 use epitome::provider::endpoint::Endpoint;
 use epitome::provider::wire::encoding::Encoding;
@@ -329,7 +328,6 @@ impl Model {
         checks::same_view(self.thread.view(), reloaded.view())?;
         self.thread = reloaded;
         self.encoding = Encoding::default();
-        self.ledger = Ledger::default();
         self.count("kills");
         self.finish_calls(OutcomeStatus::Interrupted);
         Ok(())

@@ -28,7 +28,7 @@ function fill(element, attributes, children) {
 export const BANDS = [
   { id: "frame", name: "system and tools", of: ["system", "tools"] },
   { id: "instructions", name: "instructions", of: ["instructions"] },
-  { id: "summaries", name: "summaries and facts", of: ["summaries", "facts"] },
+  { id: "summaries", name: "summaries and tables", of: ["summaries", "facts"] },
   { id: "person", name: "what you said", of: ["person"] },
   { id: "replies", name: "replies and calls", of: ["replies", "calls"] },
   { id: "thinking", name: "thinking", of: ["thinking"] },

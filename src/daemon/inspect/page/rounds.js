@@ -136,7 +136,7 @@ function layerRow(layer, open) {
     account.masked.entries && `${account.masked.entries} shown shorter`,
     account.summarised.entries && `${account.summarised.entries} summarised`,
     account.quoted?.length && `${account.quoted.length} quoted`,
-    account.facts && plural(account.facts, "fact"),
+    account.facts && `${plural(account.facts, "line")} from the log`,
     account.left_out?.length && `${account.left_out.length} without room`,
   ] : [layer.masks && `${layer.masks} shown shorter`];
   const facts = [

@@ -1,0 +1,239 @@
+//! What of a conversation is in a text, and whether what the text calls failed or open is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use epitome::thread::{Change, Seq, Thread};
+use regex::Regex;
+
+use super::baseline;
+use super::corpus::{Fact, Message, Session, path_of, words};
+
+/// Characters within which all patterns of a fact have to be found.
+const SPAN: usize = 700;
+/// Matches of a fact's first pattern that are looked at.
+const PLACES_MAX: usize = 400;
+/// Messages after the compaction in which identifiers count as used.
+const USED_MESSAGES: usize = 80;
+
+pub fn holds(text: &str, fact: &Fact) -> bool {
+    let places = |pattern: &Regex| pattern.find_iter(text).map(|found| found.start()).collect::<Vec<_>>();
+    let places: Vec<Vec<usize>> = fact.patterns.iter().map(places).collect();
+    let Some((first, others)) = places.split_first() else { return false };
+    let apart = |a: usize, b: usize| text[a.min(b)..a.max(b)].chars().count();
+    first
+        .iter()
+        .take(PLACES_MAX)
+        .any(|at| others.iter().all(|other| other.iter().any(|place| apart(*at, *place) <= SPAN)))
+}
+
+/// The share of the terms that a text has; `None` of no terms.
+pub fn share(text: &str, terms: &BTreeSet<String>) -> Option<f64> {
+    let held = terms.iter().filter(|term| text.contains(term.as_str())).count();
+    (!terms.is_empty()).then(|| held as f64 / terms.len() as f64)
+}
+
+/// What the agent used after the compaction and had met before.
+#[derive(Default)]
+pub struct Later {
+    pub files: BTreeSet<String>,
+    pub identifiers: BTreeSet<String>,
+    pub hashes: BTreeSet<String>,
+}
+
+/// `snake_case`, `camelCase`, `PascalCase`, `ABC-12`, and numbers of issues.
+static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| {
+    let names = "[A-Za-z_][A-Za-z0-9]*_[A-Za-z0-9_]+|[a-z]+[A-Z][A-Za-z0-9]+|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]+|[A-Z]{2,}-[0-9]+";
+    Regex::new(&format!(r"\b(?:{names})\b|#[0-9]{{2,}}\b")).expect("a pattern")
+});
+static HASH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[0-9a-f]{7,12}\b").expect("a pattern"));
+
+impl Later {
+    /// `None` where too little came afterwards to say anything.
+    pub fn of(session: &Session) -> Option<Later> {
+        if session.later.len() < 10 {
+            return None;
+        }
+        let before = session.before();
+        let calls = session.later.iter().flat_map(Message::calls);
+        let names = calls.filter_map(|(_, _, input)| path_of(input)?.rsplit('/').next());
+        let files =
+            names.filter(|name| !name.is_empty() && before.contains(name)).map(str::to_owned).collect();
+        let did =
+            session.later.iter().take(USED_MESSAGES).filter(|message| matches!(message, Message::Agent(_)));
+        let did = words(&did.cloned().collect::<Vec<_>>());
+        let known = identifiers(&before);
+        let identifiers = identifiers(&did).into_iter().filter(|name| known.contains(name));
+        let identifiers =
+            identifiers.filter(|name| name.chars().count() >= 6 && did.matches(name.as_str()).count() >= 2);
+        let known = hashes(&before);
+        let hashes = hashes(&did).into_iter().filter(|hash| known.contains(hash)).collect();
+        let later = Later { files, identifiers: identifiers.collect(), hashes };
+        (later.files.len() + later.identifiers.len() >= 5).then_some(later)
+    }
+}
+
+fn identifiers(text: &str) -> BTreeSet<String> {
+    let is_apart = |at: usize| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    let found = IDENTIFIER
+        .find_iter(text)
+        .filter(|found| !found.as_str().starts_with('#') || is_apart(found.start()));
+    found.map(|found| found.as_str().to_owned()).collect()
+}
+
+fn hashes(text: &str) -> BTreeSet<String> {
+    let found = HASH.find_iter(text).map(|found| found.as_str());
+    let is_mixed = |hash: &&str| {
+        hash.bytes().any(|b| b.is_ascii_digit()) && hash.bytes().any(|b| b.is_ascii_lowercase())
+    };
+    found.filter(is_mixed).map(str::to_owned).collect()
+}
+
+/// The sections of the summaries that Claude Code's models write, by their number there.
+pub const SECTIONS: [(&str, &str); 7] = [
+    ("7", "pending"),
+    ("8", "current work"),
+    ("9", "next step"),
+    ("1", "request"),
+    ("3", "files and code"),
+    ("4", "errors"),
+    ("5", "problem solving"),
+];
+
+/// The terms of each section of a stored summary that are in the conversation.
+pub fn section_terms(summary: &str, before: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
+    static HEADING: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\n\s*(\d)\. (?:\*\*)?([A-Z][A-Za-z ]+):?").expect("a pattern"));
+    static TERMS: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+        [
+            r"`([^`\n]{4,80})`",
+            r#""([^"\n]{12,160})""#,
+            r"(\b[\w-]+\.(?:go|ts|md|json|yaml|yml|sh|rs|py)\b)",
+            r"(\b(?:[A-Z][a-z0-9]+){2,}\b|\b[0-9a-f]{7,10}\b)",
+        ]
+        .map(|pattern| Regex::new(pattern).expect("a pattern"))
+    });
+    let headings: Vec<_> = HEADING.captures_iter(summary).collect();
+    let mut sections = BTreeMap::new();
+    for (at, heading) in headings.iter().enumerate() {
+        let Some((_, name)) = SECTIONS.iter().find(|(number, _)| *number == &heading[1]) else { continue };
+        let whole = |heading: &regex::Captures<'_>| heading.get(0).map_or(0..0, |found| found.range());
+        let end = headings.get(at + 1).map_or(summary.len(), |next| whole(next).start);
+        let body = &summary[whole(heading).end..end];
+        let terms =
+            TERMS.iter().flat_map(|pattern| pattern.captures_iter(body)).map(|found| found[1].to_owned());
+        let terms: BTreeSet<String> = terms.filter(|term| before.contains(term.as_str())).collect();
+        if !terms.is_empty() {
+            sections.insert(*name, terms);
+        }
+    }
+    sections
+}
+
+/// How many of these stand in a text word for word, whatever the space between the words.
+pub fn verbatim(text: &str, instructions: &[String]) -> usize {
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = flat(text);
+    instructions.iter().filter(|instruction| text.contains(&flat(instruction))).count()
+}
+
+/// The conversation with each instruction said by the user in a turn of its own, spread over the middle.
+pub fn planted(messages: &[Message], instructions: &[String]) -> Vec<Message> {
+    let is_place = |at: &usize| match &messages[*at] {
+        Message::User(_) => true,
+        Message::Agent(_) => !matches!(messages[at - 1], Message::Agent(_)),
+        Message::Result { .. } => false,
+    };
+    let places: Vec<usize> = (messages.len() / 8..messages.len() * 5 / 8).filter(is_place).collect();
+    let place = |nth: usize| places[nth * places.len() / instructions.len()];
+    let mut planted = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        for (_, instruction) in instructions.iter().enumerate().filter(|(nth, _)| place(*nth) == at) {
+            planted.push(Message::User(instruction.clone()));
+            planted.push(Message::Agent(vec![super::corpus::Block::Text("Ok.".to_owned())]));
+        }
+        planted.push(message.clone());
+    }
+    planted
+}
+
+/// Lines of a message that call something failed or open, and those of them that the log bears out.
+#[derive(Default)]
+pub struct Truth {
+    pub right: usize,
+    pub wrong: Vec<String>,
+}
+
+/// Checks each line by the log: a command is failed if the named run failed and no later run of the same command ended
+/// otherwise; a step of the plan has the status that the newest plan gives it.
+pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
+    static LAST: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\(last e(\d+)").expect("a pattern"));
+    static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^- \[(\w+)\] (.*)$").expect("a pattern"));
+    let plan = baseline::plan(&baseline::calls(&session.messages));
+    let mut truth = Truth::default();
+    let mut heading = "";
+    for line in text.lines() {
+        if let Some(new) = line.strip_prefix("## ") {
+            heading = new;
+        }
+        let is_right = if heading.starts_with("Commands that failed") && line.starts_with("- `") {
+            LAST.captures(line)
+                .and_then(|last| last[1].parse().ok())
+                .is_some_and(|entry| has_failed_last(thread, Seq(entry)))
+        } else if let Some(step) =
+            STEP.captures(line).filter(|step| heading == "Plan" && &step[1] != "completed")
+        {
+            let begins = |text: &str| {
+                step[2]
+                    .split(" […]")
+                    .next()
+                    .is_some_and(|begin| begin.starts_with(&text.chars().take(40).collect::<String>()))
+            };
+            plan.iter().any(|(status, text)| *status == step[1] && begins(&flat_line(text)))
+        } else {
+            continue;
+        };
+        if is_right {
+            truth.right += 1;
+        } else {
+            truth.wrong.push(format!("{}: {heading}: {line}", session.name));
+        }
+    }
+    truth
+}
+
+/// As a line shows it.
+fn flat_line(text: &str) -> String {
+    text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ⏎ ")
+}
+
+/// Whether the call with this outcome failed, and each later one of the same command did as well.
+fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
+    let core = |call: &epitome::thread::CallId| {
+        let command = thread.call(call)?.input["command"].as_str()?;
+        let command = command.split('|').next().unwrap_or_default().trim().trim_end_matches("2>&1");
+        let command = command.split_whitespace().collect::<Vec<_>>().join(" ");
+        Some(
+            command
+                .strip_prefix("cd ")
+                .and_then(|rest| Some(rest.split_once(" && ")?.1.to_owned()))
+                .unwrap_or(command),
+        )
+    };
+    let outcomes = thread.entries().iter().filter_map(|entry| match &entry.change {
+        Change::ToolFinished { outcome } => Some((entry.seq, outcome)),
+        _ => None,
+    });
+    let outcomes: Vec<_> = outcomes.collect();
+    let Some((_, named)) = outcomes.iter().find(|(seq, _)| *seq == entry) else { return false };
+    let command = core(&named.call);
+    let mut runs = outcomes.iter().filter(|(seq, outcome)| *seq >= entry && core(&outcome.call) == command);
+    command.is_some()
+        && runs.all(|(_, outcome)| {
+            let code = outcome.raw.as_ref().and_then(|raw| raw["exitCode"].as_i64());
+            let was_run = !outcome.model_text().starts_with("The user doesn't want");
+            was_run
+                && (outcome.status == epitome::thread::OutcomeStatus::Failed
+                    || code.is_some_and(|code| code != 0))
+        })
+}

@@ -1,0 +1,123 @@
+//! Ways of making a conversation small.
+
+use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide};
+use epitome::config::{Compaction, Summariser};
+use epitome::thread::{Change, Content, ModelName, Thread, Trigger, Usage};
+use epitome::tokens::Ruler;
+
+use super::corpus::{Message, Session, words};
+
+/// The model that the conversations are counted and priced for, and its window in tokens.
+pub const MODEL: &str = "anthropic/claude-sonnet-5";
+pub const WINDOW: u64 = 200_000;
+/// Bytes of a masked result that are left.
+const MASKED: usize = 200;
+/// Attempts to meet half of a size.
+const HALVINGS: usize = 8;
+
+/// The ruler of all: an estimate, as a session has it that did not load the vocabulary.
+pub fn ruler() -> Ruler {
+    Ruler::of(Some(&ModelName(MODEL.to_owned())))
+}
+
+/// How a compaction of ours is to be made.
+#[derive(Clone, Debug)]
+pub struct Ours {
+    pub window: u64,
+    pub keep: Keep,
+    /// What a model wrote; without one none is asked.
+    pub summary: Option<String>,
+    /// What the tables may take, where it is not what the settings say.
+    pub tokens: Option<u64>,
+}
+
+impl Default for Ours {
+    fn default() -> Ours {
+        Ours { window: WINDOW, keep: Keep::Nothing, summary: None, tokens: None }
+    }
+}
+
+impl Ours {
+    /// Compacts a thread, as `/compact` does it; an error says why it can't be done.
+    pub fn compact(&self, thread: &mut Thread) -> Result<(), String> {
+        let ruler = ruler();
+        let mut settings = Compaction::default();
+        if self.summary.is_none() {
+            settings.model = Summariser::Nobody;
+        }
+        let reserve = u64::from(settings.output_reserve).min(self.window / 4);
+        let mut budget = Budget::of(&settings, self.window, reserve, ruler.frame_of(thread));
+        budget.carried_max = self.tokens.unwrap_or(budget.carried_max);
+        let trigger = if self.keep == Keep::Nothing { Trigger::Manual } else { Trigger::Threshold };
+        let wish = Wish { trigger, keep: self.keep, focus: None, summary: true };
+        let plan = match decide(&ruler, thread, &budget, &wish) {
+            Decision::Summarise(plan) => plan,
+            other => return Err(format!("{other:?}")),
+        };
+        let by = self.summary.as_ref().map(|_| (ModelName(MODEL.to_owned()), Usage::default()));
+        let written = Written { text: self.summary.clone(), by, ..Written::default() };
+        let change = compacted(&ruler, thread, &budget, &plan, thread.next_message(), written)?;
+        append(thread, change);
+        Ok(())
+    }
+
+    /// The message that stands for the conversation.
+    pub fn message(&self, session: &Session) -> Result<String, String> {
+        let mut thread = session.thread();
+        self.compact(&mut thread)?;
+        let last = thread.last_compaction().ok_or("nothing was compacted")?;
+        let Change::Compacted { summary, .. } = &last.change else { return Err("another change".to_owned()) };
+        let texts = summary.content.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.as_str()),
+            _ => None,
+        });
+        Ok(texts.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The message with tables that are cut so that all of it has about so many characters. What the user said is not cut
+    /// for that.
+    pub fn message_within(&self, session: &Session, chars: usize) -> Result<String, String> {
+        let (mut low, mut high) = (0, WINDOW / 16);
+        let mut best = Ours { tokens: Some(0), ..self.clone() }.message(session)?;
+        for _ in 0..HALVINGS {
+            let middle = u64::midpoint(low, high);
+            let message = Ours { tokens: Some(middle), ..self.clone() }.message(session)?;
+            if message.chars().count() <= chars {
+                low = middle;
+                best = message;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(best)
+    }
+}
+
+pub fn append(thread: &mut Thread, change: Change) {
+    let seq = thread.next_seq();
+    let at = thread.entries().last().map_or(0, |entry| entry.at) + 1_000;
+    thread.apply(std::sync::Arc::new(epitome::thread::Entry { seq, at, change }));
+}
+
+/// The end of the conversation, word for word.
+pub fn tail(messages: &[Message], chars: usize) -> String {
+    let all = words(messages);
+    let skipped = all.chars().count().saturating_sub(chars);
+    all.chars().skip(skipped).collect()
+}
+
+/// The same where of each result only the beginning is left.
+pub fn masked_tail(messages: &[Message], chars: usize) -> String {
+    let masked = messages.iter().map(|message| match message {
+        Message::Result { call, text, failed } => {
+            Message::Result { call: call.clone(), text: text.chars().take(MASKED).collect(), failed: *failed }
+        }
+        other => other.clone(),
+    });
+    tail(&masked.collect::<Vec<_>>(), chars)
+}
+
+/// The first characters of a text.
+pub fn cut(text: &str, chars: usize) -> String {
+    text.chars().take(chars).collect()
+}

@@ -1,0 +1,221 @@
+//! What each way keeps of the sessions of a corpus.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use epitome::compaction::Keep;
+use epitome::config::{Compaction, Threshold};
+
+use crate::bench::baseline;
+use crate::bench::corpus::{Corpus, Session};
+use crate::bench::measure::{Later, SECTIONS, Truth, holds, planted, section_terms, share, truth, verbatim};
+use crate::bench::ways::{Ours, cut, masked_tail, ruler, tail};
+
+/// A way of making a conversation small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    Ours,
+    OursHalf,
+    OursWithSummary,
+    Summary,
+    SummaryCut,
+    Baseline,
+    BaselineHalf,
+    Tail,
+    MaskedTail,
+}
+
+impl Way {
+    pub fn title(self) -> &'static str {
+        match self {
+            Way::Ours => "Epitome, no model",
+            Way::OursHalf => "Epitome, no model, half the size",
+            Way::OursWithSummary => "Epitome with the stored summary",
+            Way::Summary => "stored summary alone",
+            Way::SummaryCut => "stored summary, cut to Epitome's size",
+            Way::Baseline => "baseline, Epitome's size",
+            Way::BaselineHalf => "baseline, half the size",
+            Way::Tail => "end of the conversation",
+            Way::MaskedTail => "the same, results cut to 200 characters",
+        }
+    }
+}
+
+/// What is asked of each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asked {
+    Facts,
+    Files,
+    Identifiers,
+    Hashes,
+    /// Terms of a section of the stored summary, by its place among all.
+    Section(usize),
+}
+
+/// Shares from 0 to 1, and how many there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mean {
+    sum: f64,
+    count: usize,
+}
+
+impl Mean {
+    pub fn add(&mut self, share: Option<f64>) {
+        self.sum += share.unwrap_or_default();
+        self.count += usize::from(share.is_some());
+    }
+
+    pub fn value(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+
+    pub fn count(self) -> usize {
+        self.count
+    }
+}
+
+#[derive(Default)]
+pub struct Score {
+    pub asked: BTreeMap<Asked, Mean>,
+    pub chars: Mean,
+}
+
+impl Score {
+    fn add(&mut self, asked: Asked, share: Option<f64>) {
+        self.asked.entry(asked).or_default().add(share);
+    }
+}
+
+/// Parts of the window that stay word for word behind the message.
+pub const TAILS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
+/// Windows in which instructions are planted, in tokens.
+pub const WINDOWS: [u64; 3] = [200_000, 64_000, 32_000];
+
+/// A point of the curve: what message and tail keep together, the same tail alone, and what they take.
+#[derive(Default)]
+pub struct Point {
+    pub both: Score,
+    pub tail: Score,
+    pub tokens: Mean,
+}
+
+#[derive(Default)]
+pub struct Results {
+    pub ways: BTreeMap<Way, Score>,
+    pub curve: [Point; TAILS.len()],
+    /// By window: how many of the instructions stand in the message word for word.
+    pub instructions: Vec<(u64, usize)>,
+    pub truth: Truth,
+    /// Sessions that were not compacted, and why.
+    pub faults: Vec<String>,
+    pub missing: Vec<String>,
+    pub messages: BTreeMap<String, String>,
+}
+
+/// What is asked of one session.
+struct Questions {
+    later: Option<Later>,
+    sections: BTreeMap<&'static str, std::collections::BTreeSet<String>>,
+}
+
+pub fn measure(corpus: &Corpus) -> Result<Results> {
+    let mut results = Results { faults: corpus.faults.clone(), ..Results::default() };
+    for session in &corpus.sessions {
+        if let Err(fault) = one(corpus, session, &mut results) {
+            results.faults.push(format!("{}: {fault}", session.name));
+        }
+    }
+    // The longest one, where there is most to keep.
+    let host = corpus.sessions.iter().max_by_key(|session| session.messages.len());
+    for window in WINDOWS {
+        let Some(host) = host.filter(|_| !corpus.instructions.is_empty()) else { break };
+        let host = Session::of(&host.name, planted(&host.messages, &corpus.instructions))?;
+        let message = Ours { window, ..Ours::default() }.message(&host).map_err(anyhow::Error::msg)?;
+        results.instructions.push((window, verbatim(&message, &corpus.instructions)));
+    }
+    for name in corpus.facts.keys() {
+        ensure!(
+            corpus.session(name).is_some(),
+            "gold-facts.json has facts of {name}, and there is no such session"
+        );
+    }
+    Ok(results)
+}
+
+fn one(corpus: &Corpus, session: &Session, results: &mut Results) -> Result<(), String> {
+    let ours = Ours::default();
+    let message = ours.message(session)?;
+    let size = message.chars().count();
+    let half = ours.message_within(session, size / 2)?;
+    let half_size = half.chars().count();
+    let mut ways = vec![
+        (Way::Baseline, baseline::compact(&session.messages, size)),
+        (Way::BaselineHalf, baseline::compact(&session.messages, half_size)),
+        (Way::Tail, tail(&session.messages, size)),
+        (Way::MaskedTail, masked_tail(&session.messages, size)),
+    ];
+    if let Some(summary) = &session.summary {
+        let with = Ours { summary: Some(summary.clone()), ..ours };
+        ways.push((Way::OursWithSummary, with.message(session)?));
+        ways.push((Way::Summary, summary.clone()));
+        ways.push((Way::SummaryCut, cut(summary, size)));
+    }
+    let found = truth(&message, session, &session.thread());
+    results.truth.right += found.right;
+    results.truth.wrong.extend(found.wrong);
+    for fact in corpus.facts.get(&session.name).into_iter().flatten().filter(|fact| !holds(&message, fact)) {
+        results.missing.push(format!("{}: {}", session.name, fact.what));
+    }
+    results.messages.insert(session.name.clone(), message.clone());
+    ways.push((Way::Ours, message));
+    ways.push((Way::OursHalf, half));
+    let before = session.before();
+    let sections =
+        session.summary.as_ref().map(|summary| section_terms(summary, &before)).unwrap_or_default();
+    let questions = Questions { later: Later::of(session), sections };
+    for (way, text) in ways {
+        let score = results.ways.entry(way).or_default();
+        ask(corpus, session, &questions, &text, score);
+    }
+    curve(corpus, session, &questions, &mut results.curve)
+}
+
+fn ask(corpus: &Corpus, session: &Session, questions: &Questions, text: &str, score: &mut Score) {
+    score.chars.add(Some(text.chars().count() as f64));
+    for fact in corpus.facts.get(&session.name).into_iter().flatten() {
+        score.add(Asked::Facts, Some(f64::from(u8::from(holds(text, fact)))));
+    }
+    if let Some(later) = &questions.later {
+        score.add(Asked::Files, share(text, &later.files));
+        score.add(Asked::Identifiers, share(text, &later.identifiers));
+        score.add(Asked::Hashes, share(text, &later.hashes));
+    }
+    for (at, (_, section)) in SECTIONS.iter().enumerate() {
+        score.add(Asked::Section(at), questions.sections.get(section).and_then(|terms| share(text, terms)));
+    }
+}
+
+/// As if the session had just filled its window up to where a compaction is due.
+fn curve(
+    corpus: &Corpus,
+    session: &Session,
+    questions: &Questions,
+    points: &mut [Point],
+) -> Result<(), String> {
+    let ruler = ruler();
+    let Threshold::Ratio(due) = Compaction::default().threshold else {
+        return Err("no threshold".to_owned());
+    };
+    let window = (ruler.view(session.thread().view()) as f64 / due) as u64;
+    for (point, ratio) in points.iter_mut().zip(TAILS) {
+        let keep = if ratio == 0.0 { Keep::Nothing } else { Keep::Ratio(ratio) };
+        let mut thread = session.thread();
+        Ours { window, keep, ..Ours::default() }.compact(&mut thread)?;
+        let shown: Vec<String> = thread.view().pieces().iter().map(|(_, piece)| piece.text()).collect();
+        ask(corpus, session, questions, &shown.join("\n"), &mut point.both);
+        // The first piece is the message.
+        ask(corpus, session, questions, &shown[1..].join("\n"), &mut point.tail);
+        point.tokens.add(Some(ruler.view(thread.view()) as f64));
+    }
+    Ok(())
+}

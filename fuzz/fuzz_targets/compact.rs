@@ -1,0 +1,106 @@
+//! Any text, tool name and input as a conversation, compacted in a small and a large window: it never fails, fits, and
+//! no table is missing.
+//!
+//! The input is text. Form feeds part it into entries, whose first character says what they are: `a` the agent speaks,
+//! `c` a call, `f` a failed call, `d` a denied one; everything else is the user's. A call has the tool's name, its input
+//! as JSON and its result, parted by vertical tabs; an input that is no JSON is a command.
+#![no_main]
+
+use std::sync::Arc;
+
+use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, preview, pruned};
+use epitome::config::Settings;
+use epitome::thread::{
+    CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq,
+    SessionId, Thread, ToolCall, ToolOutcome, Trigger,
+};
+use epitome::tokens::Ruler;
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+
+fuzz_target!(|data: &[u8]| {
+    let thread = conversation(&String::from_utf8_lossy(data));
+    let ruler = Ruler::of(None);
+    for window in [2_048, 200_000] {
+        let budget = Budget::of(&Settings::default().compaction, window, window / 8, 0);
+        for (trigger, keep) in [(Trigger::Must, Keep::Ratio(0.4)), (Trigger::Manual, Keep::Nothing)] {
+            let wish = Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual };
+            preview(&ruler, &thread, &budget, &wish);
+            let made = match decide(&ruler, &thread, &budget, &wish) {
+                Decision::Nothing(_) => continue,
+                Decision::Prune(masks) => pruned(&ruler, &thread, masks, trigger),
+                Decision::Summarise(plan) => {
+                    let id = thread.next_message();
+                    match compacted(&ruler, &thread, &budget, &plan, id, Written::default()) {
+                        Ok(change) => change,
+                        // A short conversation may gain nothing.
+                        Err(_) => continue,
+                    }
+                }
+            };
+            if let Change::Compacted { summary, tokens_after, .. } = made {
+                assert!(tokens_after <= budget.room());
+                let is_ours = |content: &Content| {
+                    matches!(content, Content::Text { text } if text.starts_with(epitome::compaction::CARRIED_HEAD))
+                };
+                let tables = summary.content.iter().find(|content| is_ours(content));
+                if let Some(Content::Text { text }) = tables {
+                    assert!(!text.contains("\n(Could not be computed: "), "{text}");
+                }
+            }
+        }
+    }
+});
+
+fn conversation(text: &str) -> Thread {
+    let session = SessionId("s_00000000000000000001".into());
+    let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
+    let opened = Arc::new(Entry { seq: Seq(0), at: 0, change: opened });
+    let mut thread = Thread::replay([opened]).expect("a log may begin so");
+    for entry in text.split('\u{c}') {
+        let (kind, rest) = match entry.chars().next() {
+            Some(kind @ ('a' | 'c' | 'f' | 'd')) => (kind, &entry[1..]),
+            _ => ('u', entry),
+        };
+        match kind {
+            'u' => said(&mut thread, rest),
+            'a' => replied(&mut thread, vec![Content::Text { text: rest.to_owned() }]),
+            _ => called(&mut thread, kind, rest),
+        }
+    }
+    thread
+}
+
+fn called(thread: &mut Thread, kind: char, text: &str) {
+    let mut parts = text.splitn(3, '\u{b}');
+    let name = parts.next().unwrap_or_default().to_owned();
+    let input = parts.next().unwrap_or_default();
+    let input = serde_json::from_str(input).ok().filter(Value::is_object);
+    let input = input.unwrap_or_else(|| json!({ "command": text }));
+    let id = CallId(format!("c{}", thread.next_seq().0));
+    let call = ToolCall { id: id.clone(), name, input, card: Card::default() };
+    replied(thread, vec![Content::Call(call)]);
+    let status = match kind {
+        'f' => OutcomeStatus::Failed,
+        'd' => OutcomeStatus::Denied,
+        _ => OutcomeStatus::Completed,
+    };
+    let outcome = ToolOutcome::text(id, status, parts.next().unwrap_or_default());
+    append(thread, Change::ToolFinished { outcome });
+}
+
+fn said(thread: &mut Thread, text: &str) {
+    let content = vec![Content::Text { text: text.to_owned() }];
+    let message = Message { id: thread.next_message(), content };
+    append(thread, Change::Said { message, origin: Origin::Person });
+}
+
+fn replied(thread: &mut Thread, content: Vec<Content>) {
+    let message = Message { id: thread.next_message(), content };
+    append(thread, Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None });
+}
+
+fn append(thread: &mut Thread, change: Change) {
+    let seq = thread.next_seq();
+    thread.apply(Arc::new(Entry { seq, at: 0, change }));
+}

@@ -1,0 +1,280 @@
+//! What each part shows, by example, and that none of them can fail a compaction.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::talk::{Talk, budget, words};
+use super::super::{Keep, Scene};
+use super::*;
+use crate::thread::{OutcomeStatus, Trigger};
+
+const DONE: OutcomeStatus = OutcomeStatus::Completed;
+const FAILED: OutcomeStatus = OutcomeStatus::Failed;
+
+/// What is carried over where everything leaves the view.
+fn carried(talk: &Talk, tokens_max: u64) -> String {
+    let (ruler, budget) = (Ruler::of(None), budget(200_000));
+    let scene = Scene::of(&ruler, &talk.0, &budget);
+    Carryover::of(&scene, &HashSet::new()).within(&ruler, tokens_max).text
+}
+
+/// The lines of one part; empty where it is not there.
+fn part<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
+    let from = text.lines().skip_while(|line| *line != format!("## {heading}")).skip(1);
+    from.take_while(|line| !line.starts_with("## ")).filter(|line| !line.is_empty()).collect()
+}
+
+fn shell(talk: &mut Talk, command: &str, status: OutcomeStatus, output: &str) -> Seq {
+    talk.calls_with("Bash", json!({ "command": command }), status, output)
+}
+
+#[test]
+fn a_command_is_listed_as_failed_only_where_its_last_run_failed() {
+    let mut talk = Talk::new();
+    shell(&mut talk, "cargo test", FAILED, "error: 2 tests failed");
+    shell(&mut talk, "cargo build", DONE, "Finished");
+    shell(&mut talk, "cd /w && cargo test 2>&1", DONE, "ok");
+    let lint = shell(&mut talk, "cargo clippy", FAILED, "warning: unused\nerror: could not compile");
+    shell(&mut talk, "ls missing", FAILED, "No such file");
+    let text = carried(&talk, 5_000);
+    let failed = part(&text, "Commands that failed when last run, newest first");
+    assert_eq!(
+        failed,
+        [format!("- `cargo clippy` (last {lint}): warning: unused | error: could not compile")]
+    );
+    let others = part(&text, "Other commands, most frequent first");
+    assert!(others[0].starts_with("- `cargo test` (2×") && others[0].ends_with("succeeded"), "{others:?}");
+}
+
+/// A refused or interrupted command says nothing about how it would have ended.
+#[test]
+fn a_refused_command_is_neither_failed_nor_succeeded() {
+    let mut talk = Talk::new();
+    shell(&mut talk, "make deploy", OutcomeStatus::Denied, "denied");
+    shell(&mut talk, "make all", OutcomeStatus::Interrupted, "");
+    let text = carried(&talk, 5_000);
+    assert_eq!(part(&text, "Commands that failed when last run, newest first"), Vec::<&str>::new());
+    assert!(text.contains("`make deploy` (1×, last e2): result unknown"), "{text}");
+    assert!(!text.contains("succeeded"), "{text}");
+}
+
+#[test]
+fn the_state_of_every_known_plan_tool_is_shown() {
+    let todo = |status: &str| json!({"todos": [{"content": "write the parser", "status": status}]});
+    let update = |status: &str| json!({"plan": [{"step": "write the parser", "status": status}]});
+    for (tool, first, second) in [
+        ("TodoWrite", todo("pending"), todo("in_progress")),
+        ("todo_write", todo("pending"), todo("in_progress")),
+        ("update_plan", update("pending"), update("in_progress")),
+    ] {
+        let mut talk = Talk::new();
+        talk.calls_with(tool, first, DONE, "ok");
+        talk.calls_with(tool, second, DONE, "ok");
+        assert_eq!(part(&carried(&talk, 5_000), "Plan"), ["- [in_progress] write the parser"], "{tool}");
+    }
+    let mut talk = Talk::new();
+    for subject in ["parse", "print", "drop"] {
+        talk.calls_with("TaskCreate", json!({"subject": subject}), DONE, "");
+    }
+    talk.calls_with("TaskUpdate", json!({"taskId": "1", "status": "completed"}), DONE, "");
+    talk.calls_with("TaskUpdate", json!({"taskId": 3, "status": "deleted"}), DONE, "");
+    assert_eq!(part(&carried(&talk, 5_000), "Plan"), ["- [pending] print", "- [completed] parse"]);
+}
+
+#[test]
+fn files_are_listed_by_what_was_done_last_relative_to_the_working_directory() {
+    let mut talk = Talk::new();
+    talk.calls_with("Read", json!({"file_path": "/w/src/a.rs"}), DONE, "fn a() {}");
+    talk.calls_with(
+        "Write",
+        json!({"file_path": "/w/src/new.rs", "content": "pub fn fresh() {}"}),
+        DONE,
+        "ok",
+    );
+    let edit =
+        json!({"file_path": "/w/src/a.rs", "old_string": "fn a()", "new_string": "fn a()\nfn second()"});
+    talk.calls_with("Edit", edit.clone(), DONE, "ok");
+    let last = talk.calls_with("Edit", edit, DONE, "ok");
+    talk.calls_with("Edit", json!({"file_path": "/w/src/failed.rs"}), FAILED, "no match");
+    let removed = shell(&mut talk, "rm src/old.rs", DONE, "");
+    talk.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:1\nsrc/once.rs:2");
+    talk.calls_with("Grep", json!({"path": "/w/src"}), DONE, "src/hit.rs:9");
+    let text = carried(&talk, 5_000);
+    let files = part(&text, "Files, newest first");
+    assert_eq!(files[0], "(relative to /w)");
+    let changed = format!(
+        "- changed: src/old.rs (deleted, 1×, last {removed}), src/a.rs (2×, last {last}), src/new.rs"
+    );
+    assert!(files[1].starts_with(&changed), "{files:?}");
+    assert!(!files.concat().contains("failed.rs"), "{files:?}");
+    assert_eq!(part(&text, "Files named in results"), ["src/hit.rs"]);
+    assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: second", "- new.rs: fresh"]);
+}
+
+#[test]
+fn version_control_comes_from_what_git_printed() {
+    let mut talk = Talk::new();
+    shell(&mut talk, "git switch -c queue", DONE, "Switched to a new branch 'queue'");
+    shell(&mut talk, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue\n 1 file changed");
+    shell(&mut talk, "git push", DONE, "To host:x.git\n   0000000..1a2b3c4  queue -> queue");
+    shell(&mut talk, "gh pr create", DONE, "https://github.com/o/r/pull/17");
+    // Only a command says what git did, and not a text that looks like its output.
+    talk.replies("[main 9999999] never made");
+    let text = carried(&talk, 5_000);
+    let lines = part(&text, "Version control, newest first");
+    assert_eq!(
+        lines,
+        [
+            "- branch: queue; last push: queue 1a2b3c4; pull requests: #17",
+            "- 1a2b3c4 on queue: Add the queue"
+        ]
+    );
+}
+
+#[test]
+fn the_agents_last_message_is_whole_and_older_ones_are_cut_with_a_mark() {
+    let mut talk = Talk::new();
+    talk.says("go");
+    talk.replies(format!("OLD {} END", words(2_000)));
+    let newest = format!("NEW {} END", words(300));
+    talk.replies(newest.as_str());
+    let text = carried(&talk, 2_000);
+    let said = part(&text, "What the agent said, newest last");
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        said[0].starts_with("e2: OLD") && said[0].contains("[…]") && said[0].ends_with("END"),
+        "{said:?}"
+    );
+    assert_eq!(said[1], format!("e3: {newest}"));
+}
+
+#[test]
+fn what_is_carried_over_keeps_to_its_room() {
+    let mut talk = Talk::new();
+    for number in 0..200 {
+        shell(&mut talk, &format!("make target{number}"), FAILED, &words(50));
+        talk.calls_with("Edit", json!({"file_path": format!("/w/src/f{number}.rs")}), DONE, "ok");
+        talk.replies(words(100));
+    }
+    let ruler = Ruler::of(None);
+    for tokens_max in [0, 50, 100, 500, 2_000, 10_000] {
+        let tokens = ruler.text(&carried(&talk, tokens_max));
+        assert!(tokens <= tokens_max, "{tokens} of {tokens_max}");
+        assert!(tokens_max < 500 || tokens * 10 > tokens_max * 7, "{tokens} of {tokens_max} used");
+    }
+}
+
+/// The finder that stood here before panicked on a pasted `git log --graph`, and the session could never be compacted
+/// again. Now a part that panics or takes too long is missing, and the message says so.
+#[test]
+fn a_part_that_fails_costs_that_part_alone() {
+    let failing = |render: bool| {
+        let compute: Render =
+            Box::new(move |_| if render { panic!("a fault of ours") } else { "text".into() });
+        Part { heading: "Plan", share_percent: 50, render: compute }
+    };
+    let whole = |text: &str| {
+        let text = text.to_owned();
+        Part { heading: "Files", share_percent: 0, render: Box::new(move |_| text.clone()) }
+    };
+    let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
+    assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
+    assert_eq!(guarded(|| -> Result<(), TimedOut> { panic!("a fault of ours") }), None);
+    assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check().map(|()| 1)), None);
+}
+
+/// The two messages that made the earlier finder panic, as its users sent them.
+#[test]
+fn drawings_and_tables_in_messages_are_quoted_like_any_other_text() {
+    for text in [
+        "what happened here?\n\n* commit fe1c1c3\n| Author: Jo <jo@example.com>\n|\n|     Fix src/parse.rs\n|\n* commit 0a1c1c3\n",
+        "Plan:\n\n| File | What |\n|---|---|\n| `src/queue.rs` | Rewrite it. |\n\n- do not touch `src/pool.rs`\n",
+    ] {
+        let mut talk = Talk::new();
+        talk.says(text);
+        talk.replies(text);
+        talk.calls("bash", text);
+        talk.replies(words(3_000));
+        talk.says("go on");
+        let message = talk.compact(10_000, Trigger::Manual, Keep::Nothing, None);
+        assert!(message.contains(text.trim()) && !message.contains("Could not be computed"), "{message}");
+    }
+}
+
+/// Inputs of any shape under the names that the parts look at, and texts of the characters that formats are made of.
+fn any_input() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any_text().prop_map(Value::from),
+    ];
+    let key = prop::sample::select(vec![
+        "command",
+        "file_path",
+        "path",
+        "patch",
+        "content",
+        "todos",
+        "plan",
+        "status",
+        "taskId",
+        "id",
+        "subject",
+        "new_string",
+        "old_string",
+        "text",
+    ]);
+    leaf.prop_recursive(3, 16, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(key.clone().prop_map(str::to_owned), inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn any_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        "[|*_`#>~. \\n-]{0,8}",
+        "\\PC{0,8}",
+        Just("*** Update File: ".to_owned()),
+        Just("git commit rm -rf /w/../é.rs".to_owned()),
+        Just("[main 1a2b3c4] x\n   1a2b3c4..5d6e7f8  a -> b\n".to_owned()),
+        Just("the user said:\n".to_owned()),
+        Just("pub fn ünique".to_owned()),
+    ];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// No text, tool name or input makes a part fail.
+    #[test]
+    fn every_part_can_be_computed_of_any_conversation(
+        calls in prop::collection::vec(
+            (
+                prop::sample::select(vec!["Bash", "Edit", "TodoWrite", "TaskCreate", "TaskUpdate", "ExitPlanMode", "x"]),
+                any_input(),
+                any::<bool>(),
+                any_text(),
+            ),
+            0..8,
+        ),
+        replies in prop::collection::vec(any_text(), 0..4),
+        tokens_max in 0..3_000_u64,
+    ) {
+        let mut talk = Talk::new();
+        for reply in replies {
+            talk.says(reply.as_str());
+            talk.replies(reply);
+        }
+        for (tool, input, is_done, text) in calls {
+            talk.calls_with(tool, input, if is_done { DONE } else { FAILED }, text);
+        }
+        let text = carried(&talk, tokens_max);
+        prop_assert!(!text.contains("Could not be computed"), "{}", text);
+        prop_assert!(Ruler::of(None).text(&text) <= tokens_max);
+    }
+}

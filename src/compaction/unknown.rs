@@ -1,0 +1,93 @@
+//! Files that a summary names and the log does not know. Pure.
+//!
+//! A model that writes a summary may make up a file, and the one that reads it takes it for real. Only names of source
+//! files are looked for, by their last part: of 45 summaries by frontier models, each remark about a function, a hash
+//! or a directory was wrong, because people and models write these in many ways.
+
+use std::collections::BTreeMap;
+
+use crate::thread::Thread;
+
+/// Names of one summary that are looked for.
+const NAMES_MAX: usize = 200;
+
+/// Bytes of a log that are searched. Of a longer one nothing is said: a name may be in the rest.
+const SEARCHED_BYTES_MAX: usize = 32 << 20;
+
+/// Extensions of source files.
+const EXTENSIONS: [&str; 32] = [
+    "c", "cc", "cpp", "cs", "css", "go", "h", "hpp", "html", "java", "js", "json", "jsx", "kt", "lock",
+    "lua", "md", "php", "py", "rb", "rs", "scss", "sh", "sql", "svelte", "swift", "toml", "ts", "tsx", "vue",
+    "yaml", "yml",
+];
+
+/// A summary with a line about the files in it that the log does not know, where there are any.
+pub(super) fn flagged(mut summary: String, thread: &Thread) -> String {
+    let unknown = unknown_files(&summary, thread);
+    if !unknown.is_empty() {
+        summary.push_str(&format!("\n\n(not found in the log: {})", unknown.join(", ")));
+    }
+    summary
+}
+
+/// The source files in a summary whose name is nowhere in the log, as they are written there.
+fn unknown_files(summary: &str, thread: &Thread) -> Vec<String> {
+    let mut unknown = files(summary);
+    let mut left = SEARCHED_BYTES_MAX;
+    for entry in thread.entries().iter().rev() {
+        if unknown.is_empty() {
+            break;
+        }
+        // Nothing in a name is escaped in JSON.
+        let Ok(json) = serde_json::to_string(&entry.change) else { return Vec::new() };
+        let Some(rest) = left.checked_sub(json.len()) else { return Vec::new() };
+        left = rest;
+        unknown.retain(|name, _| !json.contains(name));
+    }
+    unknown.into_values().map(str::to_owned).collect()
+}
+
+/// The paths of source files in a text, by their last part.
+fn files(text: &str) -> BTreeMap<&str, &str> {
+    let is_end = |character: char| character.is_whitespace() || "\"'`[]{}<>,;|*=()".contains(character);
+    let mut files = BTreeMap::new();
+    for word in text.split(is_end).filter(|word| !word.contains("://")) {
+        let path = word.trim_matches([':', '!', '?', '#', '@']).trim_end_matches(['.', ':']);
+        let path = path.strip_prefix("./").unwrap_or(path);
+        // `src/a.rs:10-12`
+        let path =
+            path.trim_end_matches(|character: char| character.is_ascii_digit() || ":-".contains(character));
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_file = name
+            .rsplit_once('.')
+            .is_some_and(|(stem, extension)| stem.len() > 1 && EXTENSIONS.contains(&extension));
+        if is_file && files.len() < NAMES_MAX {
+            files.insert(name, path);
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::talk::Talk;
+
+    #[test]
+    fn only_source_files_are_looked_for() {
+        let text = "Done: `src/a1.rs:10-12`, see https://x.org/y.md. The call parse_all() and/or Parser::new(1), \
+                    1a2b3c4 of main.rs (e.g. in v1.2.3), someName in internal/queue, ./docs/notes.md.";
+        let files: Vec<&str> = files(text).into_values().collect();
+        assert_eq!(files, ["src/a1.rs", "main.rs", "docs/notes.md"]);
+    }
+
+    #[test]
+    fn a_file_that_is_nowhere_in_the_log_is_named() {
+        let mut talk = Talk::new();
+        talk.says("look at /w/src/parser.rs");
+        let summary = "parse_all() in ./src/parser.rs:3 is fixed, `parse_some` in src/made_up.rs is not";
+        let marked = flagged(summary.to_owned(), &talk.0);
+        assert!(marked.ends_with("(not found in the log: src/made_up.rs)"), "{marked}");
+        assert_eq!(flagged("all of src/parser.rs".to_owned(), &talk.0), "all of src/parser.rs");
+    }
+}

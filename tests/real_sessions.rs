@@ -1,0 +1,80 @@
+//! Compacts real sessions of people, as far as they are at hand: every one of them, in every window and by every
+//! trigger, whatever is in it.
+//!
+//! A real session with a pasted `git log --graph` once made the finder of facts panic, and could never be compacted
+//! again. Generated conversations had not contained such a text. The sessions are public, but not ours to pass on:
+//! `benches/keep/fetch-corpus.py` makes the directory, and `EPITOME_CORPUS` names it (otherwise `../shared/corpus`).
+//! Where there is none, the test says so and ends.
+
+use std::path::{Path, PathBuf};
+
+use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, pruned};
+use epitome::config::Settings;
+use epitome::thread::{Change, SessionId, Thread, Trigger};
+use epitome::tokens::Ruler;
+use epitome::transfer::{Circumstances, read};
+
+fn sessions() -> Vec<PathBuf> {
+    let named = std::env::var_os("EPITOME_CORPUS").map(PathBuf::from);
+    let corpus = named.unwrap_or_else(|| PathBuf::from("../shared/corpus"));
+    let folder = corpus.join("sessions");
+    let Ok(files) = std::fs::read_dir(&folder) else {
+        println!("skipped: there are no sessions in {}", folder.display());
+        return Vec::new();
+    };
+    let files = files.filter_map(|file| Some(file.ok()?.path()));
+    files.filter(|file| file.extension().is_some_and(|extension| extension == "jsonl")).collect()
+}
+
+fn thread(file: &Path) -> Thread {
+    let text = std::fs::read_to_string(file).expect("the session can be read");
+    let circumstances = Circumstances { cwd: Path::new("/w"), now: 0 };
+    let mut drafts = read(file, &text, &circumstances).expect("the session can be imported");
+    let name = SessionId("s_00000000000000000001".into());
+    Thread::replay(drafts.remove(0).into_entries(&name)).expect("the import is a log")
+}
+
+/// What of this thread an automatic compaction in a window leaves, in tokens, and the text of its message.
+fn left(thread: &Thread, window: u64, trigger: Trigger, keep: Keep) -> Option<(u64, String)> {
+    let ruler = Ruler::of(None);
+    let frame = 8_000.min(window / 8);
+    let budget = Budget::of(&Settings::default().compaction, window, (window / 4).min(16_384), frame);
+    let wish = Wish { trigger, keep, focus: None, summary: false };
+    let change = match decide(&ruler, thread, &budget, &wish) {
+        Decision::Nothing(_) => return None,
+        Decision::Prune(masks) => pruned(&ruler, thread, masks, trigger),
+        Decision::Summarise(plan) => {
+            compacted(&ruler, thread, &budget, &plan, thread.next_message(), Written::default())
+                .unwrap_or_else(|why| panic!("a window of {window}, {trigger:?}: {why}"))
+        }
+    };
+    match change {
+        Change::Compacted { summary, tokens_after, .. } => {
+            assert!(tokens_after <= budget.room(), "{tokens_after} of {}", budget.room());
+            Some((tokens_after, summary.text()))
+        }
+        Change::Pruned { tokens_after, .. } => Some((tokens_after, String::new())),
+        other => panic!("{} is no compaction", other.kind()),
+    }
+}
+
+#[test]
+fn every_real_session_can_be_compacted_in_every_window() {
+    let files = sessions();
+    for file in &files {
+        let thread = thread(file);
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        for window in [8_192, 32_768, 65_536, 200_000] {
+            for (trigger, keep) in [
+                (Trigger::Manual, Keep::Nothing),
+                (Trigger::Threshold, Keep::Ratio(0.4)),
+                (Trigger::Must, Keep::Ratio(0.4)),
+                (Trigger::Overflow, Keep::Ratio(0.4)),
+            ] {
+                let Some((_, message)) = left(&thread, window, trigger, keep) else { continue };
+                assert!(!message.contains("Could not be computed"), "{name}: {message}");
+            }
+        }
+    }
+    println!("{} sessions", files.len());
+}
