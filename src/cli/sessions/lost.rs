@@ -39,7 +39,8 @@ pub(super) fn lost(store: &Store, request: Request) -> Result<(), CliError> {
 }
 
 fn is_encrypted(thread: &Thread, compaction: Seq) -> bool {
-    thread.entry(compaction).is_some_and(|entry| match &entry.change {
+    let entry = thread.entries().iter().find(|entry| entry.seq == compaction);
+    entry.is_some_and(|entry| match &entry.change {
         Change::Compacted { summary, .. } => summary.text().contains(ENCRYPTED),
         _ => false,
     })
