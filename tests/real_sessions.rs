@@ -28,7 +28,7 @@ fn sessions() -> Vec<PathBuf> {
 
 fn thread(file: &Path) -> Thread {
     let text = std::fs::read_to_string(file).expect("the session can be read");
-    let circumstances = Circumstances { cwd: Path::new("/w"), now: 0 };
+    let circumstances = Circumstances { cwd: Path::new("/w"), now: 0, beside: &|_| None };
     let mut drafts = read(file, &text, &circumstances).expect("the session can be imported");
     let name = SessionId("s_00000000000000000001".into());
     Thread::replay(drafts.remove(0).into_entries(&name)).expect("the import is a log")

@@ -129,10 +129,12 @@ impl Agent {
         let mut folders: Vec<PathBuf> = Vec::new();
         match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
             Some(folder) => folders.push(machine.cwd.join(folder)),
-            None => folders.extend(self.folders.iter().filter_map(|folder| match folder.strip_prefix("~/") {
-                Some(below) => Some(machine.home?.join(below)),
-                None => Some(machine.cwd.join(folder)),
-            })),
+            None => {
+                folders.extend(self.folders.iter().filter_map(|folder| match folder.strip_prefix("~/") {
+                    Some(below) => Some(machine.home?.join(below)),
+                    None => Some(machine.cwd.join(folder)),
+                }))
+            }
         }
         let mut files: Vec<(u64, PathBuf)> = Vec::new();
         for folder in folders {

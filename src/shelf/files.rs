@@ -201,7 +201,9 @@ fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Resul
         session,
         file: file.to_path_buf(),
         is_known: true,
-        notes: vec!["it was imported before; --again imports it once more, as a session of its own".to_owned()],
+        notes: vec![
+            "it was imported before; --again imports it once more, as a session of its own".to_owned(),
+        ],
     })
 }
 

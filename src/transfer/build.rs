@@ -291,7 +291,9 @@ fn first_line(message: &Message) -> String {
 fn kind_of(name: &str) -> ToolKind {
     match name.to_ascii_lowercase().as_str() {
         "read" | "file_read" | "ls" | "view_image" => ToolKind::Read,
-        "edit" | "multiedit" | "notebookedit" | "write" | "file_edit" | "file_write" | "apply_patch" => ToolKind::Edit,
+        "edit" | "multiedit" | "notebookedit" | "write" | "file_edit" | "file_write" | "apply_patch" => {
+            ToolKind::Edit
+        }
         "grep" | "find" | "glob" | "grep_tool" | "glob_tool" => ToolKind::Search,
         "bash" | "shell" | "local_shell" | "exec_command" => ToolKind::Execute,
         "webfetch" | "websearch" => ToolKind::Fetch,
@@ -306,7 +308,8 @@ fn paths_in(input: &Value) -> Vec<Location> {
 }
 
 fn title_of(name: &str, input: &Value) -> String {
-    let what = ["command", "cmd", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
+    let what =
+        ["command", "cmd", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
     let what = what.and_then(|what| what.lines().next());
     what.map_or_else(|| name.to_owned(), |what| format!("{name} {what}"))
 }

@@ -60,17 +60,16 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let (objects, broken) = file.objects(text);
     let lines: Vec<Value> = objects.into_iter().map(|(_, value)| value).collect();
     let Some(kept) = newest_branch(&lines) else {
-        return Err(broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first));
+        return Err(
+            broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first)
+        );
     };
     let first = lines.iter().enumerate().find(|(at, _)| kept.contains(at));
     let (cwd, started) = match first {
         Some((_, line)) => (line["cwd"].as_str().map(PathBuf::from), time(line)),
         None => (None, None),
     };
-    let log = Builder::new(
-        cwd.as_deref().unwrap_or(circumstances.cwd),
-        started.unwrap_or(circumstances.now),
-    );
+    let log = Builder::new(cwd.as_deref().unwrap_or(circumstances.cwd), started.unwrap_or(circumstances.now));
     let mut reader = Reader {
         log,
         file,
@@ -127,7 +126,9 @@ fn newest_branch(lines: &[Value]) -> Option<HashSet<usize>> {
         }
     }
     let replies: HashSet<&str> = kept.iter().filter_map(|at| lines[*at]["message"]["id"].as_str()).collect();
-    kept.extend(places().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))));
+    kept.extend(
+        places().filter(|at| lines[*at]["message"]["id"].as_str().is_some_and(|id| replies.contains(id))),
+    );
     let calls: HashSet<&str> =
         kept.iter().flat_map(|at| parts(&lines[*at])).filter_map(|part| part["id"].as_str()).collect();
     let is_result = |part: &Value| part["tool_use_id"].as_str().is_some_and(|id| calls.contains(id));
@@ -178,7 +179,9 @@ struct Reply<'a> {
 fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Reply<'a>> {
     let mut replies: HashMap<&str, Reply> = HashMap::new();
     let mut calls = HashSet::new();
-    for (_, line) in lines.iter().enumerate().filter(|(at, line)| kept.contains(at) && line["type"] == "assistant") {
+    for (_, line) in
+        lines.iter().enumerate().filter(|(at, line)| kept.contains(at) && line["type"] == "assistant")
+    {
         let reply = replies.entry(reply_id(line)).or_default();
         reply.parts.extend(parts(line).filter(|part| part["id"].as_str().is_none_or(|id| calls.insert(id))));
         reply.usage = usage(&line["message"]["usage"]).or(reply.usage.take());
@@ -197,7 +200,9 @@ fn title(lines: &[Value]) -> Option<&str> {
         let line = lines.iter().rev().find(|line| line["type"] == kind)?;
         text_of(&line[field])
     };
-    last("custom-title", "customTitle").or_else(|| last("ai-title", "aiTitle")).or_else(|| last("ai-title", "title"))
+    last("custom-title", "customTitle")
+        .or_else(|| last("ai-title", "aiTitle"))
+        .or_else(|| last("ai-title", "title"))
 }
 
 /// What the model is told behind the results of the running calls.
@@ -250,7 +255,11 @@ impl<'a> Reader<'a> {
     fn outside(&mut self, line: &Value) {
         if is_message(line) {
             let is_of_subagent = line["isSidechain"] == true;
-            self.log.left_out(if is_of_subagent { "messages of subagents" } else { "messages of other branches" });
+            self.log.left_out(if is_of_subagent {
+                "messages of subagents"
+            } else {
+                "messages of other branches"
+            });
         }
     }
 
@@ -339,7 +348,8 @@ impl<'a> Reader<'a> {
             Value::String(said) => vec![text(said.as_str())],
             _ => Vec::new(),
         };
-        let begins = |with: &str| matches!(said.first(), Some(Content::Text { text }) if text.starts_with(with));
+        let begins =
+            |with: &str| matches!(said.first(), Some(Content::Text { text }) if text.starts_with(with));
         let status = match part["is_error"].as_bool() {
             Some(true) if begins(REFUSED) => OutcomeStatus::Denied,
             Some(true) if begins(INTERRUPTED) => OutcomeStatus::Interrupted,
@@ -418,12 +428,18 @@ fn contents(value: &Value) -> Vec<Content> {
         let of_source = |name: &str| Some(source[name].as_str()?.to_owned());
         match part["type"].as_str() {
             Some("text") => text_of(&part["text"]).map(text),
-            Some("image") => {
-                Some(Content::Image { mime_type: of_source("media_type")?, data: of_source("data")?, uri: None })
-            }
+            Some("image") => Some(Content::Image {
+                mime_type: of_source("media_type")?,
+                data: of_source("data")?,
+                uri: None,
+            }),
             Some("document") => {
                 let name = part["title"].as_str().map(str::to_owned);
-                Some(Content::Document { mime_type: of_source("media_type")?, data: of_source("data")?, name })
+                Some(Content::Document {
+                    mime_type: of_source("media_type")?,
+                    data: of_source("data")?,
+                    name,
+                })
             }
             Some(_) | None => None,
         }

@@ -46,10 +46,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let meta = lines.iter().find(|line| line["type"] == "session_meta");
     let (meta, started) = meta.map_or((&Value::Null, None), |line| (&line["payload"], time(line)));
     let cwd = lines.iter().find_map(|line| text_of(&line["payload"]["cwd"])).map(PathBuf::from);
-    let log = Builder::new(
-        cwd.as_deref().unwrap_or(circumstances.cwd),
-        started.unwrap_or(circumstances.now),
-    );
+    let log = Builder::new(cwd.as_deref().unwrap_or(circumstances.cwd), started.unwrap_or(circumstances.now));
     let provider = meta["model_provider"].as_str().unwrap_or("openai").to_owned();
     let mut reader = Reader {
         log,
@@ -74,7 +71,9 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     }
     reader.flush();
     if reader.log.is_empty() {
-        return Err(broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first));
+        return Err(
+            broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first)
+        );
     }
     reader.log.foreign_id(meta["id"].as_str().unwrap_or_default());
     Ok(reader.log.finish(Source::Codex))
@@ -164,7 +163,9 @@ impl Reader {
             "reasoning" => {
                 let summaries = item["summary"].as_array().into_iter().flatten();
                 let thoughts = summaries.filter_map(|part| text_of(&part["text"]));
-                self.parts.extend(thoughts.map(|thought| Content::Thinking { text: thought.to_owned(), native: None }));
+                self.parts.extend(
+                    thoughts.map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
+                );
             }
             "function_call" => {
                 let arguments = item["arguments"].as_str().unwrap_or_default();
@@ -217,11 +218,14 @@ impl Reader {
     fn output(&mut self, call: &str, output: &Value) {
         self.flush();
         let output = match output {
-            Value::Object(fields) => fields.get("content_items").or_else(|| fields.get("content")).unwrap_or(output),
+            Value::Object(fields) => {
+                fields.get("content_items").or_else(|| fields.get("content")).unwrap_or(output)
+            }
             output => output,
         };
         // An older version writes what a command came to as JSON within the text.
-        let inner: Value = output.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let inner: Value =
+            output.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let content = match inner["output"].as_str() {
             Some(printed) if inner["metadata"].is_object() => vec![text(printed)],
             Some(_) | None => contents(output),

@@ -48,8 +48,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     }
     let (cwd, is_told) = session.cwd(circumstances);
     let started = session.started.unwrap_or(circumstances.now);
-    let mut reader =
-        Reader { log: Builder::new(&cwd, started), first: Vec::new(), answered: HashSet::new() };
+    let mut reader = Reader { log: Builder::new(&cwd, started), first: Vec::new(), answered: HashSet::new() };
     for item in session.items {
         let next = reader.log.next_seq();
         reader.first.push(next);
@@ -100,7 +99,11 @@ struct Item {
 enum What {
     Message(Value),
     /// The place of the first item that it keeps.
-    Summary { text: String, kept: Option<usize>, at: Option<u64> },
+    Summary {
+        text: String,
+        kept: Option<usize>,
+        at: Option<u64>,
+    },
 }
 
 impl Session {
@@ -149,7 +152,8 @@ impl Session {
     fn replaced(&mut self, messages: &[Value]) {
         let is_known = |message: &Value| message["id"].as_str().is_some_and(|id| self.place(id).is_some());
         let summary = messages.iter().enumerate().position(|(at, message)| {
-            let is_acknowledged = messages.get(at + 1).is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
+            let is_acknowledged =
+                messages.get(at + 1).is_some_and(|next| words(&next["content"]) == ACKNOWLEDGED);
             let is_new = message["type"] == "user" && !is_known(message);
             is_new && (is_acknowledged || words(&message["content"]).contains(SNAPSHOT))
         });
@@ -234,7 +238,8 @@ impl Reader {
         match &item.what {
             What::Summary { text, kept, at } => {
                 self.log.at(at.unwrap_or_default());
-                let through = kept.and_then(|at| self.first.get(at)).map(|first| Seq(first.0.saturating_sub(1)));
+                let through =
+                    kept.and_then(|at| self.first.get(at)).map(|first| Seq(first.0.saturating_sub(1)));
                 let summary = format!("A summary of what was said and done so far:\n\n{text}");
                 self.log.compacted(through, summary, Trigger::Threshold, 0);
             }
@@ -265,7 +270,8 @@ impl Reader {
         } else if !words(typed).is_empty() && typed != content {
             // What was put in for what the person named, such as files, follows their words.
             let said = self.contents(typed);
-            let told: Vec<Content> = self.contents(content).into_iter().filter(|part| !said.contains(part)).collect();
+            let told: Vec<Content> =
+                self.contents(content).into_iter().filter(|part| !said.contains(part)).collect();
             self.log.prompt(said);
             if !told.is_empty() {
                 self.log.context(told, BY);
@@ -374,7 +380,9 @@ impl Reader {
                 let (mime_type, data) = (mime_type.to_owned(), data.to_owned());
                 match mime_type.as_str() {
                     "application/pdf" => contents.push(Content::Document { mime_type, data, name: None }),
-                    mime if mime.starts_with("image/") => contents.push(Content::Image { mime_type, data, uri: None }),
+                    mime if mime.starts_with("image/") => {
+                        contents.push(Content::Image { mime_type, data, uri: None })
+                    }
                     _ => self.log.left_out("attachments of a form that is not known here"),
                 }
             }
@@ -404,7 +412,9 @@ fn thought(value: &Value) -> Option<Content> {
 /// What the model read as the result of a call.
 fn outcome(part: &Value) -> Option<OutcomeContent> {
     let response = &part["functionResponse"]["response"];
-    let told = text_of(&response["output"]).or_else(|| text_of(&response["error"])).or_else(|| text_of(&part["text"]));
+    let told = text_of(&response["output"])
+        .or_else(|| text_of(&response["error"]))
+        .or_else(|| text_of(&part["text"]));
     let data = &part["inlineData"];
     match (told, data["mimeType"].as_str(), data["data"].as_str()) {
         (Some(text), _, _) => Some(OutcomeContent::Text { text: text.to_owned() }),

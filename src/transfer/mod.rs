@@ -156,7 +156,8 @@ impl Source {
     pub fn of(text: &str) -> Option<Source> {
         // Lines of JSON, or one document.
         let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-        let known = values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| Source::of_value(&value));
+        let known =
+            values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| Source::of_value(&value));
         known.or_else(|| {
             let is_aider = text.lines().any(|line| line.starts_with(AIDER_OPENING));
             let is_transcript = || text.lines().any(|line| line.starts_with("editor>"));

@@ -40,8 +40,12 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
     let cwd = info["directory"].as_str().map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
     let started = info["time"]["created"].as_u64().unwrap_or(circumstances.now);
-    let mut reader =
-        Reader { log: Builder::new(&cwd, started), first: HashMap::new(), compaction: None, content: Vec::new() };
+    let mut reader = Reader {
+        log: Builder::new(&cwd, started),
+        first: HashMap::new(),
+        compaction: None,
+        content: Vec::new(),
+    };
     let taken_back = &info["revert"];
     for (at, message) in messages.iter().enumerate() {
         let is_taken_back = |value: &Value| value.is_string() && *value == message["info"]["id"];
@@ -59,7 +63,8 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     if reader.log.is_empty() {
         return Err(file.problem(1, "nothing is said in this session"));
     }
-    let title = text_of(&info["title"]).filter(|title| !UNTITLED.iter().any(|start| title.starts_with(start)));
+    let title =
+        text_of(&info["title"]).filter(|title| !UNTITLED.iter().any(|start| title.starts_with(start)));
     reader.log.title(title.unwrap_or_default());
     reader.log.foreign_id(info["id"].as_str().unwrap_or_default());
     if let Some(unreadable) = session["unreadable"].as_u64().filter(|count| *count > 0) {
@@ -136,10 +141,13 @@ impl Reader {
     /// The reply to a compaction. Of one that failed nothing came.
     fn summary(&mut self, info: &Value, parts: &[&Value]) {
         let (kept, trigger) = self.compaction.take().unwrap_or((None, Trigger::Threshold));
-        let texts: Vec<&str> = parts.iter().filter_map(|part| match part["type"].as_str() {
-            Some("text") => text_of(&part["text"]),
-            Some(_) | None => None,
-        }).collect();
+        let texts: Vec<&str> = parts
+            .iter()
+            .filter_map(|part| match part["type"].as_str() {
+                Some("text") => text_of(&part["text"]),
+                Some(_) | None => None,
+            })
+            .collect();
         if let Some(usage) = usage(&info["tokens"]) {
             self.log.spent(&usage);
         }
@@ -206,7 +214,9 @@ impl Reader {
                 Some("error") => {
                     let words = state["error"].as_str().unwrap_or_default();
                     let status = match words {
-                        words if REFUSED.iter().any(|start| words.starts_with(start)) => OutcomeStatus::Denied,
+                        words if REFUSED.iter().any(|start| words.starts_with(start)) => {
+                            OutcomeStatus::Denied
+                        }
                         words if words.starts_with(ABORTED) => OutcomeStatus::Interrupted,
                         _ => OutcomeStatus::Failed,
                     };

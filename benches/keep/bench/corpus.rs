@@ -152,7 +152,7 @@ fn session(file: &Path, files: &[PathBuf]) -> Result<Session> {
 }
 
 fn import(file: &Path, text: &str) -> Result<Vec<Arc<Entry>>> {
-    let circumstances = Circumstances { cwd: Path::new("/work/app"), now: 0 };
+    let circumstances = Circumstances { cwd: Path::new("/work/app"), now: 0, beside: &|_| None };
     let drafts =
         transfer::read(file, text, &circumstances).map_err(|problem| anyhow::anyhow!("{problem}"))?;
     let draft = drafts.into_iter().next().context("no conversation is in it")?;
