@@ -78,6 +78,18 @@ impl Unfinished {
         self.name = None;
         Ok(())
     }
+
+    /// The same as `put` where nothing may be in that place: what is there stays, and that is an error.
+    pub fn put_new(self, path: &Path) -> io::Result<()> {
+        self.sync()?;
+        let own = format!("{DESCRIPTORS}/{}", self.file.as_raw_fd());
+        match &self.name {
+            None => linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)?,
+            // The other name goes when this is dropped.
+            Some(name) => fs::hard_link(name, path)?,
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Unfinished {
@@ -126,6 +138,19 @@ mod tests {
         assert_eq!(fs::read(&path).expect("there"), b"two");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
         assert_eq!(names(scratch.path()), ["trust.json"]);
+    }
+
+    #[test]
+    fn a_new_file_takes_nobody_s_place() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let path = scratch.path().join("a");
+        for (text, is_put) in [(b"one", true), (b"two", false)] {
+            let mut new = Unfinished::begin(scratch.path(), 0o600).expect("begun");
+            new.file().write_all(text).expect("written");
+            assert_eq!(new.put_new(&path).is_ok(), is_put);
+        }
+        assert_eq!(fs::read(&path).expect("there"), b"one");
+        assert_eq!(names(scratch.path()), ["a"]);
     }
 
     #[test]

@@ -43,6 +43,9 @@ impl Place {
             ("home/w/.git/config", "[core]\n"),
             ("home/w/.git/hooks/pre-commit.sample", "#!/bin/sh\n"),
             ("home/w/.git/objects/x", ""),
+            ("home/w/.git/modules/lib/HEAD", "ref: refs/heads/main\n"),
+            ("home/w/.git/modules/lib/config", "[core]\n"),
+            ("home/w/.git/worktrees/t/commondir", "../..\n"),
             ("home/w/.epitome/hooks/a", "#!/bin/sh\n"),
             ("home/w/.envrc", "# mine\n"),
             ("home/w/src/main.rs", "fn main() {}\n"),
@@ -241,6 +244,13 @@ async fn what_runs_later_in_the_workspace_stays_as_it_is() {
             ("rm -rf .git/hooks && test ! -e .git/hooks", false),
             ("mv .git/hooks .git/old", false),
             ("mv .git old", false),
+            ("echo evil > .git/commondir", false),
+            ("echo evil > c && mv c .git/commondir", false),
+            ("rm .git/commondir", false),
+            ("echo evil > .git/modules/lib/commondir", false),
+            ("mv .git/modules m && mkdir -p .git/modules/lib && echo x > .git/modules/lib/config", false),
+            ("echo evil > .git/worktrees/t/commondir", false),
+            ("mv .git/worktrees w && mkdir -p .git/worktrees/t && echo x > .git/worktrees/t/commondir", false),
             ("rm -rf .git 2> /dev/null; test -e .git/hooks/pre-commit.sample", true),
             ("echo x > .envrc", false),
             ("rm .envrc", false),
@@ -285,6 +295,78 @@ async fn a_worktree_commits_into_its_repository_and_not_into_its_hooks() {
         ],
     )
     .await;
+}
+
+/// A command that wrote `.git/commondir` gave the repository other settings, and with them the person's next
+/// `git status` a program to run, outside of every sandbox.
+#[tokio::test]
+async fn a_command_gives_a_repository_no_other_settings_and_git_works_as_before() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let place = Place::new();
+    let cwd = &place.workspace.cwd;
+    let sh = |line: &str| {
+        let git = std::process::Command::new("sh").args(["-ec", line]).current_dir(cwd).output();
+        let output = git.expect("sh runs");
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{line}: {told}{}", String::from_utf8_lossy(&output.stderr));
+        told
+    };
+    sh("rm -rf .git .epitome .envrc src && git init -q -b main && git config user.name a && git config user.email a@b
+        git commit -q --allow-empty -m one && git init -q -b main ../lib
+        git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+        git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two
+        git worktree add -q ../tree");
+    let evil = "mkdir -p $DIR/x && cp -r .git/objects .git/refs $DIR/x/ && printf '[core]\\n fsmonitor=\"touch \
+                ran; false\"\\n' > $DIR/x/config && echo x > $DIR/commondir";
+    for directory in [".git", ".git/modules/lib", ".git/worktrees/tree"] {
+        hold(&place, &[(&evil.replace("$DIR", directory), false)]).await;
+    }
+    hold(
+        &place,
+        &[
+            ("echo a > a && git add a && git commit -q -m three && git gc -q && git stash list", true),
+            ("git branch b && git checkout -q b && git checkout -q main && git branch -d b", true),
+            ("cd lib && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m two", true),
+            ("git worktree add -q inner && git -C inner status && git submodule status", true),
+        ],
+    )
+    .await;
+    assert_eq!(sh("git status --porcelain && git -C ../tree status --porcelain"), " M lib\n?? inner/\n");
+    assert_eq!(sh("git -C lib status --porcelain && git log --format=%s"), "three\ntwo\none\n");
+    sh("git fsck && git worktree list && git submodule update && test ! -e ran && test ! -e ../tree/ran");
+}
+
+/// Beside a `commondir` Git does not heed `core.bare`: the directory above would have shown all files as deleted.
+#[tokio::test]
+async fn a_worktree_of_a_bare_repository_commits_into_it_and_changes_nothing_else() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let mut place = Place::new();
+    let outside = place.root.join("beside");
+    let sh = |line: &str| {
+        let status = std::process::Command::new("sh").args(["-ec", line]).current_dir(&outside).status();
+        assert!(status.expect("sh runs").success(), "{line}");
+    };
+    sh("git init -q -b main from && git -C from -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+        git clone -q --bare from .bare && echo 'gitdir: ./.bare' > .git && git worktree add -q tree
+        git config user.name a && git config user.email a@b");
+    place.workspace.cwd = outside.join("tree");
+    hold(
+        &place,
+        &[
+            ("echo x > x && git add x && git commit -q -m two && git log --oneline | grep -q two", true),
+            ("git branch b && git stash list && git worktree list", true),
+            ("echo x > ../.bare/commondir", false),
+            ("echo x > ../.bare/hooks/pre-commit", false),
+            ("git config core.hooksPath /tmp", false),
+            ("echo x > ../.bare/worktrees/tree/commondir", false),
+        ],
+    )
+    .await;
+    sh("test $(git rev-parse --is-bare-repository) = true && git -C tree log --oneline | grep -q two");
 }
 
 #[tokio::test]

@@ -40,8 +40,8 @@ pub struct Parts<P> {
     pub environment: Arc<Vec<(OsString, OsString)>>,
     /// What the editor's command line for us set.
     pub overrides: Arc<Overrides>,
-    /// Whether a model can be reached as things stand. Asked at `initialize`; it must be quick.
-    pub configured: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Whether a model can be reached as things stand, or what is missing. Asked at `initialize`; it must be quick.
+    pub configured: Box<dyn Fn() -> Result<(), SessionError> + Send + Sync>,
     /// The highest id of a request of ours that this client has seen, in the life of an earlier process.
     pub ids_above: u64,
 }
@@ -267,7 +267,7 @@ impl<P: SessionPort> Server<P> {
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
         self.outbox.set_traits(ClientTraits::from_initialize(params));
         self.initialized.store(true, Ordering::Relaxed);
-        answers::initialized_with_fork((self.parts.configured)())
+        answers::initialized_with_fork((self.parts.configured)().is_ok())
     }
 
     fn authenticate(&self, params: &Params<'_>) -> Result<Routed, wire::Error> {
@@ -277,6 +277,8 @@ impl<P: SessionPort> Server<P> {
                 "`methodId` names no method of this agent".to_owned(),
             )));
         }
+        // There is nothing to log in to here: it succeeds where a prompt would, and says else what to do.
+        (self.parts.configured)().map_err(|missing| answers::session_error(&missing))?;
         Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
     }
 

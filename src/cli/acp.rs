@@ -19,7 +19,7 @@ use crate::acp::server::Parts;
 use crate::daemon::front;
 use crate::daemon::front::attach::{Caller, Link};
 use crate::daemon::front::signals::Blocked;
-use crate::daemon::is_configured;
+use crate::daemon;
 use crate::paths::Paths;
 use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
@@ -80,7 +80,7 @@ fn standalone(
     let environment = serve::environment();
     let configured = {
         let (overrides, environment) = (overrides.clone(), environment.clone());
-        move || is_configured(&paths, &overrides, &environment)
+        move || daemon::configured(&paths, &overrides, &environment)
     };
     let parts = Parts {
         sessions: sessions.clone(),

@@ -224,15 +224,19 @@ fn message_tokens(scene: &Scene<'_>, cut: usize) -> u64 {
 /// The part of a window that is set aside for tables at least when the size of the kept part is chosen, as a divisor.
 const TABLES_PART: u64 = 32;
 
-/// Whether a summary could be shorter than the view up to this place. A summary alone is only summarised again
-/// where it does not fit any more, as behind a change to a model with a smaller window.
+/// Whether a summary could be shorter than the view up to this place. The message of an earlier compaction is made
+/// shorter for its own sake only where it does not fit any more, as behind a change to a model with a smaller window:
+/// otherwise a hook that asks at each turn would pay a model each time, to lose a little more of what was kept.
 fn gains(scene: &Scene<'_>, cut: usize, is_urgent: bool) -> bool {
     // What a number can't tell apart goes together.
     let cut = scene.cut(scene.thread.through(cut));
-    let only_a_summary =
-        cut == 1 && matches!(scene.entries()[0].change, Change::Compacted { .. }) && !is_urgent;
     let replaced: u64 = scene.weights[..cut].iter().sum();
-    !only_a_summary && replaced >= VIEW_TOKENS_MIN
+    let earlier = match scene.entries().first() {
+        Some(first) if cut > 0 && matches!(first.change, Change::Compacted { .. }) => scene.weights[0],
+        _ => 0,
+    };
+    let is_new = (replaced - earlier) * 100 >= scene.before * GAIN_MIN_PERCENT;
+    replaced >= VIEW_TOKENS_MIN && (is_urgent || is_new)
 }
 
 /// The newest entry that a compaction replaces which keeps so much. `window` is the model's, in tokens.

@@ -20,8 +20,8 @@ use crate::acp::server::Parts;
 use crate::config::Settings;
 use crate::paths::Paths;
 use crate::provider::endpoint::{self, Environment};
-use crate::session::ClientId;
 use crate::session::registry::Overrides;
+use crate::session::{ClientId, SessionError, provider_error};
 
 /// How long a front end may take for its hello. It sends it at once.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
@@ -29,12 +29,17 @@ const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// Read at once until the hello is there, in bytes. Less than the connection's own buffer, which then reads past it.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Whether a model can be reached as things stand for a client with this environment and these flags.
-pub fn is_configured(paths: &Paths, overrides: &Overrides, environment: &Environment) -> bool {
+/// Whether a model can be reached as things stand for a client with this environment and these flags, or what it
+/// would be told.
+pub fn configured(
+    paths: &Paths,
+    overrides: &Overrides,
+    environment: &Environment,
+) -> Result<(), SessionError> {
     let value =
         |name: &str| environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
     let (settings, _) = Settings::load(paths, None, value);
-    endpoint::is_configured(&overrides.over(settings), environment)
+    endpoint::configured(&overrides.over(settings), environment).map_err(|error| provider_error(&error))
 }
 
 /// All of them. Cheap to clone.
@@ -161,7 +166,7 @@ impl Doors {
         let configured = {
             let (paths, environment, overrides) =
                 (daemon.paths.clone(), environment.clone(), overrides.clone());
-            move || is_configured(&paths, &overrides, &environment)
+            move || configured(&paths, &overrides, &environment)
         };
         let parts = Parts {
             sessions: daemon.sessions.clone(),

@@ -34,7 +34,7 @@ pub mod place;
 pub mod serve;
 pub mod start;
 
-pub use doors::is_configured;
+pub use doors::configured;
 
 use std::time::SystemTime;
 

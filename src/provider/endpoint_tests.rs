@@ -368,15 +368,17 @@ fn the_picker_offers_what_can_be_called() {
 #[test]
 fn configured_means_that_a_prompt_could_be_answered() {
     let key = env(&[("ANTHROPIC_API_KEY", "k")]);
-    assert!(is_configured(&settings(None), &key));
-    assert!(is_configured(&settings(Some("anthropic/claude-haiku-5-5")), &key));
-    assert!(!is_configured(&settings(Some("openai/gpt-5.4")), &key));
+    assert_eq!(configured(&settings(None), &key), Ok(()));
+    assert_eq!(configured(&settings(Some("anthropic/claude-haiku-5-5")), &key), Ok(()));
+    let missing = configured(&settings(Some("openai/gpt-5.4")), &key).expect_err("there is no key");
+    assert!(missing.hint.is_some_and(|hint| hint.contains("OPENAI_API_KEY")));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
     let port = listener.local_addr().expect("it is bound").port();
     let local = env(&[("EPITOME_LOCAL_URL", &format!("http://localhost:{port}"))]);
-    assert!(is_configured(&settings(None), &local));
+    assert_eq!(configured(&settings(None), &local), Ok(()));
     drop(listener);
-    assert!(!is_configured(&settings(None), &local));
+    let missing = configured(&settings(None), &local).expect_err("nothing listens");
+    assert_eq!(missing, nothing_configured(&settings(None), &local));
 }
 
 #[test]

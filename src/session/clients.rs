@@ -421,7 +421,8 @@ impl Session {
     }
 }
 
-pub(super) fn provider_error(error: &ProviderError) -> SessionError {
+/// What a prompt is answered with where a provider refuses or can't be reached.
+pub fn provider_error(error: &ProviderError) -> SessionError {
     match error.class {
         crate::provider::ErrorClass::Auth => SessionError::AuthRequired(sentence(error)),
         _ => SessionError::Provider { message: error.message.clone(), hint: error.hint.clone() },

@@ -74,6 +74,7 @@ use crate::thread::{
 };
 pub use crate::tools::buffers::{Answer as EditorAnswer, Offers, Wish};
 pub use crate::tools::question::{Question, Reply, Shows, Wants};
+pub use clients::provider_error;
 pub use commands::why;
 pub use mcp::LOGINS as MCP_LOGINS;
 

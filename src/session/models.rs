@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::actor::Session;
-use super::clients::provider_error;
+use super::provider_error;
 use super::replies::sentence;
 use super::work::{Background, Prompt};
 use super::{ModelChoice, Out, SessionError, SessionOptions};

@@ -4,18 +4,20 @@
 //! is looked for when the command is over. Out of reach is a program that takes the mark out of its environment and
 //! leaves the group, too, and what another program started for the command (a container's or a system's daemon).
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::process::Command;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
 /// The variable that holds the mark.
 const VARIABLE: &str = "EPITOME_COMMAND";
 
-/// How often it is looked for those that were forked while it was looked. Two are enough for what stands still; a
-/// program that forks and ends all the time is another process by the time that it is found, and is run after.
+/// How often it is looked for those that were forked while it was looked. One is enough where there are none, two for
+/// what stands still; a program that forks and ends all the time is another process by the time that it is found, and
+/// is run after.
 const ROUNDS_MAX: usize = 256;
 
 /// Bytes of an environment that are searched; Linux allows more to programs of which we are none.
@@ -54,56 +56,106 @@ impl Mark {
         if self.0.is_empty() {
             return;
         }
+        // Who does not bear it, and what it starts, never will: only others are looked at again.
+        let mut without = HashSet::from([std::process::id().cast_signed()]);
         for _ in 0..ROUNDS_MAX {
-            if self.end_some() == 0 {
+            if self.end_some(&mut without) == 0 {
                 return;
             }
         }
     }
 
-    /// How many bore the mark, or were gone before that could be seen: where there are none, none is left.
-    fn end_some(&self) -> usize {
+    /// How many bore the mark, or were gone before that could be seen: where there are none, none is left. Leaves out
+    /// those that are known to be without it, and learns of more.
+    fn end_some(&self, without: &mut HashSet<i32>) -> usize {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        let own = std::process::id();
-        numbers.filter(|number| number.unsigned_abs() != own).filter(|number| self.end(*number)).count()
+        let mut ended = 0;
+        // One by one: what is forked meanwhile has a higher number, and is still to come.
+        for number in numbers {
+            if without.contains(&number) {
+                continue;
+            }
+            match self.end(number) {
+                Seen::Without => drop(without.insert(number)),
+                Seen::Bare => {}
+                Seen::Gone => ended += 1,
+            }
+        }
+        ended
     }
 
-    /// Ends one process if it bears the mark; whether it did, or may have: it has gone while it was looked at. It is
-    /// held before it is looked at, so that its number can't become another's in between.
-    fn end(&self, number: i32) -> bool {
-        let Some(process) = Pid::from_raw(number) else { return false };
+    /// Ends one process if it bears the mark. It is held before it is looked at, so that its number can't become
+    /// another's in between.
+    fn end(&self, number: i32) -> Seen {
+        let Some(process) = Pid::from_raw(number) else { return Seen::Bare };
+        let gone = |is_gone: bool| if is_gone { Seen::Gone } else { Seen::Bare };
         let held = match pidfd_open(process, PidfdFlags::empty()) {
             Ok(held) => held,
-            Err(error) => return error == Errno::SRCH,
+            Err(error) => return gone(error == Errno::SRCH),
         };
         match self.is_on(number) {
-            Ok(false) => false,
-            Ok(true) => {
+            Ok(Some(true)) => {
                 // If it has gone by now, it may have left another one behind.
                 let _ = pidfd_send_signal(&held, Signal::KILL);
-                true
+                Seen::Gone
             }
-            Err(error) => {
-                error.kind() == io::ErrorKind::NotFound
-                    || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
-            }
+            Ok(Some(false)) => Seen::Without,
+            Ok(None) => Seen::Bare,
+            // Newer kernels say of one without an environment what they say of one that is gone.
+            Err(_) => gone(test_kill_process(process) == Err(Errno::SRCH)),
         }
     }
 
-    fn is_on(&self, number: i32) -> io::Result<bool> {
+    /// Whether the environment of a process has the mark; `None` where it is empty.
+    fn is_on(&self, number: i32) -> io::Result<Option<bool>> {
         let mut environment = Vec::new();
         File::open(format!("/proc/{number}/environ"))?
             .take(ENVIRONMENT_BYTES_MAX)
             .read_to_end(&mut environment)?;
         let wanted = format!("{VARIABLE}={}", self.0);
-        Ok(environment.split(|byte| *byte == 0).any(|one| one.starts_with(wanted.as_bytes())))
+        let mut variables = environment.split(|byte| *byte == 0);
+        Ok((!environment.is_empty()).then(|| variables.any(|one| one.starts_with(wanted.as_bytes()))))
     }
+}
+
+/// What was seen of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It has an environment without the mark.
+    Without,
+    /// It has none: the kernel's own, one that has ended and was not waited for, or one that just becomes another
+    /// program.
+    Bare,
+    /// It bore the mark and was ended, or was gone before that could be seen: it may have left another one behind.
+    Gone,
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
     use super::*;
+
+    /// Since Linux 6.16 the environment of the kernel's threads and of zombies can't be opened: "no such process", as
+    /// of one that is gone. Each command was followed by 256 searches of all processes for what those may have left
+    /// behind, half a second of CPU time or more.
+    #[test]
+    fn what_has_no_environment_leaves_nothing_behind() {
+        let mark = Mark::of_this_process();
+        let mut dead = Command::new("true").stdin(Stdio::null()).spawn().expect("true runs");
+        let number = dead.id().cast_signed();
+        let process = Pid::from_raw(number).expect("a number");
+        waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("it ends");
+        assert_eq!(mark.end(number), Seen::Bare, "a zombie");
+        dead.wait().expect("it can be waited for");
+        if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+            assert_eq!(mark.end(2), Seen::Bare, "a thread of the kernel");
+        }
+        assert_eq!(mark.end(std::process::id().cast_signed()), Seen::Without);
+    }
 
     #[test]
     fn what_bears_the_mark_is_ended_and_its_neighbour_is_not() {

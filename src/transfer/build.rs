@@ -88,6 +88,11 @@ impl Builder {
         self.entries.len() == 1
     }
 
+    /// Whether a call has no outcome yet.
+    pub fn is_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Counts something that has no place in a log; `what` is a plural.
     pub fn left_out(&mut self, what: &str) {
         match self.notes.iter_mut().find(|(known, _)| known == what) {

@@ -1,8 +1,387 @@
-//! Sessions of Copilot CLI.
+//! Sessions of Copilot CLI: an event a line, in `events.jsonl` of the session's folder.
+//!
+//! - A reply may be told in several events of one call of the model, before the results of its calls.
+//! - A compaction may run while the conversation goes on: what was said behind its start is kept.
+//! - `session.snapshot_rewind` takes events back.
+//! - What subagents said has their id; the session has what they came to as the result of a call.
 
-use super::{Circumstances, Draft, File};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::build::{Builder, ForeignCall};
+use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use crate::problem::Problem;
+use crate::thread::{Content, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
-pub(super) fn read(file: File, _: &str, _: &Circumstances) -> Result<Draft, Problem> {
-    Err(file.problem(1, "sessions of Copilot CLI can't be read yet"))
+/// Who says what Copilot CLI put into the conversation by itself.
+const BY: &str = "Copilot CLI";
+
+/// Before the exit code, at the end of what a shell tool returned.
+const EXIT_CODE: &str = "with exit code ";
+
+/// Events of these kinds say nothing of the conversation, but for those that are read.
+const SILENT: [&str; 22] = [
+    "agent.",
+    "assistant.",
+    "auto_mode_switch.",
+    "capabilities.",
+    "command.",
+    "commands.",
+    "elicitation.",
+    "exit_plan_mode.",
+    "external_tool.",
+    "hook.",
+    "mcp.",
+    "mcp_app.",
+    "model.",
+    "pending_messages.",
+    "permission.",
+    "sampling.",
+    "session.",
+    "skill.",
+    "subagent.",
+    "system.",
+    "tool.",
+    "user_input.",
+];
+
+pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+    let (objects, broken) = file.objects(text);
+    let events: Vec<Value> = objects.into_iter().map(|(_, event)| event).collect();
+    let (events, taken_back) = standing(events);
+    let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
+    let workspace = Workspace::beside(circumstances);
+    let cwd = start["data"]["context"]["cwd"].as_str().map(str::to_owned).or(workspace.cwd);
+    let cwd = cwd.map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
+    let mut reader = Reader {
+        log: Builder::new(&cwd, time(start).unwrap_or(circumstances.now)),
+        model: None,
+        reply: None,
+        usages: HashMap::new(),
+        assets: HashMap::new(),
+        asked: HashMap::new(),
+        compaction: None,
+        later: Vec::new(),
+    };
+    for event in &events {
+        reader.event(event);
+    }
+    reader.flush();
+    reader.settle();
+    let mut log = reader.log;
+    if log.is_empty() {
+        return Err(match broken {
+            Some(broken) => broken.first,
+            None => file.problem(1, "nothing is said in this session"),
+        });
+    }
+    for _ in 0..taken_back {
+        log.left_out("events that were taken back");
+    }
+    if let Some(broken) = broken {
+        log.remark(broken.words());
+    }
+    log.title(workspace.name.filter(|_| workspace.user_named).or(workspace.summary).as_deref().unwrap_or_default());
+    log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());
+    Ok(log.finish(Source::Copilot))
+}
+
+/// The events that were not taken back, and how many were.
+fn standing(events: Vec<Value>) -> (Vec<Value>, usize) {
+    let mut standing: Vec<Value> = Vec::new();
+    let mut taken_back = 0;
+    for event in events {
+        let rewind = &event["data"];
+        if event["type"] == "session.snapshot_rewind" {
+            let listed: Option<HashSet<&str>> =
+                rewind["eventIds"].as_array().map(|ids| ids.iter().filter_map(Value::as_str).collect());
+            let first = standing.iter().rposition(|event| event["id"] == rewind["upToEventId"]);
+            let before = standing.len();
+            let mut at = 0;
+            standing.retain(|event| {
+                at += 1;
+                match &listed {
+                    Some(listed) => event["id"].as_str().is_none_or(|id| !listed.contains(id)),
+                    None => first.is_none_or(|first| at <= first),
+                }
+            });
+            taken_back += before - standing.len();
+        } else {
+            standing.push(event);
+        }
+    }
+    (standing, taken_back)
+}
+
+/// What `workspace.yaml` tells of a session.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Workspace {
+    cwd: Option<String>,
+    name: Option<String>,
+    user_named: bool,
+    summary: Option<String>,
+}
+
+impl Workspace {
+    fn beside(circumstances: &Circumstances) -> Workspace {
+        let text = (circumstances.beside)(Path::new("workspace.yaml"));
+        text.and_then(|text| serde_saphyr::from_str(&text).ok()).unwrap_or_default()
+    }
+}
+
+struct Reader {
+    log: Builder,
+    /// The one that was chosen last.
+    model: Option<String>,
+    /// A reply that may not be whole yet.
+    reply: Option<Reply>,
+    /// By the call of the model.
+    usages: HashMap<String, Usage>,
+    /// Images and the like, `(type, data)`, by the name under which messages refer to them.
+    assets: HashMap<String, (String, String)>,
+    /// What the person ran beside the conversation, by the call.
+    asked: HashMap<String, String>,
+    /// The entry that came next when a compaction began, what began it, and how many tokens there were.
+    compaction: Option<(Seq, Trigger, u64)>,
+    /// What came while calls ran, whose results still come.
+    later: Vec<Later>,
+}
+
+enum Later {
+    Prompt(Vec<Content>),
+    Context(Vec<Content>),
+    Compacted { through: Seq, summary: String, trigger: Trigger, tokens: u64 },
+}
+
+struct Reply {
+    /// The call of the model.
+    call: Option<String>,
+    model: String,
+    content: Vec<Content>,
+}
+
+impl Reader {
+    fn event(&mut self, event: &Value) {
+        let data = &event["data"];
+        let is_of_subagent = event["agentId"].is_string() || data["parentToolCallId"].is_string();
+        if let Some(at) = time(event) {
+            self.log.at(at);
+        }
+        match event["type"].as_str() {
+            Some("user.message" | "assistant.message") if is_of_subagent => {
+                self.log.left_out("messages of subagents");
+            }
+            Some("tool.execution_complete" | "session.error" | "abort") if is_of_subagent => {}
+            Some("session.start" | "session.resume") => self.chosen(&data["selectedModel"]),
+            Some("session.model_change") => self.chosen(&data["newModel"]),
+            Some("session.usage_record") => {
+                let call = data["usage"]["apiCallId"].as_str();
+                if let (Some(call), Some(usage)) = (call, usage(&data["usage"])) {
+                    self.usages.insert(call.to_owned(), usage);
+                }
+            }
+            Some("session.binary_asset") => {
+                let told = |name: &str| data[name].as_str().map(str::to_owned);
+                if let (Some(id), Some(mime), Some(data)) = (told("assetId"), told("mimeType"), told("data")) {
+                    self.assets.insert(id, (mime, data));
+                }
+            }
+            Some("user.message") => self.prompt(data),
+            Some("assistant.message") => self.reply(data),
+            Some("tool.user_requested") => {
+                let arguments = &data["arguments"];
+                let command = arguments["command"].as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+                self.asked.insert(data["toolCallId"].as_str().unwrap_or_default().to_owned(), command);
+            }
+            Some("tool.execution_complete") => self.outcome(data),
+            Some("system.notification") => {
+                if let Some(told) = text_of(&data["content"]) {
+                    self.say(Later::Context(vec![text(told)]));
+                }
+            }
+            Some("session.compaction_start") => {
+                self.flush();
+                let trigger = match data["trigger"].as_str() {
+                    Some("manual") => Trigger::Manual,
+                    Some(_) | None => Trigger::Threshold,
+                };
+                let tokens = data["currentTokens"].as_u64().unwrap_or_default();
+                self.compaction = Some((self.log.next_seq(), trigger, tokens));
+            }
+            Some("session.compaction_complete") => self.compacted(data),
+            Some("session.context_cleared") => {
+                self.log.left_out("commands that cleared what the model sees (what was said before is in it)");
+            }
+            Some("session.error") => self.ended(StopReason::Failed),
+            Some("abort") => self.ended(StopReason::Cancelled),
+            Some(other) if SILENT.iter().any(|kind| other.starts_with(kind)) => {}
+            Some(other) => self.log.left_out(&format!("events of the type {other:?}")),
+            None => self.log.left_out("events without a type"),
+        }
+    }
+
+    fn chosen(&mut self, model: &Value) {
+        self.model = model.as_str().map(str::to_owned).or(self.model.take());
+    }
+
+    fn ended(&mut self, reason: StopReason) {
+        self.flush();
+        self.log.turn_ended(reason);
+        self.settle();
+    }
+
+    /// Puts something into the log as soon as no call runs.
+    fn say(&mut self, what: Later) {
+        self.flush();
+        self.later.push(what);
+        if !self.log.is_waiting() {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        for what in std::mem::take(&mut self.later) {
+            match what {
+                Later::Prompt(content) => self.log.prompt(content),
+                Later::Context(content) => Some(self.log.context(content, BY)),
+                Later::Compacted { through, summary, trigger, tokens } => {
+                    Some(self.log.compacted(Some(through), summary, trigger, tokens))
+                }
+            };
+        }
+    }
+
+    fn prompt(&mut self, data: &Value) {
+        let mut content: Vec<Content> = text_of(&data["content"]).map(text).into_iter().collect();
+        for attached in data["attachments"].as_array().into_iter().flatten() {
+            match self.attachment(attached) {
+                Some(part) => content.push(part),
+                None => self.log.left_out("attachments of a form that is not known here"),
+            }
+        }
+        // Skills, other agents and the autopilot speak as the user too.
+        let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
+            && data["isAutopilotContinuation"] != true;
+        if !content.is_empty() {
+            self.say(if is_typed { Later::Prompt(content) } else { Later::Context(content) });
+        }
+    }
+
+    fn attachment(&self, attached: &Value) -> Option<Content> {
+        let told = |name: &str| attached[name].as_str().map(str::to_owned);
+        let asset = attached["assetId"].as_str().and_then(|id| self.assets.get(id)).cloned();
+        let name = told("displayName");
+        if let Some((mime_type, data)) = asset.or_else(|| Some((told("mimeType")?, told("data")?))) {
+            return match mime_type.as_str() {
+                "application/pdf" => Some(Content::Document { mime_type, data, name }),
+                mime if mime.starts_with("image/") => Some(Content::Image { mime_type, data, uri: None }),
+                _ => None,
+            };
+        }
+        let path = told("path").or_else(|| told("filePath"))?;
+        let uri = format!("file://{path}");
+        match told("text") {
+            Some(text) => Some(Content::Resource { uri, text }),
+            None => Some(Content::ResourceLink { uri, name: name.unwrap_or(path) }),
+        }
+    }
+
+    fn reply(&mut self, data: &Value) {
+        let call = data["apiCallId"].as_str().map(str::to_owned);
+        if !self.reply.as_ref().is_some_and(|reply| reply.call.is_some() && reply.call == call) {
+            self.flush();
+            self.settle();
+        }
+        let mut content = Vec::new();
+        content.extend(
+            text_of(&data["reasoningText"])
+                .map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
+        );
+        content.extend(text_of(&data["content"]).map(text));
+        for request in data["toolRequests"].as_array().into_iter().flatten() {
+            content.push(self.log.call(ForeignCall {
+                id: request["toolCallId"].as_str().unwrap_or_default().to_owned(),
+                name: request["name"].as_str().unwrap_or("tool").to_owned(),
+                title: None,
+                kind: None,
+                locations: Vec::new(),
+                input: request["arguments"].clone(),
+            }));
+        }
+        let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
+        let reply = self.reply.get_or_insert(Reply { call, model, content: Vec::new() });
+        reply.content.append(&mut content);
+    }
+
+    /// The reply that was told so far is whole.
+    fn flush(&mut self) {
+        if let Some(Reply { call, model, content }) = self.reply.take() {
+            let usage = call.and_then(|call| self.usages.remove(&call));
+            self.log.reply(content, &format!("copilot/{model}"), usage, None);
+        }
+    }
+
+    fn outcome(&mut self, data: &Value) {
+        self.flush();
+        let id = data["toolCallId"].as_str().unwrap_or_default();
+        let (result, error) = (&data["result"], &data["error"]);
+        let words = text_of(&result["content"]).or_else(|| text_of(&error["message"])).or_else(|| text_of(error));
+        let told = data["shellExecution"]["exitCode"].as_i64();
+        let code = told.or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
+        if let Some(command) = self.asked.remove(id) {
+            let ran = format!("The person ran `{command}`:\n\n{}", words.unwrap_or_default());
+            return self.say(Later::Context(vec![text(ran)]));
+        }
+        let status = match (data["success"].as_bool(), error["code"].as_str()) {
+            (Some(false), Some("rejected" | "denied")) => OutcomeStatus::Denied,
+            (Some(false), _) => OutcomeStatus::Failed,
+            (Some(true) | None, _) => OutcomeStatus::Completed,
+        };
+        let mut content: Vec<OutcomeContent> =
+            words.map(|words| OutcomeContent::Text { text: words.to_owned() }).into_iter().collect();
+        for part in result["binaryResultsForLlm"].as_array().into_iter().flatten() {
+            match self.attachment(part) {
+                Some(Content::Image { mime_type, data, .. }) => {
+                    content.push(OutcomeContent::Image { mime_type, data });
+                }
+                Some(Content::Document { mime_type, data, name }) => {
+                    content.push(OutcomeContent::Document { mime_type, data, name });
+                }
+                Some(_) | None => self.log.left_out("results of a form that is not known here"),
+            }
+        }
+        if let (Some(_), Some(code)) = (self.log.outcome(id, status, content), code) {
+            self.log.exit_code(code);
+        }
+        if !self.log.is_waiting() {
+            self.settle();
+        }
+    }
+
+    fn compacted(&mut self, data: &Value) {
+        let started = self.compaction.take();
+        let Some(summary) = text_of(&data["summaryContent"]).filter(|_| data["success"] != false) else {
+            return self.log.left_out("compactions that failed");
+        };
+        let summary = format!("A summary of what was said and done so far:\n\n{summary}");
+        let (next, trigger, tokens) = started.unwrap_or((self.log.next_seq(), Trigger::Threshold, 0));
+        let tokens = data["preCompactionTokens"].as_u64().unwrap_or(tokens);
+        let through = Seq(next.0.saturating_sub(1));
+        self.say(Later::Compacted { through, summary, trigger, tokens });
+    }
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let count = |name: &str| usage[name].as_u64().unwrap_or_default();
+    usage.is_object().then(|| Usage {
+        input: count("inputTokens"),
+        output: count("outputTokens"),
+        cache_read: count("cacheReadTokens"),
+        cache_write: count("cacheWriteTokens"),
+        thinking: count("reasoningTokens"),
+    })
 }

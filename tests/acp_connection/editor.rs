@@ -7,7 +7,7 @@ use std::sync::Arc;
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
 use epitome::acp::connection::{Exit, Memory, Tap, memory};
 use epitome::acp::server::Parts;
-use epitome::session::ClientId;
+use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
 
 use super::played::Played;
@@ -35,7 +35,10 @@ impl Editor {
             client: ClientId(1),
             overrides: Default::default(),
             environment: Arc::new(Vec::new()),
-            configured: Box::new(move || configured),
+            configured: Box::new(move || {
+                let missing = || SessionError::AuthRequired("Set EXAMPLE_API_KEY.".to_owned());
+                if configured { Ok(()) } else { Err(missing()) }
+            }),
             ids_above: 0,
         };
         Editor { wire: memory(parts, tap).unwrap(), played, runtime, next: 1 }

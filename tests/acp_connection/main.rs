@@ -54,16 +54,23 @@ fn initialize_tells_what_this_agent_can_do() {
     }
 }
 
+/// It used to succeed without a key, too. An editor that drops the sentence of a prompt's error then showed a button,
+/// which worked, and the same button again at the next prompt.
 #[test]
-fn a_way_to_authenticate_is_offered_only_where_nothing_is_configured() {
+fn a_way_to_authenticate_is_offered_where_nothing_is_configured_and_says_what_to_do() {
     let mut editor = Editor::with(false, None);
     let answer = editor.call("initialize", json!({ "protocolVersion": 1 }));
     let id = answer["result"]["authMethods"][0]["id"].clone();
     assert!(id.is_string() && answer["result"]["authMethods"][0].get("type").is_none());
     for _ in 0..2 {
-        assert_eq!(editor.call("authenticate", json!({ "methodId": id }))["result"], json!({}));
+        let refused = editor.call("authenticate", json!({ "methodId": id }));
+        assert_eq!(code(&refused), -32000);
+        assert_eq!(refused["error"]["message"], "Set EXAMPLE_API_KEY.");
     }
     assert_eq!(code(&editor.call("authenticate", json!({ "methodId": "other" }))), -32602);
+
+    let mut editor = Editor::initialized();
+    assert_eq!(editor.call("authenticate", json!({ "methodId": id }))["result"], json!({}));
 }
 
 #[test]

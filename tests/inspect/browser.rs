@@ -13,9 +13,6 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "goog
 /// the events are that the page follows.
 const LOOK_AFTER: &str = "6000";
 
-/// How long the page may take to show a session, before the daemon behind it ends and with it the events.
-const SHOWN_WITHIN: std::time::Duration = std::time::Duration::from_secs(4);
-
 fn chromium() -> Option<PathBuf> {
     let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     NAMES
@@ -52,15 +49,18 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Lets a browser look at a page, whose daemon ends meanwhile.
+/// Lets a browser look at a page, whose daemon ends as soon as the page follows the session, and with it the events:
+/// what is shown is drawn by then. When the daemon ended after some seconds, a busy machine had nothing drawn yet.
 fn look_at(browser: &Path, profile: &Path, served: &Served, link: &str, more: &[&str]) -> String {
     let daemon = served.daemon.clone();
-    let ends = std::thread::spawn(move || {
-        std::thread::sleep(SHOWN_WITHIN);
-        daemon.stop.send_replace(true);
+    let ends = served.runtime.spawn(async move {
+        let mut followers = daemon.attachments.count();
+        if followers.wait_for(|count| *count > 0).await.is_ok() {
+            daemon.stop.send_replace(true);
+        }
     });
     let page = look(browser, profile, link, more);
-    ends.join().expect("it only waits");
+    ends.abort();
     page
 }
 

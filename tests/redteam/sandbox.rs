@@ -210,6 +210,12 @@ pub fn group() -> Group {
                 "Read-only file system",
                 namespaces,
             ),
+            held(
+                "other settings for Git",
+                "mkdir g && cp -r .git/HEAD g && echo '[core] fsmonitor = ./a.txt' > g/config && echo ../g > .git/commondir",
+                "Read-only file system",
+                namespaces,
+            ),
             held("what a shell runs", "echo 'touch pwned' >> .envrc", "Read-only file system", namespaces),
             held(
                 "keys mounted elsewhere",

@@ -34,9 +34,13 @@ fn stage(config: impl FnOnce(&std::path::Path) -> String, replies: Vec<Vec<Model
     Stage { desk: Desk::set(&files, Functions::default(), script), place, _directory: directory }
 }
 
-/// A stage with one server of this role, whose tools may be called.
+/// For a server that is to be there at the first prompt, however busy the machine is.
+const WAITED_FOR: &str = "[mcp]\nwait_s = 60\n";
+
+/// A stage with one server of this role, whose tools may be called, and may take their time.
 fn served(role: &str, replies: Vec<Vec<ModelStep>>) -> Stage {
-    stage(|place| format!("mode = \"full\"\n{}", table("s", role, place, "timeout_s = 5")), replies)
+    let server = |place: &std::path::Path| table("s", role, place, "timeout_s = 60");
+    stage(|place| format!("mode = \"full\"\n{WAITED_FOR}{}", server(place)), replies)
 }
 
 fn call(tool: &str, input: Value) -> Vec<ModelStep> {
@@ -75,7 +79,7 @@ fn lives(process: u32) -> bool {
 #[test]
 fn a_servers_tool_is_listed_asked_for_and_called() {
     let replies = vec![call("mcp__tickets__echo", json!({"says": "hi"}))];
-    let mut stage = stage(|place| table("tickets", "plain", place, ""), replies);
+    let mut stage = stage(|place| format!("{WAITED_FOR}{}", table("tickets", "plain", place, "")), replies);
     let ticket = stage.desk.prompt("Go");
     let (ask, permission) = stage.desk.client.until(|out| match out {
         Out::Ask { ask, permission } => Some((*ask, permission.clone())),
@@ -167,6 +171,8 @@ fn a_list_without_end_is_bounded_and_names_clash_with_nothing() {
     assert_eq!(told.len(), all);
 }
 
+/// On a busy machine the server was connected after the first prompt had gone on without it, its call ended by its
+/// time before the cancel, or the file was read before the server's answer was in it.
 #[test]
 fn a_cancel_reaches_the_server_and_progress_the_client() {
     let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
@@ -189,7 +195,7 @@ fn a_cancel_reaches_the_server_and_progress_the_client() {
 #[test]
 fn a_call_without_an_answer_ends_at_its_time() {
     let mut stage = stage(
-        |place| format!("mode = \"full\"\n{}", table("s", "plain", place, "timeout_s = 1")),
+        |place| format!("mode = \"full\"\n{WAITED_FOR}{}", table("s", "plain", place, "timeout_s = 1")),
         vec![call("mcp__s__waits", json!({}))],
     );
     assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);

@@ -111,7 +111,9 @@ fn serve(role: &str, place: &Path) {
             Some("tools/list") => answer(&request, json!({"tools": tools(role)})),
             Some("notifications/cancelled") => {
                 let same = waiting.as_ref().is_some_and(|call| call["id"] == request["params"]["requestId"]);
-                std::fs::write(place.join("cancelled"), same.to_string()).expect("a file");
+                // Who waits for the file must not find it half written.
+                std::fs::write(place.join("being-told"), same.to_string()).expect("a file");
+                std::fs::rename(place.join("being-told"), place.join("cancelled")).expect("a file");
             }
             Some("tools/call") => match request["params"]["name"].as_str().expect("a name") {
                 "echo" => text(&request, &format!("heard {}", request["params"]["arguments"]["says"])),

@@ -34,8 +34,8 @@ fn a_prompt_during_a_compaction_by_command_is_answered_by_the_model() {
     let request = desk.last_request();
     assert_eq!(
         request.seen().len(),
-        5,
-        "three parts of a summary, the words and the image: {:?}",
+        6,
+        "four parts of the message, the words and the image: {:?}",
         request.seen()
     );
     assert!(request.body.to_string().contains("And this?") && request.body.to_string().contains("aGk="));

@@ -22,8 +22,12 @@ const TEST: &str = "#!/bin/sh\n\
 said=$(sh ./greet.sh World)\n\
 if [ \"$said\" = \"Hello, World!\" ]; then echo \"ok: $said\"; else echo \"not ok: $said\"; exit 1; fi\n";
 
-/// Lines of the log that makes the conversation long.
-const LOG_LINES: u32 = 600;
+/// Lines of the log that makes the conversation long, and how many are read at a time.
+const LOG_LINES: u32 = 800;
+const LOG_PAGE_LINES: u32 = 400;
+
+/// One of its lines.
+pub const LOG_LINE: &str = "run 17: not ok: wanted a greeting";
 
 pub const TASK: &str = "The greeting test fails. Find out why, fix it, and run the test.";
 pub const INTERRUPTED: &str = "Explain the fix to somebody who is new here.";
@@ -51,7 +55,8 @@ pub fn script() -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'stat
             0 => vec![
                 say("I look at the script and at the log of its last runs."),
                 call("file_read", json!({ "file_path": SCRIPT })),
-                call("file_read", json!({ "file_path": "test.log" })),
+                call("file_read", json!({ "file_path": "test.log", "line_limit": LOG_PAGE_LINES })),
+                call("file_read", json!({ "file_path": "test.log", "offset": LOG_PAGE_LINES + 1 })),
             ],
             1 => vec![
                 say("The test wants an exclamation mark, and the script prints none."),

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::errors::{missing_key, unknown_provider};
+use super::errors::{missing_key, nothing_configured, unknown_provider};
 use super::{Endpoint, LocalServer};
 use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
 use crate::provider::ProviderError;
@@ -129,11 +129,12 @@ pub fn resolve_local(
 }
 
 /// Whether a prompt could be answered as things are: a model is named and its key is there, a key is
-/// there, or a local server listens. Takes at most a tenth of a second and sends nothing.
-pub fn is_configured(settings: &Settings, env: &Environment) -> bool {
+/// there, or a local server listens. Else what is missing. Takes at most a tenth of a second and sends nothing.
+pub fn configured(settings: &Settings, env: &Environment) -> Result<(), ProviderError> {
     match choose(settings, env) {
-        Choice::Named(model) => resolve(&model, settings, env).is_ok(),
-        Choice::SearchLocal(bases) => bases.iter().any(|base| listens(base)),
+        Choice::Named(model) => resolve(&model, settings, env).map(drop),
+        Choice::SearchLocal(bases) if bases.iter().any(|base| listens(base)) => Ok(()),
+        Choice::SearchLocal(_) => Err(nothing_configured(settings, env)),
     }
 }
 

@@ -58,7 +58,9 @@ struct Mount {
 enum Kind {
     /// Over itself, as it is: it can't be renamed then.
     Fixed,
-    /// Over itself, read-only.
+    /// Over itself, read-only, with what is mounted in it as it is.
+    Closed,
+    /// Over itself, read-only with all that is in it.
     Frozen,
     /// Nothing, over a directory.
     Empty,
@@ -80,10 +82,11 @@ impl World {
         let processes = processes.map(limit).filter(|_| namespaces.count_processes());
         let mut world = World { loopback, processes, ..World::bare(namespaces)? };
         // A directory is fixed before what is in it is frozen, or its mount would hide the others.
-        let mut fixed: Vec<_> = places.fixed.iter().collect();
-        fixed.sort();
-        for path in fixed {
+        for path in &places.fixed {
             world.mount(path, Kind::Fixed)?;
+        }
+        for path in &places.closed {
+            world.mount(path, Kind::Closed)?;
         }
         for path in &places.frozen {
             world.mount(path, Kind::Frozen)?;
@@ -133,9 +136,10 @@ impl World {
         for Mount { at, kind } in &self.mounts {
             let mounted = match kind {
                 Kind::Fixed => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC),
-                Kind::Frozen => {
-                    mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC).and_then(|()| freeze(at))
-                }
+                Kind::Closed => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC)
+                    .and_then(|()| freeze(at, 0)),
+                Kind::Frozen => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC)
+                    .and_then(|()| freeze(at, libc::AT_RECURSIVE)),
                 Kind::Empty => mount(Some(c"none"), at, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID),
                 Kind::Null => mount(Some(c"/dev/null"), at, None, libc::MS_BIND),
             };
@@ -206,7 +210,7 @@ fn mount(
 }
 
 /// Makes a mount read-only and leaves its other attributes, some of which could not be set again.
-fn freeze(at: &std::ffi::CStr) -> io::Result<()> {
+fn freeze(at: &std::ffi::CStr, how: libc::c_int) -> io::Result<()> {
     let attributes =
         libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the kernel reads a string and a structure of the given size, which live as long as the call.
@@ -215,7 +219,7 @@ fn freeze(at: &std::ffi::CStr) -> io::Result<()> {
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
             at.as_ptr(),
-            libc::AT_RECURSIVE,
+            how,
             &raw const attributes,
             size_of::<libc::mount_attr>(),
         )

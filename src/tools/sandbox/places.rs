@@ -1,11 +1,13 @@
 //! Which places of this person a command may read, change, or not even see. It looks at the disk and decides; what
 //! holds a command to it is elsewhere.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Namespaces, Rules, Support};
 use crate::tools::Workspace;
 use crate::tools::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+use crate::whole::Unfinished;
 
 /// Below a home: keys, tokens, passwords, and what browsers keep. Most are of programs that talk to a network, which
 /// a held command does not.
@@ -116,10 +118,23 @@ const DEVICES: [&str; 9] = [
 /// Where all devices are. Only `DEVICES` are read: as an administrator one could read a disk past every file.
 const ALL_DEVICES: &str = "/dev";
 
-/// What in a repository's own directory makes Git run something.
-const OF_GIT: [&str; 3] = ["hooks", "config", "config.worktree"];
+/// What in a repository's own directory makes Git run something: hooks, settings, and the file that names another
+/// directory for both.
+const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
 
-/// Repositories within a repository's own directory (submodules) that are looked for.
+/// Settings of one worktree alone; Git reads it where `extensions.worktreeConfig` is set.
+const OF_WORKTREES: &str = "config.worktree";
+
+/// Names the directory with the settings and hooks of a repository, where that is another one, as for a worktree.
+const COMMON: &str = "commondir";
+
+/// What it says where it was not there: this very directory. Git takes "." as well, libgit2 finds no repository then.
+const COMMON_TEXT: &str = "./\n";
+
+/// What others may read, as of the files that Git writes.
+const READABLE: u32 = 0o644;
+
+/// Repositories within a repository's own directory (submodules), and its worktrees, that are looked for.
 const MODULES_MAX: usize = 64;
 
 /// How deep they are looked for: their paths are names of modules.
@@ -141,6 +156,8 @@ pub(super) struct Places {
     pub frozen: Vec<PathBuf>,
     /// Directories that stay where they are: with one of them, what is frozen in it could be put aside.
     pub fixed: Vec<PathBuf>,
+    /// Directories in which nothing can be made, changed or removed but in those of their directories that are fixed.
+    pub closed: Vec<PathBuf>,
 }
 
 impl Places {
@@ -199,6 +216,7 @@ impl Places {
                 places.writable.extend(temporary);
                 places.frozen.clear();
                 places.fixed.clear();
+                places.closed.clear();
             }
         }
         places
@@ -220,24 +238,108 @@ impl Places {
         }
     }
 
-    /// Freezes what makes Git run something, in a repository's own directory and those of its submodules.
+    /// Freezes what makes Git run something, in a repository's own directory, those of its submodules and those of
+    /// its worktrees.
     fn freeze_git(&mut self, git: &Path, support: &Support) {
-        let mut found = vec![git.to_path_buf()];
+        let has_namespaces = support.namespaces != Namespaces::None;
+        let mut found = Vec::new();
         modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
-        for git in found {
-            if support.namespaces != Namespaces::None {
-                // Only what is there can be frozen. Git makes this directory itself, in most repositories.
-                let _ = std::fs::create_dir(git.join("hooks"));
+        if is_placed_by_its_settings(git) {
+            if has_namespaces {
+                // Git makes it with the first commit in a worktree, which could not be done any more.
+                let _ = std::fs::create_dir(git.join("logs"));
             }
-            self.frozen.extend(
-                OF_GIT
-                    .map(|name| git.join(name))
-                    .into_iter()
-                    .filter(|path| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink())),
-            );
-            self.fixed.push(git);
+            let inner = directories(git).filter(|path| !path.ends_with("hooks"));
+            self.fixed.extend(inner.chain([git.to_path_buf()]));
+            self.closed.push(git.to_path_buf());
+        } else {
+            found.insert(0, git.to_path_buf());
+        }
+        for own in found {
+            if has_namespaces {
+                complete(&own);
+            }
+            self.freeze_in(&own, &OF_GIT);
+            self.fix_below(git, &own);
+        }
+        for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
+            if has_namespaces && is_true(git, "extensions", "worktreeconfig") {
+                put_new(&own.join(OF_WORKTREES), "");
+            }
+            self.freeze_in(&own, &[COMMON, OF_WORKTREES]);
+            self.fix_below(git, &own);
+        }
+        self.fixed.sort();
+        self.fixed.dedup();
+    }
+
+    fn freeze_in(&mut self, directory: &Path, names: &[&str]) {
+        let there = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink());
+        self.frozen.extend(names.iter().map(|name| directory.join(name)).filter(there));
+    }
+
+    /// Fixes a directory and what it is in, up to `git`: with any of them it could be put aside.
+    fn fix_below(&mut self, git: &Path, directory: &Path) {
+        let above = directory.ancestors().take_while(|path| path.starts_with(git));
+        self.fixed.extend(above.map(PathBuf::from));
+    }
+}
+
+/// Puts into a repository's directory what would make Git run something if a command put it there. Only what is there
+/// can be frozen; and it is left there, because a mount ends with the file that it is over.
+fn complete(git: &Path) {
+    // Git makes this directory itself, in most repositories.
+    let _ = std::fs::create_dir(git.join("hooks"));
+    put_new(&git.join(COMMON), COMMON_TEXT);
+    if is_true(git, "extensions", "worktreeconfig") {
+        put_new(&git.join(OF_WORKTREES), "");
+    }
+}
+
+/// Puts a file where nothing is. Where that can't be done, a command can't do it either.
+fn put_new(path: &Path, text: &str) {
+    let Some(directory) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
+    let put = Unfinished::begin(directory, READABLE).and_then(|mut new| {
+        new.file().write_all(text.as_bytes())?;
+        new.put_new(path)
+    });
+    if let Err(error) = put {
+        tracing::debug!(path = %path.display(), %error, "not put there to be frozen");
+    }
+}
+
+/// Whether a repository is bare or has its files elsewhere because its settings say so. Git heeds them only where no
+/// `commondir` is, or where each worktree has settings of its own.
+fn is_placed_by_its_settings(git: &Path) -> bool {
+    (is_true(git, "core", "bare") || setting(git, "core", "worktree").is_some())
+        && !is_true(git, "extensions", "worktreeconfig")
+}
+
+fn is_true(git: &Path, section: &str, key: &str) -> bool {
+    setting(git, section, key).is_some_and(|value| {
+        matches!(value.as_str(), "true" | "yes" | "on") || value.parse().is_ok_and(|number: i64| number != 0)
+    })
+}
+
+/// What a repository's own settings say last of this key, in lower case.
+fn setting(git: &Path, section: &str, key: &str) -> Option<String> {
+    let text = std::fs::read(git.join("config")).ok()?;
+    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
+    let (mut is_in_section, mut found) = (false, None);
+    for line in text.lines() {
+        let mut line = line.trim();
+        if let Some((header, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            is_in_section = header.trim() == section;
+            line = rest.trim();
+        }
+        let line = line.split(['#', ';']).next().unwrap_or_default();
+        // A key alone is true.
+        let (name, value) = line.split_once('=').unwrap_or((line, "true"));
+        if is_in_section && name.trim() == key {
+            found = Some(value.trim().to_owned());
         }
     }
+    found
 }
 
 /// Where programs put what they need for a moment.
@@ -274,11 +376,12 @@ fn git_directory(root: &Path) -> Option<PathBuf> {
 
 /// The submodules' directories below this one.
 fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = std::fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        if depth == 0 || found.len() > MODULES_MAX || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
+    if depth == 0 {
+        return;
+    }
+    for path in directories(directory) {
+        if found.len() >= MODULES_MAX {
+            return;
         }
         if path.join("HEAD").exists() {
             found.push(path.clone());
@@ -287,6 +390,12 @@ fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
             modules(&path, depth - 1, found);
         }
     }
+}
+
+/// The directories in this one, no links to some.
+fn directories(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 /// Those that exist, links followed.
@@ -359,11 +468,63 @@ mod tests {
         ]);
         let places = disk.places("w", ALL);
         assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache"]);
-        let frozen =
-            ["w/.epitome", "w/.envrc", "w/.git/hooks", "w/.git/config", "w/.git/modules/lib/deep/hooks"];
+        let frozen = [
+            "w/.epitome",
+            "w/.envrc",
+            "w/.git/hooks",
+            "w/.git/config",
+            "w/.git/commondir",
+            "w/.git/modules/lib/deep/hooks",
+            "w/.git/modules/lib/deep/commondir",
+        ];
         assert_eq!(disk.below(&places.frozen), frozen);
-        assert_eq!(disk.below(&places.fixed), ["w/.git", "w/.git/modules/lib/deep"]);
+        let fixed = ["w/.git", "w/.git/modules", "w/.git/modules/lib", "w/.git/modules/lib/deep"];
+        assert_eq!(disk.below(&places.fixed), fixed);
         assert_eq!(disk.below(&places.hidden), ["home/.ssh"]);
+    }
+
+    /// What tells Git where the settings are is put where it is missing, and nothing that is there is touched.
+    #[test]
+    fn what_names_other_settings_is_put_where_it_is_missing() {
+        let disk = Disk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/commondir"]);
+        let text = |path: &str| fs::read_to_string(disk.root.join("w/.git").join(path)).ok();
+        disk.places("w", Support { namespaces: Namespaces::None, ..ALL });
+        assert_eq!(text("commondir"), None, "without mounts it would hold nothing");
+        let places = disk.places("w", ALL);
+        assert_eq!(text("commondir").as_deref(), Some("./\n"));
+        assert_eq!(text("worktrees/t/commondir").as_deref(), Some(""));
+        assert_eq!(text("config.worktree"), None, "Git would not read it");
+        let frozen = ["w/.git/hooks", "w/.git/config", "w/.git/commondir", "w/.git/worktrees/t/commondir"];
+        assert_eq!(disk.below(&places.frozen), frozen);
+        assert_eq!(disk.below(&places.fixed), ["w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
+
+        fs::write(disk.root.join("w/.git/config"), "[extensions]\n\tworktreeConfig = true\n").expect("written");
+        disk.places("w", ALL);
+        assert_eq!(text("config.worktree").as_deref(), Some(""));
+        assert_eq!(text("worktrees/t/config.worktree").as_deref(), Some(""));
+    }
+
+    /// Beside a `commondir` Git no longer heeds `core.bare`: it would show a bare repository's files as deleted.
+    #[test]
+    fn a_bare_repository_is_closed_instead() {
+        let disk = Disk::with(&["w/.git/HEAD", "w/.git/hooks/", "w/.git/objects/", "w/.git/worktrees/t/HEAD"]);
+        let config = |text: &str| fs::write(disk.root.join("w/.git/config"), text).expect("written");
+        config("[core]\n\tbare = true\n");
+        let places = disk.places("w", ALL);
+        assert!(!disk.root.join("w/.git/commondir").exists());
+        assert_eq!(disk.below(&places.closed), ["w/.git"]);
+        let fixed = ["w/.git", "w/.git/logs", "w/.git/objects", "w/.git/worktrees", "w/.git/worktrees/t"];
+        assert_eq!(disk.below(&places.fixed), fixed);
+        for (text, is_closed) in [
+            ("[core]\n\tbare = false\n", false),
+            ("[Core] Bare ; as it is\n", true),
+            ("[core]\n\tworktree = ../elsewhere\n", true),
+            ("[remote \"core\"]\n\tbare = true\n", false),
+            ("[core]\n\tbare = true\n[extensions]\n\tworktreeConfig = true\n", false),
+        ] {
+            config(text);
+            assert_eq!(!disk.places("w", ALL).closed.is_empty(), is_closed, "{text}");
+        }
     }
 
     #[test]
