@@ -316,5 +316,5 @@ fn title_of(name: &str, input: &Value) -> String {
     let what =
         ["command", "cmd", "path", "file_path", "pattern"].iter().find_map(|key| input.get(*key)?.as_str());
     let what = what.and_then(|what| what.lines().next());
-    what.map_or_else(|| name.to_owned(), |what| format!("{name} {what}"))
+    what.unwrap_or(name).to_owned()
 }
