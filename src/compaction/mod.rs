@@ -16,6 +16,7 @@ mod budget;
 mod carryover;
 mod compose;
 mod fit;
+mod lost;
 mod material;
 pub mod pace;
 mod parts;
@@ -28,6 +29,7 @@ mod unknown;
 
 pub use budget::Budget;
 pub use compose::{Fate, Written, compacted, compacted_in, mutated, pins_too_large, tables};
+pub use lost::{Forgotten, Kind, Lost, lost};
 pub use parts::{CARRIED_HEAD, GOAL_HEAD, NO_ROOM_FOR_INSTRUCTIONS, REQUEST_HEAD, USER_HEAD, goal_words};
 pub use plan::{Decision, Keep, NO_GAIN, Plan, Wish, can_shrink, decide, decided, through};
 pub use preview::{Line, Preview, preview};

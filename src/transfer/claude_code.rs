@@ -184,7 +184,11 @@ fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Re
     {
         let reply = replies.entry(reply_id(line)).or_default();
         reply.parts.extend(parts(line).filter(|part| part["id"].as_str().is_none_or(|id| calls.insert(id))));
-        reply.usage = usage(&line["message"]["usage"]).or(reply.usage.take());
+        // The lines of a reply tell what it took so far.
+        let usage = usage(&line["message"]["usage"]);
+        if usage.as_ref().map(|usage| usage.output) >= reply.usage.as_ref().map(|usage| usage.output) {
+            reply.usage = usage;
+        }
         reply.stop = line["message"]["stop_reason"].as_str().or(reply.stop);
     }
     replies

@@ -1,8 +1,660 @@
-//! Sessions of Cline.
+//! Sessions of Cline and of Roo Code, which came of it: messages as they were sent.
+//!
+//! | what | file |
+//! | --- | --- |
+//! | Cline in an editor and its CLI up to version 2, Roo Code | `api_conversation_history.json`, an array |
+//! | Cline's CLI from version 3 on | `ID.messages.json`, an object with `messages`; `ID.json` has the folder |
+//!
+//! - Models that know no tools write their calls as tags into the text; results are text then too, behind
+//!   `[TOOL for '…'] Result:`.
+//! - What is no longer sent is named by `conversationHistoryDeletedRange` in `ui_messages.json` (Cline), or a message
+//!   that says so is put in (Roo Code, CLI). Where there is a summary, it begins with fixed words, or is marked.
 
-use super::{Circumstances, Draft, File};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use super::build::{Builder, ForeignCall};
+use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use crate::problem::Problem;
+use crate::thread::{
+    Change, Content, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
+};
 
-pub(super) fn read(file: File, _: &str, _: &Circumstances) -> Result<Draft, Problem> {
-    Err(file.problem(1, "sessions of Cline can't be read yet"))
+/// Who says what the person did not type.
+const BY: &str = "Cline";
+
+/// The tools that are called by tags.
+const TOOLS: [&str; 39] = [
+    "access_mcp_resource",
+    "act_mode_respond",
+    "apply_diff",
+    "apply_patch",
+    "ask_followup_question",
+    "attempt_completion",
+    "browser_action",
+    "codebase_search",
+    "condense",
+    "edit_file",
+    "execute_command",
+    "fetch_instructions",
+    "focus_chain",
+    "generate_image",
+    "insert_content",
+    "list_code_definition_names",
+    "list_files",
+    "load_mcp_documentation",
+    "new_rule",
+    "new_task",
+    "plan_mode_respond",
+    "read_file",
+    "replace_in_file",
+    "report_bug",
+    "run_slash_command",
+    "search_and_replace",
+    "search_files",
+    "search_replace",
+    "summarize_task",
+    "switch_mode",
+    "update_todo_list",
+    "use_mcp_tool",
+    "use_skill",
+    "use_subagents",
+    "web_fetch",
+    "web_search",
+    "write_file",
+    "write_to_file",
+    "browser",
+];
+
+/// Calls that are the agent's words to the person, with the parameter that has them.
+const WORDS: [(&str, &str); 4] = [
+    ("attempt_completion", "result"),
+    ("plan_mode_respond", "response"),
+    ("act_mode_respond", "response"),
+    ("submit_and_exit", "summary"),
+];
+
+/// Parameters whose value may hold tags itself.
+const LONG: [&str; 7] = ["content", "diff", "result", "response", "context", "args", "message"];
+
+/// Tags around what the person typed.
+const TYPED: [&str; 4] = ["task", "feedback", "user_message", "user_input"];
+
+/// Text that is put below what is said, and is of no use later.
+const SURROUNDINGS: [&str; 4] = ["<environment_details>", "# task_progress", "# TODO LIST", "# Todo List"];
+
+/// What the summary of a compaction begins with, which is the result of a call.
+const CONTINUED: &str = "This session is being continued from a previous conversation";
+
+const DENIED: &str = "The user denied this operation";
+
+static RESULT: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^\[([a-z_]+)[^\n]*?\] Result:[ \n]*").expect("a valid pattern"));
+static EXIT_CODE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)\bexit(?:ed with)? code:? (\d+)").expect("a valid pattern"));
+static FOLDER: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^# Current (?:Working|Workspace) Directory \((.+?)\) Files").expect("a valid pattern")
+});
+static MODEL: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"<model>([^<\n]+)</model>").expect("a valid pattern"));
+static STEP: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?m)^\s*[-*] \[([ xX~-])\] (.+)$").expect("a valid pattern"));
+
+pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
+    let session = file.document(text)?;
+    let messages = session.as_array().or_else(|| session["messages"].as_array());
+    let messages = messages.ok_or_else(|| file.problem(1, "these are no messages of Cline"))?;
+    let stem = file.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let beside = |name: &str| -> Value {
+        let text = (circumstances.beside)(Path::new(name));
+        text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    };
+    let about = match stem.strip_suffix(".messages.json") {
+        Some(id) => beside(&format!("{id}.json")),
+        None => Value::Null,
+    };
+    let task = session.is_array().then(|| task_id(file.path)).flatten();
+    let cwd = about["cwd"].as_str().map(str::to_owned).or_else(|| find(messages, &FOLDER));
+    let cwd = cwd.map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
+    let started = messages.first().and_then(at).or_else(|| task?.parse().ok()).unwrap_or(circumstances.now);
+    let model = find(messages, &MODEL).or_else(|| {
+        let used = &beside("task_metadata.json")["model_usage"];
+        let newest = used.as_array()?.last()?;
+        Some(format!("{}/{}", newest["model_provider_id"].as_str()?, newest["model_id"].as_str()?))
+    });
+    let mut reader = Reader {
+        log: Builder::new(&cwd, started),
+        first: Vec::new(),
+        deleted: if session.is_array() { deleted(&beside("ui_messages.json")) } else { Vec::new() },
+        model: model.unwrap_or_else(|| "unknown".to_owned()),
+        open: Vec::new(),
+        calls: 0,
+        task: None,
+    };
+    for (place, message) in messages.iter().enumerate() {
+        reader.message(place, message);
+    }
+    reader.truncated(messages.len());
+    let mut log = reader.log;
+    if log.is_empty() {
+        return Err(file.problem(1, "nothing is said in this session"));
+    }
+    log.title(about["metadata"]["title"].as_str().unwrap_or_default());
+    log.foreign_id(session["sessionId"].as_str().or(task).unwrap_or_default());
+    Ok(log.finish(Source::Cline))
+}
+
+/// The id of a task, by which its folder is called: a moment or a UUID.
+fn task_id(path: &Path) -> Option<&str> {
+    let name = path.parent()?.file_name()?.to_str()?;
+    let is_id = name.len() >= 12 && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    is_id.then_some(name)
+}
+
+/// The first match in the text of the messages.
+fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
+    let texts = messages.iter().flat_map(blocks).filter_map(|block| match block {
+        Value::String(text) => Some(text.as_str()),
+        block => block["text"].as_str(),
+    });
+    texts.filter_map(|text| pattern.captures(text)).map(|found| found[1].to_owned()).next()
+}
+
+/// The places of messages after which others were no longer sent, and the last one of these.
+fn deleted(shown: &Value) -> Vec<(usize, usize)> {
+    let mut deleted: Vec<(usize, usize)> = Vec::new();
+    for message in shown.as_array().into_iter().flatten() {
+        let place =
+            message["conversationHistoryIndex"].as_i64().and_then(|place| usize::try_from(place + 1).ok());
+        let end =
+            message["conversationHistoryDeletedRange"][1].as_u64().and_then(|end| usize::try_from(end).ok());
+        if let (Some(place), Some(end)) = (place, end)
+            && deleted.last().is_none_or(|(_, last)| *last < end)
+        {
+            deleted.push((place.max(end + 1), end));
+        }
+    }
+    deleted
+}
+
+fn at(message: &Value) -> Option<u64> {
+    message["ts"].as_u64().or_else(|| time(message))
+}
+
+/// The parts of a message; a text alone is one.
+fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
+    match &message["content"] {
+        Value::Array(blocks) => blocks.as_slice(),
+        content => std::slice::from_ref(content),
+    }
+    .iter()
+}
+
+fn block_text(block: &Value) -> Option<&str> {
+    match block {
+        Value::String(_) => text_of(block),
+        block => text_of(&block["text"]),
+    }
+}
+
+struct Reader {
+    log: Builder,
+    /// The entry that a message came to, for what is no longer sent.
+    first: Vec<Seq>,
+    deleted: Vec<(usize, usize)>,
+    model: String,
+    /// Calls of the newest reply that have no result yet.
+    open: Vec<Call>,
+    /// How many calls had no id.
+    calls: usize,
+    /// What the person asked for first.
+    task: Option<String>,
+}
+
+/// A call that came to one or several here.
+struct Call {
+    /// Its own id; calls by tags have none.
+    id: Option<String>,
+    name: String,
+    /// What they are called in the log.
+    names: Vec<String>,
+}
+
+impl Reader {
+    fn message(&mut self, place: usize, message: &Value) {
+        self.truncated(place);
+        self.first.push(self.log.next_seq());
+        self.log.at(at(message).unwrap_or_default());
+        match message["role"].as_str() {
+            _ if message["isTruncationMarker"] == true => self.without_summary(None),
+            _ if message["isSummary"] == true || message["metadata"]["kind"] == "compaction_summary" => {
+                self.summary(message);
+            }
+            Some("user") => self.user(message),
+            Some("assistant") => self.reply(message),
+            Some(_) | None => self.log.left_out("messages of an unknown role"),
+        }
+    }
+
+    /// What is no longer sent from this place on.
+    fn truncated(&mut self, place: usize) {
+        while let Some((_, end)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
+            self.deleted.remove(0);
+            let next = self.first.get(end + 1).copied().unwrap_or(self.log.next_seq());
+            self.without_summary(Some(Seq(next.0.saturating_sub(1))));
+        }
+    }
+
+    fn without_summary(&mut self, through: Option<Seq>) {
+        if self.log.is_empty() {
+            return;
+        }
+        let mut words =
+            "The conversation up to here was left out of the context, without a summary.".to_owned();
+        if let Some(task) = &self.task {
+            words = format!("{words} It began with:\n\n{task}");
+        }
+        self.log.compacted(through, words, Trigger::Threshold, 0);
+    }
+
+    fn summary(&mut self, message: &Value) {
+        let told = text_of(&message["metadata"]["summary"]).map(str::to_owned);
+        let texts: Vec<&str> = blocks(message).filter_map(block_text).collect();
+        let summary = told.unwrap_or_else(|| texts.join("\n\n"));
+        let summary = format!("A summary of what was said and done so far:\n\n{summary}");
+        if self.log.is_empty() {
+            // What it stands for is not in the file.
+            self.log.context(vec![text(summary)], BY);
+        } else {
+            self.log.compacted(None, summary, Trigger::Threshold, 0);
+        }
+    }
+
+    fn user(&mut self, message: &Value) {
+        let (mut said, mut told) = (Vec::new(), Vec::new());
+        let mut continued = None;
+        // The result of a call by tags, whose parts follow it.
+        let mut result: Option<(Call, Vec<OutcomeContent>)> = None;
+        for block in blocks(message) {
+            if block["type"] == "tool_result" {
+                self.native_result(block, &mut said);
+                continue;
+            }
+            let Some(words) = block_text(block) else {
+                match (image(block), &mut result) {
+                    (Some((mime_type, data)), Some((_, content))) => {
+                        content.push(OutcomeContent::Image { mime_type, data });
+                    }
+                    (Some((mime_type, data)), None) => {
+                        said.push(Content::Image { mime_type, data, uri: None })
+                    }
+                    (None, _) => self.log.left_out("parts of messages that are not known here"),
+                }
+                continue;
+            };
+            let words = words.trim();
+            if SURROUNDINGS.iter().any(|start| words.starts_with(start)) {
+                continue;
+            }
+            if let Some(found) = RESULT.captures(words) {
+                self.result(result.take(), &mut said);
+                let rest = words[found[0].len()..].to_owned();
+                if rest.starts_with(CONTINUED) {
+                    continued = Some(rest.clone());
+                }
+                result = self.called(&found[1]).map(|call| (call, Vec::new()));
+                match &mut result {
+                    Some((_, content)) if !rest.is_empty() => {
+                        content.push(OutcomeContent::Text { text: rest })
+                    }
+                    Some(_) => {}
+                    // The words of the agent have no result but the person's answer.
+                    None => typed(&rest, &mut said),
+                }
+            } else if let Some((_, content)) = &mut result {
+                content.push(OutcomeContent::Text { text: words.to_owned() });
+            } else if words.starts_with(CONTINUED) {
+                continued = Some(words.to_owned());
+            } else {
+                let before = said.len();
+                typed(words, &mut said);
+                if said.len() == before {
+                    told.push(text(words));
+                }
+            }
+        }
+        self.result(result, &mut said);
+        if let Some(summary) = continued {
+            self.open.clear();
+            self.log.compacted(None, summary, Trigger::Threshold, 0);
+        }
+        // Without tags it is the person's where nothing was called, but for what opens with a bracket or a heading.
+        let is_program =
+            |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
+        if said.is_empty() && !told.is_empty() && !told.iter().any(is_program) {
+            said = std::mem::take(&mut told);
+        }
+        if !said.is_empty() {
+            let words: Vec<&str> = said
+                .iter()
+                .filter_map(|part| match part {
+                    Content::Text { text } => Some(text.as_str()),
+                    _ => None,
+                })
+                .collect();
+            self.task.get_or_insert(words.join("\n\n"));
+            self.log.prompt(said);
+        }
+        if !told.is_empty() {
+            self.log.context(told, BY);
+        }
+    }
+
+    /// The call by tags that this is the result of; none for words to the person.
+    fn called(&mut self, name: &str) -> Option<Call> {
+        let place = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
+        Some(self.open.remove(place))
+    }
+
+    fn result(&mut self, result: Option<(Call, Vec<OutcomeContent>)>, said: &mut Vec<Content>) {
+        let Some((call, content)) = result else { return };
+        let words: Vec<&str> = content
+            .iter()
+            .filter_map(|content| match content {
+                OutcomeContent::Text { text } => Some(text.as_str()),
+                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+            })
+            .collect();
+        let words = words.join("\n");
+        typed_tag(&words, "feedback", said);
+        let name = call.names.first().map(String::as_str).unwrap_or_default();
+        self.outcome(name, &call.name, status(&words), content);
+    }
+
+    fn outcome(&mut self, id: &str, tool: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) {
+        let code = content.iter().find_map(|content| match content {
+            OutcomeContent::Text { text } if tool.contains("command") => {
+                EXIT_CODE.captures(text.lines().next()?)?[1].parse().ok()
+            }
+            _ => None,
+        });
+        if let (Some(_), Some(code)) = (self.log.outcome(id, status, content), code) {
+            self.log.exit_code(code);
+        }
+    }
+
+    fn native_result(&mut self, block: &Value, said: &mut Vec<Content>) {
+        let id = block["tool_use_id"].as_str();
+        let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
+        else {
+            // The words of the agent have no result but the person's answer.
+            blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", said));
+            return;
+        };
+        let call = self.open.remove(place);
+        if let [name] = call.names.as_slice() {
+            let texts: Vec<String> = blocks(block)
+                .filter_map(|block| match block_text(block) {
+                    Some(words) => Some(words.to_owned()),
+                    None => shown(block),
+                })
+                .collect();
+            let words = texts.join("\n");
+            typed_tag(&words, "feedback", said);
+            let failed = block["is_error"] == true || blocks(block).any(|block| block["success"] == false);
+            let status = match status(&words) {
+                OutcomeStatus::Completed if failed => OutcomeStatus::Failed,
+                status => status,
+            };
+            let images = blocks(block).filter_map(image);
+            let images = images.map(|(mime_type, data)| OutcomeContent::Image { mime_type, data });
+            let text = (!words.is_empty()).then_some(OutcomeContent::Text { text: words });
+            self.outcome(name, &call.name, status, text.into_iter().chain(images).collect());
+            return;
+        }
+        for (name, part) in call.names.iter().zip(blocks(block)) {
+            let status =
+                if part["success"] == false { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
+            let text = shown(part).map(|text| OutcomeContent::Text { text });
+            self.outcome(name, &call.name, status, text.into_iter().collect());
+        }
+    }
+
+    fn reply(&mut self, message: &Value) {
+        self.open.clear();
+        let mut content = Vec::new();
+        let mut steps = None;
+        for block in blocks(message) {
+            match block["type"].as_str() {
+                Some("thinking" | "reasoning") => {
+                    let thought = text_of(&block["thinking"]).or_else(|| text_of(&block["text"]));
+                    content.extend(thought.map(thinking));
+                }
+                Some("tool_use") => {
+                    let name = block["name"].as_str().unwrap_or("tool");
+                    self.call(block["id"].as_str(), name, &block["input"], &mut content, &mut steps);
+                }
+                Some("redacted_thinking" | "thoughtSignature") => {}
+                Some("text") | None => {
+                    for piece in block_text(block).map(pieces).unwrap_or_default() {
+                        match piece {
+                            Piece::Text(words) => content.push(text(words)),
+                            Piece::Thought(words) => content.push(thinking(&words)),
+                            Piece::Call(name, input) => {
+                                self.call(None, &name, &input, &mut content, &mut steps)
+                            }
+                        }
+                    }
+                }
+                Some(_) => self.log.left_out("parts of replies that are not known here"),
+            }
+        }
+        let used = &message["modelInfo"];
+        let name = used["modelId"].as_str().or_else(|| used["id"].as_str());
+        let provider = used["providerId"].as_str().or_else(|| used["provider"].as_str()).unwrap_or("cline");
+        if let Some(name) = name {
+            self.model = format!("{provider}/{name}");
+        }
+        let model =
+            if self.model.contains('/') { self.model.clone() } else { format!("cline/{}", self.model) };
+        self.log.reply(content, &model, usage(&message["metrics"]), None);
+        if let Some(steps) = steps {
+            self.log.push(Change::Planned { steps });
+        }
+    }
+
+    fn call(
+        &mut self,
+        id: Option<&str>,
+        name: &str,
+        input: &Value,
+        content: &mut Vec<Content>,
+        steps: &mut Option<Vec<PlanStep>>,
+    ) {
+        let list = text_of(&input["task_progress"]).or_else(|| text_of(&input["todos"]));
+        if let Some(list) = list.map(plan).filter(|list| !list.is_empty()) {
+            *steps = Some(list);
+        }
+        if let Some(words) =
+            WORDS.iter().find(|(tool, _)| *tool == name).and_then(|(_, key)| text_of(&input[*key]))
+        {
+            content.push(text(words));
+            return;
+        }
+        let mut names = Vec::new();
+        for input in parts(name, input) {
+            self.calls += 1;
+            let foreign = match id {
+                Some(id) if names.is_empty() => id.to_owned(),
+                Some(_) | None => format!("cline_{}", self.calls),
+            };
+            content.push(self.log.call(ForeignCall {
+                id: foreign.clone(),
+                name: name.to_owned(),
+                title: None,
+                kind: None,
+                locations: Vec::new(),
+                input,
+            }));
+            names.push(foreign);
+        }
+        self.open.push(Call { id: id.map(str::to_owned), name: name.to_owned(), names });
+    }
+}
+
+/// A call that does several things at once is one for each here, so that each has its own result.
+fn parts(name: &str, input: &Value) -> Vec<Value> {
+    let (many, one) = match name {
+        "run_commands" => ("commands", "command"),
+        "read_files" => ("files", "path"),
+        _ => return vec![input.clone()],
+    };
+    match input[many].as_array().map(Vec::as_slice) {
+        Some([]) | None => vec![input.clone()],
+        Some(parts) => parts
+            .iter()
+            .map(|part| if part.is_object() { part.clone() } else { json!({ one: part }) })
+            .collect(),
+    }
+}
+
+/// What came of one of several things that a call did.
+fn shown(part: &Value) -> Option<String> {
+    let result = match &part["result"] {
+        Value::Null => "",
+        Value::String(result) => result,
+        other => return Some(other.to_string()),
+    };
+    match text_of(&part["error"]) {
+        Some(error) if !result.contains(error) => Some(format!("{error}\n{result}").trim_end().to_owned()),
+        _ => Some(result.to_owned()).filter(|result| !result.is_empty()),
+    }
+}
+
+enum Piece {
+    Text(String),
+    Thought(String),
+    Call(String, Value),
+}
+
+/// The text of a reply with its calls by tags. A tag that has no end is text.
+fn pieces(words: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let (mut rest, mut from) = (words, 0);
+    while let Some(start) = rest[from..].find('<').map(|at| from + at) {
+        from = start + 1;
+        let Some((name, body)) = rest[from..].split_once('>') else { break };
+        let before = rest[..start].trim_end_matches(' ');
+        let is_line_start = before.is_empty() || before.ends_with('\n');
+        let is_thought = name == "thinking";
+        if !is_line_start || !(is_thought || TOOLS.contains(&name)) {
+            continue;
+        }
+        let Some(end) = body.find(&format!("</{name}>")) else { continue };
+        pieces.extend(worded(&rest[..start]));
+        let inner = &body[..end];
+        pieces.push(match is_thought {
+            true => Piece::Thought(inner.trim().to_owned()),
+            false => Piece::Call(name.to_owned(), parameters(inner)),
+        });
+        rest = &body[end + name.len() + 3..];
+        from = 0;
+    }
+    pieces.extend(worded(rest));
+    pieces
+}
+
+fn worded(words: &str) -> Option<Piece> {
+    let words = words.trim();
+    (!words.is_empty()).then(|| Piece::Text(words.to_owned()))
+}
+
+/// The parameters of a call by tags.
+fn parameters(body: &str) -> Value {
+    let mut parameters = Map::new();
+    let mut rest = body.trim_start();
+    while let Some((name, behind)) = rest.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        let tag = format!("</{name}>");
+        let end = if LONG.contains(&name) { behind.rfind(&tag) } else { behind.find(&tag) };
+        let Some(end) = end else { break };
+        let value = behind[..end].strip_prefix('\n').unwrap_or(&behind[..end]);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        parameters.insert(name.to_owned(), json!(value));
+        rest = behind[end + tag.len()..].trim_start();
+    }
+    Value::Object(parameters)
+}
+
+/// What the person typed, within its tags.
+fn typed(words: &str, said: &mut Vec<Content>) {
+    TYPED.iter().for_each(|tag| typed_tag(words, tag, said));
+}
+
+fn typed_tag(words: &str, tag: &str, said: &mut Vec<Content>) {
+    let found = words.split_once(&format!("<{tag}")).and_then(|(_, rest)| {
+        // It may have attributes.
+        let (_, rest) = rest.split_once('>')?;
+        rest.rsplit_once(&format!("</{tag}>")).map(|(inner, _)| inner.trim())
+    });
+    said.extend(found.filter(|inner| !inner.is_empty()).map(text));
+}
+
+/// How a call ended, by the fixed words that its result begins with.
+fn status(words: &str) -> OutcomeStatus {
+    match () {
+        () if words.starts_with(DENIED) => OutcomeStatus::Denied,
+        () if words.starts_with("The tool execution failed") || words.starts_with("<error>") => {
+            OutcomeStatus::Failed
+        }
+        () => OutcomeStatus::Completed,
+    }
+}
+
+fn thinking(thought: &str) -> Content {
+    Content::Thinking { text: thought.to_owned(), native: None }
+}
+
+fn image(block: &Value) -> Option<(String, String)> {
+    let source = &block["source"];
+    let mime = source["media_type"].as_str().or_else(|| block["mediaType"].as_str())?;
+    let data = source["data"].as_str().or_else(|| block["data"].as_str())?;
+    mime.starts_with("image/").then(|| (mime.to_owned(), data.to_owned()))
+}
+
+/// A checklist in Markdown.
+fn plan(list: &str) -> Vec<PlanStep> {
+    let step = |found: regex::Captures| PlanStep {
+        content: found[2].trim().to_owned(),
+        status: match &found[1] {
+            "x" | "X" => PlanStatus::Completed,
+            "-" | "~" => PlanStatus::InProgress,
+            _ => PlanStatus::Pending,
+        },
+        priority: PlanPriority::default(),
+    };
+    STEP.captures_iter(list).map(step).collect()
+}
+
+/// Some providers count cached tokens beside the input, some within it; we do the latter.
+fn usage(metrics: &Value) -> Option<Usage> {
+    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    let tokens = &metrics["tokens"];
+    if tokens.is_object() {
+        let (cache_read, cache_write) = (count(&tokens["cached"]), 0);
+        let (input, output) = (count(&tokens["prompt"]), count(&tokens["completion"]));
+        return Some(Usage { input, output, cache_read, cache_write, thinking: 0 });
+    }
+    let (cache_read, cache_write) = (count(&metrics["cacheReadTokens"]), count(&metrics["cacheWriteTokens"]));
+    let input = count(&metrics["inputTokens"]);
+    let cached = cache_read + cache_write;
+    metrics.is_object().then(|| Usage {
+        input: if input < cached { input + cached } else { input },
+        output: count(&metrics["outputTokens"]),
+        cache_read,
+        cache_write,
+        thinking: 0,
+    })
 }

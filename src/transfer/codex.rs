@@ -20,6 +20,9 @@ const BY: &str = "Codex";
 /// Bytes of the person's messages that an older version keeps beside a summary.
 const KEPT_BYTES_MAX: usize = 80_000;
 
+/// Stands for a summary that only Codex can use.
+pub const ENCRYPTED: &str = "(A summary that the service encrypted, so that only Codex can use it.)";
+
 /// User messages that Codex writes by itself before each turn: where it works, and what the project wants. Here both
 /// are told anew.
 const SCAFFOLDING: [&str; 6] = [
@@ -151,7 +154,7 @@ impl Reader {
             "response_item" => self.item(payload),
             "compacted" => self.compaction(payload),
             "event_msg" => self.event(payload),
-            "session_meta" | "state" | "world_state" => {}
+            "session_meta" | "state" | "world_state" | "token_usage_record" => {}
             kind => self.log.left_out(&format!("lines of the type {kind:?}")),
         }
     }
@@ -270,6 +273,12 @@ impl Reader {
     }
 
     fn compaction(&mut self, compacted: &Value) {
+        // The reply that is the summary is written before it.
+        let reply = words(&self.parts);
+        if !reply.is_empty() && compacted["message"].as_str().is_some_and(|message| message.ends_with(&reply))
+        {
+            self.parts.clear();
+        }
         self.flush();
         let items = compacted["replacement_history"].as_array().filter(|items| !items.is_empty());
         let kept: Vec<String> = match items {
@@ -308,9 +317,7 @@ fn kept_item(item: &Value) -> Option<String> {
             prompt_of(item).map(|content| format!("The user said:\n{}", words(&content)))
         }
         (Some("message"), Some("assistant")) => Some(format!("The agent said:\n{}", said())),
-        (Some("compaction" | "compaction_summary" | "context_compaction"), _) => {
-            Some("(A summary that the service encrypted, so that only Codex can use it.)".to_owned())
-        }
+        (Some("compaction" | "compaction_summary" | "context_compaction"), _) => Some(ENCRYPTED.to_owned()),
         _ => None,
     }
 }

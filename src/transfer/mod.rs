@@ -38,6 +38,7 @@ use serde_json::Value;
 use crate::problem::Problem;
 use crate::thread::{Change, Content, Entry, SessionId};
 
+pub use codex::ENCRYPTED;
 pub use ours::{entry_json, json_lines, of_log};
 
 /// Bytes of a file that is read.
@@ -179,6 +180,7 @@ impl Source {
             _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => Source::ClaudeCode,
             _ if has("projectHash") && has("sessionId") => Source::Gemini,
             _ if value["info"].is_object() && value["messages"].is_array() => Source::Opencode,
+            _ if has("sessionId") && value["messages"].is_array() => Source::Cline,
             _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => Source::Cline,
             _ if is("type", "session") => Source::Pi,
             _ => return None,

@@ -4,6 +4,7 @@ mod change;
 mod export;
 mod import;
 mod list;
+mod lost;
 mod search;
 mod show;
 mod tail;
@@ -59,6 +60,9 @@ epitome sessions: what was said, and where
   epitome sessions import FILE... [--keep-id] [--again] [--cwd DIR] [--json]
         an export, a journal of a backup, a transcript of `epitome acp --transcript`, or a session file
         of one of these agents or of pi; --cwd is the directory of a conversation that names none
+  epitome sessions lost ID [--json]
+        of a session that another agent compacted: what its summary no longer mentions, and what a
+        compaction by Epitome would have kept of that
   epitome sessions delete ID [--yes] [--json]
         asks first; --yes where nobody can be asked
 
@@ -92,6 +96,7 @@ pub fn main(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
         Kind::Delete => change::delete(&paths, request),
         // The logs alone know enough.
         Kind::Show => read(show::show, request),
+        Kind::Lost => read(lost::lost, request),
         Kind::Search => read(search::search, request),
         Kind::Export => read(export::export, request),
     }
@@ -134,6 +139,7 @@ enum Kind {
     Checkpoints,
     Export,
     Import,
+    Lost,
     Delete,
 }
 
@@ -153,7 +159,7 @@ struct Verb {
 /// Words of a title or a search, files of an import.
 const WORDS_MAX: usize = 10_000;
 
-const VERBS: [Verb; 12] = [
+const VERBS: [Verb; 13] = [
     Verb {
         name: "list",
         kind: Kind::List,
@@ -221,6 +227,7 @@ const VERBS: [Verb; 12] = [
         flags: &["json", "keep-id", "again", "all"],
         options: &["cwd", "from"],
     },
+    Verb { name: "lost", kind: Kind::Lost, has_id: true, words: (0, 0), flags: &["json"], options: &[] },
     Verb {
         name: "delete",
         kind: Kind::Delete,
@@ -300,6 +307,7 @@ impl Request {
                 | Kind::Rewind
                 | Kind::Checkpoints
                 | Kind::Export
+                | Kind::Lost
                 | Kind::Delete => "more",
             };
             return Err(CliError::usage(format!("{name} needs {what}")));

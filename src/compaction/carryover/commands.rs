@@ -33,11 +33,26 @@ struct Runs<'a> {
     is_piped: bool,
 }
 
-pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+/// The commands that failed when they last ran, newest first.
+fn failing<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Runs<'a>)>, TimedOut> {
     let mut failed: Vec<(String, Runs)> = runs(history, deadline)?;
     failed.retain(|(_, runs)| runs.result == CallResult::Failed);
     failed.sort_by_key(|(_, runs)| Reverse(runs.last.entry));
     failed.truncate(FAILED_MAX);
+    Ok(failed)
+}
+
+/// These commands, each with the entry of its last result.
+pub(super) fn failing_commands(
+    history: &History<'_>,
+    deadline: Deadline,
+) -> Result<Vec<(Seq, String)>, TimedOut> {
+    let failing = failing(history, deadline)?;
+    Ok(failing.into_iter().map(|(command, runs)| (runs.last.entry, command)).collect())
+}
+
+pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let failed = failing(history, deadline)?;
     Ok(Box::new(move |bytes_max| {
         let mut lines = Lines::within(bytes_max);
         for (command, runs) in &failed {

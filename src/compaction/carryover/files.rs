@@ -88,6 +88,18 @@ pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     }))
 }
 
+/// The files that calls changed, created or deleted, each with the entry of the last change or look, oldest first.
+pub(super) fn changed_files(
+    history: &History<'_>,
+    deadline: Deadline,
+) -> Result<Vec<(Seq, String)>, TimedOut> {
+    let files = touched_files(history, deadline)?.into_iter();
+    let files = files.filter(|(_, file)| file.action != Action::Read).map(|(path, file)| (file.last, path));
+    let mut files: Vec<(Seq, String)> = files.collect();
+    files.sort();
+    Ok(files)
+}
+
 /// As many names as fit, and how many more there are.
 fn joined(names: &[String], bytes_max: usize) -> String {
     /// Bytes for ` and 12345 more`.

@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::scene::Scene;
-use crate::thread::Seq;
+use crate::thread::{Seq, Thread};
 use crate::tokens::Ruler;
 use history::History;
 use std::collections::HashSet;
@@ -169,6 +169,30 @@ impl<'a> Carryover<'a> {
             texts.push(format!("(Could not be computed: {}.)", failed.join("; ")));
         }
         texts.join("\n\n")
+    }
+}
+
+/// What a conversation holds by its structure, oldest first. What can't be computed is left out.
+#[derive(Default)]
+pub(super) struct Facts {
+    pub changed_files: Vec<(Seq, String)>,
+    pub failing_commands: Vec<(Seq, String)>,
+    pub open_steps: Vec<String>,
+}
+
+impl Facts {
+    /// Of all of a conversation.
+    pub fn of(thread: &Thread) -> Facts {
+        let deadline = || Deadline::after(PART_TIME_MAX);
+        let Some(history) = guarded(|| History::of(thread, &HashSet::new(), deadline())) else {
+            return Facts::default();
+        };
+        Facts {
+            changed_files: guarded(|| files::changed_files(&history, deadline())).unwrap_or_default(),
+            failing_commands: guarded(|| commands::failing_commands(&history, deadline()))
+                .unwrap_or_default(),
+            open_steps: guarded(|| plan::open_steps(&history, deadline())).unwrap_or_default(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::history::{CallRecord, CallResult, History};
 use super::quote::{Lines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
-use crate::thread::PlanStep;
+use crate::thread::{PlanStep, Seq};
 
 /// Bytes of a step, and of one that is done.
 const STEP_BYTES_MAX: usize = 400;
@@ -27,7 +27,10 @@ impl Step {
     }
 }
 
-pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+/// The steps as they stood last, and the text of the plan that was approved last with its entry.
+type State<'a> = (Vec<Step>, Option<(Seq, &'a str)>);
+
+fn state<'a>(history: &History<'a>, deadline: Deadline) -> Result<State<'a>, TimedOut> {
     let mut steps: Vec<Step> = Vec::new();
     let mut approved = None;
     for call in &history.calls {
@@ -51,6 +54,17 @@ pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     if !history.plan.is_empty() {
         steps = history.plan.iter().map(own).collect();
     }
+    Ok((steps, approved))
+}
+
+/// What is still to be done of the plan.
+pub(super) fn open_steps(history: &History<'_>, deadline: Deadline) -> Result<Vec<String>, TimedOut> {
+    let (steps, _) = state(history, deadline)?;
+    Ok(steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect())
+}
+
+pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
+    let (steps, approved) = state(history, deadline)?;
     Ok(Box::new(move |bytes_max| {
         let mut lines = Lines::within(bytes_max);
         let mut left_out = 0;

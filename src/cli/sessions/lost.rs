@@ -1,0 +1,94 @@
+//! `epitome sessions lost`: what another agent's compaction lost.
+
+use std::fmt::Write as _;
+
+use super::{Request, find, moment, print_json};
+use crate::cli::CliError;
+use crate::cli::terminal::{self, harmless};
+use crate::compaction::{self, Kind, Lost};
+use crate::shelf;
+use crate::store::Store;
+use crate::thread::{Change, Seq, Thread, text};
+use crate::transfer::ENCRYPTED;
+
+/// Of each kind, how many are shown.
+const SHOWN_MAX: usize = 12;
+
+/// Characters of one of them.
+const TEXT_CHARS_MAX: usize = 72;
+
+pub(super) fn lost(store: &Store, request: Request) -> Result<(), CliError> {
+    let session = find(store, &request.id)?;
+    let thread = shelf::read(store, &session)?.thread;
+    let lost = compaction::lost(&thread);
+    if request.has("json") {
+        return print_json(&lost);
+    }
+    match lost {
+        Some(lost) => {
+            let mut out = report(&lost);
+            if is_encrypted(&thread, lost.entry) {
+                out.push_str(
+                    "Its summary is encrypted, so that only what stands beside it could be compared.\n",
+                );
+            }
+            terminal::print(&harmless(&out))
+        }
+        None => terminal::print(&format!("No other agent has compacted {session}.\n")),
+    }
+}
+
+fn is_encrypted(thread: &Thread, compaction: Seq) -> bool {
+    let entry = thread.entries().iter().find(|entry| entry.seq == compaction);
+    entry.is_some_and(|entry| match &entry.change {
+        Change::Compacted { summary, .. } => summary.text().contains(ENCRYPTED),
+        _ => false,
+    })
+}
+
+fn report(lost: &Lost) -> String {
+    let which = match lost.compactions {
+        1 => "The compaction".to_owned(),
+        count => format!("The newest of {count} compactions"),
+    };
+    let mut out = format!(
+        "{which} ({}, {}) left a summary of {} tokens. It no longer mentions\n",
+        lost.entry,
+        moment(lost.at),
+        text::tokens(lost.tokens),
+    );
+    for (kind, count) in lost.counts.iter().filter(|(_, count)| *count > 0) {
+        let forgotten: Vec<_> = lost.forgotten.iter().filter(|item| item.kind == *kind).collect();
+        let what = match kind {
+            Kind::Said => "of your messages",
+            Kind::File => "changed files",
+            Kind::Failing => "commands that failed when last run",
+            Kind::Step => "open steps of the plan",
+        };
+        let _ = writeln!(out, "\n  {} of {count} {what}", forgotten.len());
+        for item in forgotten.iter().rev().take(SHOWN_MAX) {
+            let mark = if item.is_ours { "kept" } else { "    " };
+            let entry = item.entry.map(|entry| entry.to_string()).unwrap_or_default();
+            let _ = writeln!(out, "    {mark}  {entry:<6} {}", short(&item.text));
+        }
+        if forgotten.len() > SHOWN_MAX {
+            let _ = writeln!(out, "          and {} more", forgotten.len() - SHOWN_MAX);
+        }
+    }
+    let ours = lost.forgotten.iter().filter(|item| item.is_ours).count();
+    let _ = writeln!(
+        out,
+        "\nOf these {}, a compaction by Epitome without a model would have kept {ours}, in {} tokens (marked \"kept\").",
+        lost.forgotten.len(),
+        text::tokens(lost.our_tokens),
+    );
+    out
+}
+
+fn short(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}

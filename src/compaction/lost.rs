@@ -1,0 +1,264 @@
+//! What the summary of another agent's compaction no longer mentions, and what our own message would have kept. Pure.
+//!
+//! Whether a text mentions something is a plain comparison of words, in favour of the text: what is told as lost is not
+//! in it in other words either, as a rule; what is not told may still be missing.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+
+use super::budget::Budget;
+use super::carryover::{Facts, user_reply};
+use super::compose::{Written, compacted_in};
+use super::plan::{Decision, Keep, Wish, decided};
+use super::scene::{Scene, tools};
+use super::text::said;
+use crate::config;
+use crate::thread::{Account, Change, Content, Seq, Thread, Trigger, View};
+use crate::tokens::Ruler;
+
+/// The windows that our own compaction is made for, the first that holds the conversation; the other agent's is not
+/// in the log.
+const WINDOWS: [u64; 2] = [200_000, 1_000_000];
+
+/// Letters of the shortest word that is compared. Shorter ones are in every text.
+const WORD_CHARS_MIN: usize = 4;
+
+/// Different words of the shortest message that is judged.
+const WORDS_MIN: usize = 3;
+
+/// Of the words of a message, and of those of a command or step, how many in a hundred must be in a text that mentions
+/// it. A message that is told in other words has fewer of its words in them than a step.
+const SAID_PERCENT: usize = 50;
+const NAMED_PERCENT: usize = 67;
+
+/// What a conversation holds, in the order of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A message of the user, or what they said in refusing a call or answering a question.
+    Said,
+    /// A file that was changed.
+    File,
+    /// A command that failed when it last ran.
+    Failing,
+    /// A step of the plan that is not done.
+    Step,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 4] = [Kind::Said, Kind::File, Kind::Failing, Kind::Step];
+}
+
+/// Something that the summary no longer mentions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Forgotten {
+    pub kind: Kind,
+    /// Where it is in the log; a step of a plan has no single entry.
+    pub entry: Option<Seq>,
+    pub text: String,
+    /// Whether our own message would mention it.
+    pub is_ours: bool,
+}
+
+/// What a compaction by another agent lost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lost {
+    /// The compaction.
+    pub entry: Seq,
+    /// How many the session has; this is the newest.
+    pub compactions: usize,
+    pub at: u64,
+    /// What its summary takes, and our own message.
+    pub tokens: u64,
+    pub our_tokens: u64,
+    /// How many of each kind there were before it.
+    pub counts: Vec<(Kind, usize)>,
+    pub forgotten: Vec<Forgotten>,
+}
+
+/// What the newest compaction by another agent lost. `None` where there is none.
+pub fn lost(thread: &Thread) -> Option<Lost> {
+    let is_foreign = |change: &Change| matches!(change, Change::Compacted { account, model: None, .. } if *account == Account::default());
+    let foreign: Vec<usize> =
+        (0..thread.entries().len()).filter(|at| is_foreign(&thread.entries()[*at].change)).collect();
+    let at = *foreign.last()?;
+    let entry = &thread.entries()[at];
+    let Change::Compacted { tokens_after, .. } = &entry.change else { return None };
+    // As it was before the compaction, and right behind it.
+    let before = Thread::replay(thread.entries()[..at].iter().cloned()).ok()?;
+    let behind = Thread::replay(thread.entries()[..=at].iter().cloned()).ok()?;
+    let theirs = Text::of(&view_text(behind.view()));
+    let (our_text, our_tokens) = our_message(&before);
+    let ours = Text::of(&our_text);
+
+    let held = held(&before);
+    let counts =
+        Kind::ALL.map(|kind| (kind, held.iter().filter(|(other, ..)| *other == kind).count())).to_vec();
+    let forgotten = held.into_iter().filter(|(kind, _, text)| !theirs.mentions(*kind, text));
+    let forgotten = forgotten.map(|(kind, entry, text)| {
+        let is_ours = ours.mentions(kind, &text);
+        Forgotten { kind, entry, text, is_ours }
+    });
+    Some(Lost {
+        entry: entry.seq,
+        compactions: foreign.len(),
+        at: entry.at,
+        tokens: *tokens_after,
+        our_tokens,
+        counts,
+        forgotten: forgotten.collect(),
+    })
+}
+
+/// What a conversation holds that can be compared with a summary.
+fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
+    let mut held = Vec::new();
+    let names = tools(thread.entries());
+    for entry in thread.standing() {
+        let text = match &entry.change {
+            Change::Said { message, origin } if origin.is_prompt() => said(message),
+            Change::ToolFinished { outcome } => {
+                let tool = names.get(outcome.call.0.as_str()).copied().unwrap_or_default();
+                user_reply(tool, outcome).map(|(_, text)| text.to_owned()).unwrap_or_default()
+            }
+            _ => continue,
+        };
+        if words(&text).len() >= WORDS_MIN {
+            held.push((Kind::Said, Some(entry.seq), text));
+        }
+    }
+    let Facts { changed_files, failing_commands, open_steps } = Facts::of(thread);
+    held.extend(changed_files.into_iter().map(|(entry, path)| (Kind::File, Some(entry), path)));
+    held.extend(failing_commands.into_iter().map(|(entry, command)| (Kind::Failing, Some(entry), command)));
+    held.extend(open_steps.into_iter().map(|step| (Kind::Step, None, step)));
+    held
+}
+
+/// The message that our own compaction would put in the place of all of a conversation, without a model and with
+/// nothing kept behind it, and its tokens. The view as it is, where it is too short for a compaction.
+fn our_message(thread: &Thread) -> (String, u64) {
+    let ruler = Ruler::of(None);
+    let taken = ruler.in_context(thread);
+    let window = WINDOWS.into_iter().find(|window| taken < *window).unwrap_or(WINDOWS[WINDOWS.len() - 1]);
+    let settings = config::Compaction { model: config::Summariser::Nobody, ..config::Compaction::default() };
+    let budget = Budget::of(&settings, window, 0, 0);
+    let scene = Scene::of(&ruler, thread, &budget);
+    let wish = Wish { trigger: Trigger::Manual, keep: Keep::Nothing, focus: None, summary: true };
+    let made = match decided(&scene, &wish) {
+        Decision::Summarise(plan) => {
+            compacted_in(&scene, &plan, thread.next_message(), Written::default()).ok()
+        }
+        Decision::Nothing(_) | Decision::Prune(_) => None,
+    };
+    match made {
+        Some(Change::Compacted { summary, tokens_after, .. }) => (summary.text(), tokens_after),
+        _ => (view_text(thread.view()), taken),
+    }
+}
+
+/// All that a model reads in a view.
+fn view_text(view: &View) -> String {
+    let mut text = String::new();
+    let mut add = |part: &str| {
+        text.push_str(part);
+        text.push('\n');
+    };
+    for entry in view.entries() {
+        match &entry.change {
+            Change::Said { message, .. }
+            | Change::Replied { message, .. }
+            | Change::Compacted { summary: message, .. } => {
+                for part in &message.content {
+                    match part {
+                        Content::Text { text } => add(text),
+                        Content::Call(call) => add(&call.input.to_string()),
+                        _ => {}
+                    }
+                }
+            }
+            Change::ToolFinished { outcome } => add(&outcome.model_text()),
+            _ => {}
+        }
+    }
+    text
+}
+
+/// A text that may mention something.
+struct Text {
+    /// In small letters, with single spaces.
+    plain: String,
+    words: HashSet<String>,
+}
+
+impl Text {
+    fn of(text: &str) -> Text {
+        Text { plain: plain(text), words: words(text) }
+    }
+
+    fn mentions(&self, kind: Kind, text: &str) -> bool {
+        match kind {
+            Kind::File => self.has_name(text.rsplit('/').next().unwrap_or(text)),
+            Kind::Said => self.has_words(text, SAID_PERCENT),
+            Kind::Failing | Kind::Step => self.has_words(text, NAMED_PERCENT),
+        }
+    }
+
+    fn has_words(&self, text: &str, percent: usize) -> bool {
+        let wanted = words(text);
+        let found = wanted.iter().filter(|word| self.words.contains(*word)).count();
+        match wanted.is_empty() {
+            true => self.plain.contains(&plain(text)),
+            false => found * 100 > wanted.len() * percent,
+        }
+    }
+
+    /// Whether the name of a file is in it, and not as the end or the beginning of another one.
+    fn has_name(&self, name: &str) -> bool {
+        let name = plain(name);
+        let is_of_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+        self.plain.match_indices(&name).any(|(at, found)| {
+            let before = self.plain[..at].chars().next_back();
+            let behind = self.plain[at + found.len()..].chars().next();
+            !before.is_some_and(is_of_name) && !behind.is_some_and(is_of_name)
+        })
+    }
+}
+
+fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// The different words of a text that are worth comparing.
+fn words(text: &str) -> HashSet<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| word.chars().count() >= WORD_CHARS_MIN).map(str::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_mentions_what_most_of_the_words_of_are_in_it() {
+        let summary =
+            "The user wants `retry` in src/net/http_client.rs.\nThe tests of the parser fail (cargo test).";
+        for (kind, text, mentioned) in [
+            (Kind::File, "src/net/http_client.rs", true),
+            (Kind::File, "lib/http_client.rs", true),
+            (Kind::File, "src/client.rs", false),
+            (Kind::File, "src/http_client", false),
+            (Kind::Said, "The user wants a retry", true),
+            (Kind::Said, "Never touch the vendored folder", false),
+            (Kind::Step, "Make the tests of the parser pass", true),
+            (Kind::Step, "Write the release notes", false),
+            (Kind::Failing, "cargo test", true),
+            (Kind::Failing, "make docs", false),
+            // No word is long enough.
+            (Kind::Said, "of the", true),
+            (Kind::Said, "go on", false),
+        ] {
+            assert_eq!(Text::of(summary).mentions(kind, text), mentioned, "{kind:?} {text}");
+        }
+    }
+}
