@@ -171,11 +171,11 @@ fn a_part_that_fails_costs_that_part_alone() {
     let failing = |render: bool| {
         let compute: Render =
             Box::new(move |_| if render { panic!("a fault of ours") } else { "text".into() });
-        Part { heading: "Plan", share_percent: 50, render: compute }
+        Part { heading: "Plan", share: Share::Percent(50), render: compute }
     };
     let whole = |text: &str| {
         let text = text.to_owned();
-        Part { heading: "Files", share_percent: 0, render: Box::new(move |_| text.clone()) }
+        Part { heading: "Files", share: Share::Rest, render: Box::new(move |_| text.clone()) }
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
     assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");
