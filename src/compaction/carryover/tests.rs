@@ -52,10 +52,26 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
     let mut talk = Talk::new();
     shell(&mut talk, "make deploy", OutcomeStatus::Denied, "denied");
     shell(&mut talk, "make all", OutcomeStatus::Interrupted, "");
+    // So Claude Code ends the calls that it didn't run, because another one of the same reply failed.
+    shell(&mut talk, "make docs", FAILED, "<tool_use_error>Sibling tool call errored</tool_use_error>");
     let text = carried(&talk, 5_000);
     assert_eq!(part(&text, "Commands that failed when last run, newest first"), Vec::<&str>::new());
     assert!(text.contains("`make deploy` (1×, last e2): result unknown"), "{text}");
     assert!(!text.contains("succeeded"), "{text}");
+}
+
+/// Each table had its share of however little room there was: in a window of 16k the quoted results of the newest calls
+/// stayed, and what fails and the commits were left out.
+#[test]
+fn a_small_room_still_shows_what_fails_and_what_was_committed() {
+    let mut talk = Talk::new();
+    shell(&mut talk, "git commit -am x", DONE, "[main 1a2b3c4] Count the rows that can't be read");
+    shell(&mut talk, "make types", FAILED, &"No module named mypy. ".repeat(30));
+    shell(&mut talk, "make list", DONE, &"a line of a long listing\n".repeat(200));
+    talk.replies(words(400));
+    let text = carried(&talk, 500);
+    assert!(text.contains("- `make types` (last e4): No module named mypy."), "{text}");
+    assert!(text.contains("- 1a2b3c4 on main: Count the rows that can't be read"), "{text}");
 }
 
 #[test]
