@@ -46,7 +46,10 @@ fn a_session_of_our_own_keeps_its_facts_at_full_and_at_half_size() {
     let lost = missing(&half, facts);
     assert!(FACTS - lost.len() >= KEPT_IN_HALF, "lost: {lost:#?}\n\n{half}");
     let simple = missing(&baseline::compact(&session.messages, half.chars().count()), facts);
-    assert!(lost.len() <= simple.len(), "the baseline keeps more: it loses {simple:?}, ours {lost:?}\n{half}");
+    assert!(
+        lost.len() <= simple.len(),
+        "the baseline keeps more: it loses {simple:?}, ours {lost:?}\n{half}"
+    );
 }
 
 #[test]

@@ -5,13 +5,15 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::ShelfError;
 use super::files::{beside, imported_id};
 use crate::thread::{Change, SessionId};
-use crate::transfer::{self, Circumstances};
+use crate::transfer::{self, Circumstances, Source};
 
 /// Bytes of a session's beginning that are read for a listing. It has the first prompt, behind what some agents put
 /// before it.
@@ -32,6 +34,8 @@ pub struct Agent {
     folders: &'static [&'static str],
     /// Its sessions below that folder; `*` stands for anything within a name.
     files: &'static [&'static str],
+    /// The program that lists and exports them, where they lie in a database.
+    program: Option<&'static str>,
 }
 
 /// All of them. A folder that does not begin with `~/` is one below the current directory.
@@ -42,6 +46,7 @@ pub const AGENTS: [Agent; 7] = [
         variable: Some("CLAUDE_CONFIG_DIR"),
         folders: &["~/.claude", "~/.config/claude"],
         files: &["projects/*/*.jsonl"],
+        program: None,
     },
     Agent {
         name: "codex",
@@ -49,13 +54,15 @@ pub const AGENTS: [Agent; 7] = [
         variable: Some("CODEX_HOME"),
         folders: &["~/.codex"],
         files: &["sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"],
+        program: None,
     },
     Agent {
         name: "opencode",
         words: "opencode",
         variable: None,
-        folders: &["~/.local/share/opencode"],
-        files: &["storage/session/*/ses_*.json"],
+        folders: &[],
+        files: &[],
+        program: Some("opencode"),
     },
     Agent {
         name: "gemini",
@@ -63,6 +70,7 @@ pub const AGENTS: [Agent; 7] = [
         variable: None,
         folders: &["~/.gemini"],
         files: &["tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl"],
+        program: None,
     },
     Agent {
         name: "cline",
@@ -77,7 +85,8 @@ pub const AGENTS: [Agent; 7] = [
             "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev",
             "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline",
         ],
-        files: &["tasks/*/api_conversation_history.json"],
+        files: &["tasks/*/api_conversation_history.json", "sessions/*/*.messages.json"],
+        program: None,
     },
     Agent {
         name: "copilot",
@@ -85,6 +94,7 @@ pub const AGENTS: [Agent; 7] = [
         variable: Some("COPILOT_HOME"),
         folders: &["~/.copilot"],
         files: &["session-state/*/events.jsonl"],
+        program: None,
     },
     Agent {
         name: "aider",
@@ -92,6 +102,7 @@ pub const AGENTS: [Agent; 7] = [
         variable: None,
         folders: &["."],
         files: &[".aider.chat.history.md"],
+        program: None,
     },
 ];
 
@@ -107,14 +118,15 @@ pub struct Machine<'a> {
 pub struct Lying {
     /// As the agent calls it.
     pub id: String,
-    pub file: PathBuf,
+    /// `None` where it lies in a database.
+    pub file: Option<PathBuf>,
     /// Empty where its beginning does not tell.
     pub cwd: PathBuf,
     /// The title that it has, or its first prompt.
     pub title: Option<String>,
     /// When it was written last, in milliseconds since the epoch.
     pub updated_at: u64,
-    pub bytes: u64,
+    pub bytes: Option<u64>,
     /// What an import of it is called here.
     pub session: SessionId,
 }
@@ -147,14 +159,90 @@ impl Agent {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
+    /// Whether its own program is asked for its sessions.
+    pub fn is_asked(&self) -> bool {
+        self.program.is_some()
+    }
+
     /// What its sessions are, those of the current directory first, newest first. Files that hold no conversation
     /// are left out: most agents write one before anything is said.
-    pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
-        let files = self.files(machine);
-        let mut sessions: Vec<Lying> = files.iter().filter_map(|file| lying(file, machine.cwd)).collect();
+    pub fn sessions(&self, machine: &Machine) -> Result<Vec<Lying>, ShelfError> {
+        let mut sessions: Vec<Lying> = match self.program {
+            Some(program) => told(program, machine.cwd)?,
+            None => self.files(machine).iter().filter_map(|file| lying(file, machine.cwd)).collect(),
+        };
         sessions.sort_by_key(|session| Reverse(session.cwd == machine.cwd));
-        sessions
+        Ok(sessions)
     }
+
+    /// The file of a session; one that lies in a database is exported into this folder.
+    pub fn file(&self, session: &Lying, folder: &Path) -> Result<PathBuf, ShelfError> {
+        match (&session.file, self.program) {
+            (Some(file), _) => Ok(file.clone()),
+            (None, Some(program)) => {
+                let file = folder.join("export.json");
+                let exported = run(program, &["export", &session.id], &session.cwd)?;
+                fs::write(&file, exported).map_err(|error| {
+                    ShelfError::refused(format!("{} can't be written: {error}", file.display()), "make room")
+                })?;
+                Ok(file)
+            }
+            (None, None) => Err(ShelfError::refused("it has no file", "name another session")),
+        }
+    }
+}
+
+/// The sessions of a directory, as opencode's own program lists them.
+fn told(program: &str, cwd: &Path) -> Result<Vec<Lying>, ShelfError> {
+    #[derive(Deserialize)]
+    struct Row {
+        id: String,
+        title: Option<String>,
+        updated: u64,
+        directory: PathBuf,
+    }
+    let listed = run(program, &["session", "list", "--format", "json"], cwd)?;
+    if listed.trim_ascii().is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows: Vec<Row> = serde_json::from_slice(&listed).map_err(|error| {
+        ShelfError::refused(
+            format!("what `{program} session list` printed can't be read: {error}"),
+            &format!(
+                "`{program} export ID > FILE` writes a session that `epitome sessions import FILE` reads"
+            ),
+        )
+    })?;
+    let rows = rows.into_iter().map(|row| Lying {
+        session: imported_id(Source::Opencode, &row.id),
+        id: row.id,
+        file: None,
+        cwd: row.directory,
+        title: row.title,
+        updated_at: row.updated,
+        bytes: None,
+    });
+    Ok(rows.collect())
+}
+
+/// What a program of another agent prints.
+fn run(program: &str, arguments: &[&str], cwd: &Path) -> Result<Vec<u8>, ShelfError> {
+    let words = format!("`{program} {}`", arguments.join(" "));
+    let ran = Command::new(program).args(arguments).current_dir(cwd).stdin(Stdio::null()).output();
+    let output = ran.map_err(|error| {
+        ShelfError::refused(
+            format!("its sessions are in a database, and {words} can't be run: {error}"),
+            "put the program into PATH",
+        )
+    })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(ShelfError::refused(
+            format!("{words} failed ({}): {}", output.status, said.trim()),
+            "try it by itself",
+        ));
+    }
+    Ok(output.stdout)
 }
 
 /// Collects the files below a folder whose names are these, with the time of their last change.
@@ -208,13 +296,13 @@ fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
         _ => None,
     });
     Some(Lying {
-        session: imported_id(&draft, path),
-        id: draft.foreign_id.unwrap_or_else(|| path.display().to_string()),
-        file: path.to_path_buf(),
+        session: imported_id(draft.source, draft.foreign_id.as_deref().unwrap_or(&path.to_string_lossy())),
+        id: draft.foreign_id.or_else(|| Some(path.file_name()?.to_string_lossy().into_owned()))?,
+        file: Some(path.to_path_buf()),
         cwd: cwd.unwrap_or_default(),
         title,
         updated_at: changed_at(&metadata),
-        bytes: metadata.len(),
+        bytes: Some(metadata.len()),
     })
 }
 

@@ -15,7 +15,7 @@ use crate::problem::Problem;
 use crate::secrets;
 use crate::store::{Store, StoreError, new_id};
 use crate::thread::{SessionId, Thread, text};
-use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX};
+use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX, Source};
 
 /// How a session is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +133,9 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
         for draft in read(file, ask.cwd, now)? {
             let session = match &draft.session {
                 Some(session) if ask.keep_id => session.clone(),
-                None if draft.source.is_foreign() && !ask.again => imported_id(&draft, file),
+                None if draft.source.is_foreign() && !ask.again => {
+                    imported_id(draft.source, draft.foreign_id.as_deref().unwrap_or(&file.to_string_lossy()))
+                }
                 Some(_) | None => new_id(),
             };
             let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
@@ -179,13 +181,10 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
     Ok(imported)
 }
 
-/// The id that a session of another agent gets here: always the same, so that a second import finds the first.
-pub(super) fn imported_id(draft: &Draft, file: &Path) -> SessionId {
-    let name = match &draft.foreign_id {
-        Some(id) => id.clone(),
-        None => file.display().to_string(),
-    };
-    let digest = Sha256::digest(format!("{}\n{name}", draft.source.words()));
+/// The id that a session of another agent gets here: always the same, so that a second import finds the first. Of
+/// sessions that have no id it is made of their path.
+pub(super) fn imported_id(source: Source, id: &str) -> SessionId {
+    let digest = Sha256::digest(format!("{}\n{id}", source.words()));
     let digits: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
     SessionId(format!("s_{digits}"))
 }

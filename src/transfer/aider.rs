@@ -79,14 +79,18 @@ impl Reader {
             self.flush();
             self.is_new = true;
             self.log.at(opening(line).unwrap_or_default());
-        } else if let Some(said) = line.strip_prefix(PROMPT).filter(|said| said.is_empty() || said.starts_with(' ')) {
+        } else if let Some(said) =
+            line.strip_prefix(PROMPT).filter(|said| said.is_empty() || said.starts_with(' '))
+        {
             if !self.reply.is_empty() || !self.told.is_empty() {
                 self.flush();
             }
             self.prompt.push(said.trim_end().trim_start_matches(' ').to_owned());
         } else if let Some(told) = line.strip_prefix(TOLD).filter(|_| line.ends_with(TOLD_END)) {
             self.told(told.trim_end());
-        } else if !(self.is_new && self.prompt.is_empty()) && !(self.reply.is_empty() && line.trim().is_empty()) {
+        } else if !(self.is_new && self.prompt.is_empty())
+            && !(self.reply.is_empty() && line.trim().is_empty())
+        {
             // Text after what aider said is of another reply.
             if !self.told.is_empty() && !line.trim().is_empty() {
                 self.flush();

@@ -167,8 +167,10 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
     let mut deleted: Vec<(usize, usize)> = Vec::new();
     for message in shown.as_array().into_iter().flatten() {
-        let place = message["conversationHistoryIndex"].as_i64().and_then(|place| usize::try_from(place + 1).ok());
-        let end = message["conversationHistoryDeletedRange"][1].as_u64().and_then(|end| usize::try_from(end).ok());
+        let place =
+            message["conversationHistoryIndex"].as_i64().and_then(|place| usize::try_from(place + 1).ok());
+        let end =
+            message["conversationHistoryDeletedRange"][1].as_u64().and_then(|end| usize::try_from(end).ok());
         if let (Some(place), Some(end)) = (place, end)
             && deleted.last().is_none_or(|(_, last)| *last < end)
         {
@@ -250,7 +252,8 @@ impl Reader {
         if self.log.is_empty() {
             return;
         }
-        let mut words = "The conversation up to here was left out of the context, without a summary.".to_owned();
+        let mut words =
+            "The conversation up to here was left out of the context, without a summary.".to_owned();
         if let Some(task) = &self.task {
             words = format!("{words} It began with:\n\n{task}");
         }
@@ -285,7 +288,9 @@ impl Reader {
                     (Some((mime_type, data)), Some((_, content))) => {
                         content.push(OutcomeContent::Image { mime_type, data });
                     }
-                    (Some((mime_type, data)), None) => said.push(Content::Image { mime_type, data, uri: None }),
+                    (Some((mime_type, data)), None) => {
+                        said.push(Content::Image { mime_type, data, uri: None })
+                    }
                     (None, _) => self.log.left_out("parts of messages that are not known here"),
                 }
                 continue;
@@ -303,7 +308,9 @@ impl Reader {
                 }
                 result = self.called(&found[1]).map(|call| (call, Vec::new()));
                 match &mut result {
-                    Some((_, content)) if !rest.is_empty() => content.push(OutcomeContent::Text { text: rest }),
+                    Some((_, content)) if !rest.is_empty() => {
+                        content.push(OutcomeContent::Text { text: rest })
+                    }
                     Some(_) => {}
                     // The words of the agent have no result but the person's answer.
                     None => typed(&rest, &mut said),
@@ -326,15 +333,19 @@ impl Reader {
             self.log.compacted(None, summary, Trigger::Threshold, 0);
         }
         // Without tags it is the person's where nothing was called, but for what opens with a bracket or a heading.
-        let is_program = |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
+        let is_program =
+            |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
         if said.is_empty() && !told.is_empty() && !told.iter().any(is_program) {
             said = std::mem::take(&mut told);
         }
         if !said.is_empty() {
-            let words: Vec<&str> = said.iter().filter_map(|part| match part {
-                Content::Text { text } => Some(text.as_str()),
-                _ => None,
-            }).collect();
+            let words: Vec<&str> = said
+                .iter()
+                .filter_map(|part| match part {
+                    Content::Text { text } => Some(text.as_str()),
+                    _ => None,
+                })
+                .collect();
             self.task.get_or_insert(words.join("\n\n"));
             self.log.prompt(said);
         }
@@ -351,10 +362,13 @@ impl Reader {
 
     fn result(&mut self, result: Option<(Call, Vec<OutcomeContent>)>, said: &mut Vec<Content>) {
         let Some((call, content)) = result else { return };
-        let words: Vec<&str> = content.iter().filter_map(|content| match content {
-            OutcomeContent::Text { text } => Some(text.as_str()),
-            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-        }).collect();
+        let words: Vec<&str> = content
+            .iter()
+            .filter_map(|content| match content {
+                OutcomeContent::Text { text } => Some(text.as_str()),
+                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+            })
+            .collect();
         let words = words.join("\n");
         typed_tag(&words, "feedback", said);
         let name = call.names.first().map(String::as_str).unwrap_or_default();
@@ -375,17 +389,20 @@ impl Reader {
 
     fn native_result(&mut self, block: &Value, said: &mut Vec<Content>) {
         let id = block["tool_use_id"].as_str();
-        let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id) else {
+        let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
+        else {
             // The words of the agent have no result but the person's answer.
             blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", said));
             return;
         };
         let call = self.open.remove(place);
         if let [name] = call.names.as_slice() {
-            let texts: Vec<String> = blocks(block).filter_map(|block| match block_text(block) {
-                Some(words) => Some(words.to_owned()),
-                None => shown(block),
-            }).collect();
+            let texts: Vec<String> = blocks(block)
+                .filter_map(|block| match block_text(block) {
+                    Some(words) => Some(words.to_owned()),
+                    None => shown(block),
+                })
+                .collect();
             let words = texts.join("\n");
             typed_tag(&words, "feedback", said);
             let failed = block["is_error"] == true || blocks(block).any(|block| block["success"] == false);
@@ -400,7 +417,8 @@ impl Reader {
             return;
         }
         for (name, part) in call.names.iter().zip(blocks(block)) {
-            let status = if part["success"] == false { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
+            let status =
+                if part["success"] == false { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
             let text = shown(part).map(|text| OutcomeContent::Text { text });
             self.outcome(name, &call.name, status, text.into_iter().collect());
         }
@@ -426,7 +444,9 @@ impl Reader {
                         match piece {
                             Piece::Text(words) => content.push(text(words)),
                             Piece::Thought(words) => content.push(thinking(&words)),
-                            Piece::Call(name, input) => self.call(None, &name, &input, &mut content, &mut steps),
+                            Piece::Call(name, input) => {
+                                self.call(None, &name, &input, &mut content, &mut steps)
+                            }
                         }
                     }
                 }
@@ -439,7 +459,8 @@ impl Reader {
         if let Some(name) = name {
             self.model = format!("{provider}/{name}");
         }
-        let model = if self.model.contains('/') { self.model.clone() } else { format!("cline/{}", self.model) };
+        let model =
+            if self.model.contains('/') { self.model.clone() } else { format!("cline/{}", self.model) };
         self.log.reply(content, &model, usage(&message["metrics"]), None);
         if let Some(steps) = steps {
             self.log.push(Change::Planned { steps });
@@ -458,7 +479,9 @@ impl Reader {
         if let Some(list) = list.map(plan).filter(|list| !list.is_empty()) {
             *steps = Some(list);
         }
-        if let Some(words) = WORDS.iter().find(|(tool, _)| *tool == name).and_then(|(_, key)| text_of(&input[*key])) {
+        if let Some(words) =
+            WORDS.iter().find(|(tool, _)| *tool == name).and_then(|(_, key)| text_of(&input[*key]))
+        {
             content.push(text(words));
             return;
         }
@@ -584,7 +607,9 @@ fn typed_tag(words: &str, tag: &str, said: &mut Vec<Content>) {
 fn status(words: &str) -> OutcomeStatus {
     match () {
         () if words.starts_with(DENIED) => OutcomeStatus::Denied,
-        () if words.starts_with("The tool execution failed") || words.starts_with("<error>") => OutcomeStatus::Failed,
+        () if words.starts_with("The tool execution failed") || words.starts_with("<error>") => {
+            OutcomeStatus::Failed
+        }
         () => OutcomeStatus::Completed,
     }
 }
