@@ -41,7 +41,7 @@ fn a_session_of_our_own_keeps_its_facts_at_full_and_at_half_size() {
     assert!(FACTS - lost.len() >= KEPT, "lost: {lost:#?}\n\n{message}");
 
     let size = message.chars().count();
-    let half = Ours::default().message_within(session, size / 2).expect("it can be compacted");
+    let half = Ours::default().half_message(session, size).expect("it can be compacted");
     assert!(half.chars().count() <= size / 2);
     let lost = missing(&half, facts);
     assert!(FACTS - lost.len() >= KEPT_IN_HALF, "lost: {lost:#?}\n\n{half}");

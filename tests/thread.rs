@@ -360,20 +360,38 @@ fn what_is_said_after_a_compaction_stays_when_it_is_undone() {
     assert_eq!(texts, ["one", "two", "three"]);
 }
 
+/// Whether the view has only grown since this entry.
+fn is_unchanged_since(thread: &Thread, seq: Seq) -> bool {
+    thread.newest_unchanged(|entry| (entry.seq == seq).then_some(())).is_some()
+}
+
 #[test]
 fn a_reply_s_context_is_the_view_s_again_once_its_compaction_is_undone() {
     let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
     let first = thread.entries().last().expect("a reply").seq;
-    assert!(thread.is_seen_as_at(first));
+    assert!(is_unchanged_since(&thread, first));
     let compaction = compact(&mut thread);
-    assert!(!thread.is_seen_as_at(first));
+    assert!(!is_unchanged_since(&thread, first));
     let id = thread.next_message();
     append(&mut thread, said(id, "three"));
     let second = thread.entries().last().expect("an entry").seq;
-    assert!(thread.is_seen_as_at(second));
+    assert!(is_unchanged_since(&thread, second));
     append(&mut thread, Change::Undone { entry: compaction });
-    assert!(thread.is_seen_as_at(first));
-    assert!(!thread.is_seen_as_at(second));
+    assert!(is_unchanged_since(&thread, first));
+    assert!(!is_unchanged_since(&thread, second));
+}
+
+#[test]
+fn behind_a_redo_the_view_is_the_one_of_its_layer_and_not_of_what_came_between() {
+    let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
+    let first = thread.entries().last().expect("a reply").seq;
+    let compaction = compact(&mut thread);
+    append(&mut thread, Change::Undone { entry: compaction });
+    let id = thread.next_message();
+    let between = append(&mut thread, said(id, "three"));
+    append(&mut thread, Change::Redone { entry: compaction });
+    assert!(is_unchanged_since(&thread, compaction));
+    assert!(!is_unchanged_since(&thread, between) && !is_unchanged_since(&thread, first));
 }
 
 /// What a provider counted and signed for a reply holds as long as nothing before it changed.
@@ -394,9 +412,9 @@ fn an_edit_ends_what_a_reply_was_made_from_unless_it_only_adds() {
         let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
         let reply = thread.entries().last().expect("a reply").seq;
         let layer = append(&mut thread, Change::Edited { by: "h".into(), edits: vec![edit.clone()] });
-        assert_eq!(thread.is_seen_as_at(reply), still, "{edit:?}");
+        assert_eq!(is_unchanged_since(&thread, reply), still, "{edit:?}");
         append(&mut thread, Change::Undone { entry: layer });
-        assert!(thread.is_seen_as_at(reply), "{edit:?}");
+        assert!(is_unchanged_since(&thread, reply), "{edit:?}");
     }
 }
 

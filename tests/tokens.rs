@@ -202,9 +202,8 @@ fn a_huge_tail_behind_a_small_first_request_is_not_taken_for_less_than_it_is() {
             talk.reply(&provider, "Show me.");
             talk.say(&provider, &text.repeat(200_000 / text.len()));
             let ruler = ruler.clone().calibrated(calibration);
-            let count = counter.count(&ruler, &talk.thread);
-            let (error, at_most) =
-                (percent(count.tokens(), talk.real), percent(ruler.at_most(count), talk.real));
+            let error = percent(counter.in_context(&ruler, &talk.thread), talk.real);
+            let at_most = percent(counter.at_most(&ruler, &talk.thread), talk.real);
             println!("{:12} then {kind:8} {error:+6.1} %, at most {at_most:+6.1} %", provider.model.0);
             if provider.off.contains(&kind) {
                 continue;
@@ -213,6 +212,47 @@ fn a_huge_tail_behind_a_small_first_request_is_not_taken_for_less_than_it_is() {
             assert!(at_most >= 0.0, "{} {kind}: at most {at_most:+.1} %", provider.model);
         }
     }
+}
+
+/// A provider that counts less than we do reported 4,000 tokens of what we took for 6,500, and after a compaction our
+/// own 4,600 of the rest were shown: the context had grown by getting shorter.
+#[test]
+fn a_view_that_gets_shorter_never_takes_more_of_the_context() {
+    let ruler = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
+    let mut talk = Talk::new();
+    talk.append(Change::Framed { system: texts::prose(), tools: Vec::new() });
+    let frame = ruler.frame_of(&talk.thread);
+    let then = |now, view| ruler.in_context_then(&talk.thread, now, view);
+    // Where a provider counts as we do, or more, the difference is what goes.
+    assert_eq!(then(frame + 10_000, (10_000, 1_000)), frame + 1_000);
+    assert_eq!(then(frame + 15_000, (10_000, 1_000)), frame + 6_000);
+    // Where it counts half of ours, half of the difference.
+    assert_eq!(then((frame + 10_000) / 2, (10_000, 1_000)), (frame + 10_000) / 2 - 4_500);
+    for now in [1, 900, 40_000, u64::MAX] {
+        for (before, after) in [(10_000, 0), (10_000, 9_999), (0, 0), (u64::MAX / 2, 7)] {
+            let then = then(now, (before, after));
+            assert!(then <= now && (then > 0 || frame == 0), "{now}, {before} → {after}: {then}");
+        }
+    }
+}
+
+/// Once the vocabulary was loaded, a number that had been shown already became another one.
+#[test]
+fn what_was_estimated_stays_once_it_was_shown_and_what_comes_is_counted() {
+    let estimating = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
+    let counting = estimating.clone().exact(Some(vocabulary()));
+    let mut counter = Counter::default();
+    let mut talk = Talk::new();
+    talk.append(Change::Framed { system: texts::prose(), tools: Vec::new() });
+    talk.say(&providers()[0], &texts::log());
+    let shown = counter.in_context(&estimating, &talk.thread);
+    assert_eq!(counter.in_context(&counting, &talk.thread), shown);
+    assert_ne!(Counter::default().in_context(&counting, &talk.thread), shown);
+    talk.say(&providers()[0], &texts::code());
+    assert_eq!(
+        counter.in_context(&counting, &talk.thread),
+        shown + counting.entry(talk.thread.entries().last().expect("it was said"))
+    );
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn one(corpus: &Corpus, session: &Session, results: &mut Results) -> Result<(), 
     let ours = Ours::default();
     let message = ours.message(session)?;
     let size = message.chars().count();
-    let half = ours.message_within(session, size / 2)?;
+    let half = ours.half_message(session, size)?;
     let half_size = half.chars().count();
     let mut ways = vec![
         (Way::Baseline, baseline::compact(&session.messages, size)),
@@ -163,10 +163,13 @@ fn one(corpus: &Corpus, session: &Session, results: &mut Results) -> Result<(), 
     let found = truth(&message, session, &session.thread());
     results.truth.right += found.right;
     results.truth.wrong.extend(found.wrong);
-    for fact in corpus.facts.get(&session.name).into_iter().flatten().filter(|fact| !holds(&message, fact)) {
-        results.missing.push(format!("{}: {}", session.name, fact.what));
+    for (name, text) in [(session.name.clone(), &message), (format!("{}.half", session.name), &half)] {
+        let facts = corpus.facts.get(&session.name).into_iter().flatten();
+        results
+            .missing
+            .extend(facts.filter(|fact| !holds(text, fact)).map(|fact| format!("{name}: {}", fact.what)));
+        results.messages.insert(name, text.clone());
     }
-    results.messages.insert(session.name.clone(), message.clone());
     ways.push((Way::Ours, message));
     ways.push((Way::OursHalf, half));
     let before = session.before();

@@ -15,7 +15,7 @@ use super::subagent_wire;
 use super::tool_wire::{self, Detail};
 use super::updates::{
     agent_line, chunks, command, cut_line, empty_line, ending_line, info_update, line_id, notice, part_id,
-    plan, set_apart, short, stands_behind, usage_update, user_message,
+    plan, set_apart, stands_behind, usage_update, user_message,
 };
 use crate::session::{CompactionState, Out, Severity, TextKind};
 use crate::thread::{
@@ -427,7 +427,7 @@ impl Cursor {
         if traits.compaction {
             self.compacting.state(id, state, updates);
         } else if let CompactionState::Began { tokens } = state {
-            let text = format!("Compacting {} tokens…", short(tokens));
+            let text = format!("Compacting {} tokens…", text::tokens(tokens));
             self.notice(Severity::Info, text, traits, updates);
         }
     }

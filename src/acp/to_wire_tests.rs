@@ -145,7 +145,7 @@ fn compacted() -> Change {
         focus: None,
         tokens_before: 88_000,
         tokens_after: 6_200,
-        window: None,
+        window: Some(200_000),
         model: None,
         usage: None,
         masks: Vec::new(),
@@ -167,7 +167,7 @@ fn by_threshold() -> Change {
         focus,
         tokens_before,
         tokens_after,
-        window: None,
+        window: Some(200_000),
         model,
         usage,
         masks: Vec::new(),
@@ -367,14 +367,18 @@ fn entries_that_are_one_update_or_none() {
         ),
         (
             compacted(),
-            vec![chunk("agent_message_chunk", "m9", "Compacted: 88.0k → 6.2k tokens. /undo takes it back.")],
+            vec![chunk(
+                "agent_message_chunk",
+                "m9",
+                "Compacted: context 88.0k → 6.2k of 200k. /undo takes it back.",
+            )],
         ),
         (
             by_threshold(),
             vec![chunk(
                 "agent_message_chunk",
                 "m9",
-                "Compacted, because the window filled up: 88.0k → 6.2k tokens. /undo takes it back.",
+                "Compacted, because the window filled up: context 88.0k → 6.2k of 200k. /undo takes it back.",
             )],
         ),
         (
@@ -382,7 +386,7 @@ fn entries_that_are_one_update_or_none() {
             vec![chunk(
                 "agent_message_chunk",
                 "e1",
-                "History replaced by swap: 88k → 6k tokens; /undo takes it back",
+                "History replaced by swap: 88.0k → 6.2k tokens; /undo takes it back.",
             )],
         ),
         (

@@ -254,11 +254,6 @@ pub(super) fn notice(severity: Severity, text: &str) -> wire::Notice {
     wire::Notice::new(severity, title.trim_end()).description(description)
 }
 
-/// Tokens as people say them: 950, 6k, 88k.
-pub(super) fn short(tokens: u64) -> String {
-    if tokens < 1000 { tokens.to_string() } else { format!("{}k", (tokens + 500) / 1000) }
-}
-
 /// A path that serialises whatever its bytes are.
 pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().into_owned())

@@ -288,7 +288,7 @@ impl Demo {
     fn measure(&mut self, label: &str) -> Result<(), String> {
         let bar = self.screen.bar(label)?;
         if let Some((used, size)) = self.screen.seen.context {
-            let meter = format!("context: {} of {} tokens", text::tokens(used), text::tokens(size));
+            let meter = format!("context: {} of {} tokens", text::tokens(used), text::round(size));
             self.screen.narrate(&meter);
         }
         self.bars.push(bar);

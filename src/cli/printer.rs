@@ -211,7 +211,7 @@ impl<'a> Printer<'a> {
         }
         let mut parts = vec![format!("{} s", self.began.elapsed().as_secs())];
         if let Some(usage) = &self.usage {
-            parts.push(format!("{} of {} tokens", text::tokens(usage.used), text::tokens(usage.size)));
+            parts.push(format!("{} of {} tokens", text::tokens(usage.used), text::round(usage.size)));
         }
         if let Some(title) = self.running.last().and_then(|call| self.titles.get(call)) {
             parts.push(clipped(title, PROGRESS_TITLE_CHARS_MAX));

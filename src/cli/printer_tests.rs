@@ -195,14 +195,14 @@ fn a_compaction_is_one_line() {
         focus: None,
         tokens_before: 42_000,
         tokens_after: 1_500,
-        window: None,
+        window: Some(200_000),
         model: None,
         usage: None,
         masks: Vec::new(),
         account: Default::default(),
     };
     let (out, _) = printed(Dress::Plain, &[entry(change)]);
-    assert_eq!(out, "Compacted: 42.0k → 1.5k tokens. /undo takes it back.\n");
+    assert_eq!(out, "Compacted: context 42.0k → 1.5k of 200k. /undo takes it back.\n");
 }
 
 #[test]

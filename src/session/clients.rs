@@ -277,6 +277,7 @@ impl Session {
                 self.waiting.push_front(prompt);
                 return false;
             }
+            Located::Nowhere(_) if self.needs_no_model(&prompt) => {}
             Located::Nowhere(error) => {
                 prompt.responder.answer(Err(provider_error(&error)));
                 return true;

@@ -1,12 +1,11 @@
 //! A session's choices (mode, model, thought level), and where the chosen model is called.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::actor::Session;
 use super::provider_error;
 use super::replies::sentence;
-use super::work::{Background, Prompt};
+use super::work::Background;
 use super::{ModelChoice, Out, SessionError, SessionOptions};
 use crate::provider::ProviderError;
 use crate::provider::abilities::Thinking;
@@ -14,6 +13,7 @@ use crate::provider::catalog::{Catalog, Offer, Scope};
 use crate::provider::endpoint::{self, Choice, LocalServer};
 use crate::provider::learned::Source;
 use crate::provider::network::Network;
+use crate::recipe::render::ShellOutputs;
 use crate::thread::{Change, Mode, ModelName, ThoughtLevel};
 
 /// Models that a client is offered. Some routers have hundreds, and a list is sent whole each time.
@@ -209,13 +209,21 @@ impl Session {
             // With a turn running, what waits does not wait for the server.
             None if self.work.is_some() => {}
             None => {
-                // Our own commands need no model; they may only be waiting for the recipes' names.
-                let (ours, others): (VecDeque<Prompt>, VecDeque<Prompt>) = std::mem::take(&mut self.waiting)
-                    .into_iter()
-                    .partition(|prompt| self.is_built_in(prompt));
-                self.waiting = ours;
-                for prompt in others {
-                    prompt.responder.answer(Err(provider_error(&error)));
+                let mut first = None;
+                for prompt in std::mem::take(&mut self.waiting) {
+                    if self.is_built_in(&prompt) {
+                        // It may only be waiting for the recipes' names.
+                        self.waiting.push_back(prompt);
+                    } else if !self.needs_no_model(&prompt) {
+                        prompt.responder.answer(Err(provider_error(&error)));
+                    } else if first.is_none() {
+                        first = Some(prompt);
+                    } else {
+                        self.waiting.push_back(prompt);
+                    }
+                }
+                if let Some(prompt) = first {
+                    self.begin_command(prompt, ShellOutputs::new());
                 }
             }
         }

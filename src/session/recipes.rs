@@ -16,6 +16,7 @@ use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
 use crate::compaction::{self, Wish};
+use crate::config::Summariser;
 use crate::hooks::handlers;
 use crate::provider::endpoint::{self, Endpoint};
 use crate::provider::models;
@@ -74,6 +75,15 @@ impl Session {
         list.extend(commands::listed());
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list.into()
+    }
+
+    /// Whether a prompt is a compaction that no model writes, or one that is only shown.
+    pub(super) fn needs_no_model(&self, prompt: &Prompt) -> bool {
+        let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
+        let Some(typed) = typed else { return false };
+        let is_dry = || matches!(compact::parse(typed.rest), Ok(Asked::Dry { .. }));
+        self.catalog.find(typed.name).is_some_and(|recipe| recipe.is_compaction())
+            && (self.settings.compaction.model == Summariser::Nobody || is_dry())
     }
 
     /// Begins a recipe; `outputs` is what its shell calls printed so far.

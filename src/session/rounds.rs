@@ -54,7 +54,9 @@ impl Session {
     /// summary that is begun before it is needed.
     fn ease(&mut self, mut answer: HooksAnswer) {
         let touched = answer.compact.is_some() || answer.replaced || answer.swap.is_some();
-        if touched || self.is_compacted_since_reply() {
+        // What the person has asked for goes further.
+        let swaps = self.work.as_ref().is_some_and(|work| work.turn.waits_to_swap());
+        if touched || swaps || self.is_compacted_since_reply() {
             return self.tell(Told::Hooks(answer));
         }
         let has_edits = answer.commits.iter().any(Change::rewrites);

@@ -315,6 +315,11 @@ impl Turn {
         self.usage.add(usage);
     }
 
+    /// Whether a compaction by command waits for the hooks of a round's end.
+    pub fn waits_to_swap(&self) -> bool {
+        matches!(self.state, State::RoundEnd { swap: Some(_), .. })
+    }
+
     /// Whether the provider paused the last reply: it goes on where that is the end of the request.
     pub fn is_paused(&self) -> bool {
         self.paused

@@ -25,6 +25,7 @@ use epitome::thread::{
     Card, Change, Content, Entry, Location, OutcomeContent, OutcomeStatus, SessionId, Shown, StopReason,
     ToolSpec,
 };
+use epitome::tokens::Rulers;
 use epitome::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -173,6 +174,14 @@ impl Desk {
         Desk::start(files, Functions::default(), None, rest_after, &[], script)
     }
 
+    /// The same with these files, where tokens are counted with the vocabulary once it is loaded.
+    pub fn that_counts(
+        files: &[(String, String)],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        Desk::counting(Rulers::with_vocabulary(), files, Functions::default(), None, REST_AFTER, &[], script)
+    }
+
     /// The same with these files, and these of the built-in tools beside its own.
     pub fn with_tools(names: &[&str], files: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
         let files: Vec<(String, String)> =
@@ -185,6 +194,18 @@ impl Desk {
     }
 
     fn start(
+        files: &[(String, String)],
+        functions: Functions,
+        format: Option<WireFormat>,
+        rest_after: Duration,
+        real_tools: &[&str],
+        script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
+    ) -> Desk {
+        Desk::counting(Rulers::default(), files, functions, format, rest_after, real_tools, script)
+    }
+
+    fn counting(
+        rulers: Rulers,
         files: &[(String, String)],
         functions: Functions,
         format: Option<WireFormat>,
@@ -222,7 +243,7 @@ impl Desk {
             toolbox: Toolbox::new(tools),
             watch: RecipeWatch::new(),
             reaper: Arc::new(epitome::tools::reaper::Reaper::none()),
-            rulers: epitome::tokens::Rulers::default(),
+            rulers,
             functions,
             rest_after,
             checkpoints: None,

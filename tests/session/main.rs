@@ -30,6 +30,7 @@ mod learned;
 mod mcp;
 mod mcp_http;
 mod mcp_server;
+mod numbers;
 mod permissions;
 mod recall;
 mod resting;

@@ -137,7 +137,7 @@ fn a_summary_that_was_refused_as_too_long_teaches_the_window_of_the_model_that_w
             _ => None,
         });
         assert_eq!(desk.reason(ticket), StopReason::EndTurn);
-        assert_eq!(shown.contains(" of 90.0k tokens"), writer == own, "{writer}: {shown}");
+        assert_eq!(shown.contains(" of 90k tokens"), writer == own, "{writer}: {shown}");
     }
 }
 

@@ -12,8 +12,10 @@ pub const MODEL: &str = "anthropic/claude-sonnet-5";
 pub const WINDOW: u64 = 200_000;
 /// Bytes of a masked result that are left.
 const MASKED: usize = 200;
+/// Characters of a token, about.
+const CHARS_PER_TOKEN: u64 = 4;
 /// Attempts to meet half of a size.
-const HALVINGS: usize = 8;
+const HALVINGS: usize = 7;
 
 /// The ruler of all: an estimate, as a session has it that did not load the vocabulary.
 pub fn ruler() -> Ruler {
@@ -74,15 +76,16 @@ impl Ours {
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The message with tables that are cut so that all of it has at most so many characters, as far as they can
-    /// be. What the user said is not cut for that.
-    pub fn message_within(&self, session: &Session, chars: usize) -> Result<String, String> {
-        let (mut low, mut high) = (0, WINDOW / 16);
-        let mut best = Ours { tokens: Some(0), ..self.clone() }.message(session)?;
+    /// The message with tables that are cut so that all of it has at most half of these characters. What the user said
+    /// is not cut for that, so the tables keep a quarter.
+    pub fn half_message(&self, session: &Session, chars: usize) -> Result<String, String> {
+        let tables = |share: u64| chars as u64 / share / CHARS_PER_TOKEN;
+        let (mut low, mut high) = (tables(4), tables(1));
+        let mut best = Ours { tokens: Some(low), ..self.clone() }.message(session)?;
         for _ in 0..HALVINGS {
             let middle = u64::midpoint(low, high);
             let message = Ours { tokens: Some(middle), ..self.clone() }.message(session)?;
-            if message.chars().count() <= chars {
+            if message.chars().count() <= chars / 2 {
                 low = middle;
                 best = message;
             } else {

@@ -69,7 +69,7 @@ fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
     client.put(Out::Compaction { id: MessageId(2), state });
     client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Wrote("We wrote".into()) });
     client.put(Out::Compaction { id: MessageId(2), state: CompactionState::Cancelled });
-    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88k tokens…")]);
+    assert_eq!(client.told, [chunk("agent_thought_chunk", "n1", "Compacting 88.2k tokens…")]);
 }
 
 #[test]

@@ -41,6 +41,8 @@ struct Place {
 }
 
 async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
+    // The page shows the window that a session uses, also one that only an earlier process learned.
+    daemon.sessions.services().recall().await;
     let session = match wanted.session {
         None => None,
         Some(name) => Some(name.find_beside(&daemon).await?),

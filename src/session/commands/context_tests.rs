@@ -137,8 +137,7 @@ fn a_new_session_has_an_empty_window() {
     let facts = Facts { used: 0, model: None, next: Next::Never, spent: Spent::default() };
     assert_eq!(
         text(&Ruler::of(None), &thread(Vec::new()), &facts),
-        "The context takes about 0 tokens; no model is chosen, so its window is not known. By part, as an \
-             estimate:\n\n\
+        "Context 0 tokens; no model is chosen, so its window is not known. By part, as an estimate:\n\n\
              \n\
              System text and tools come with the first reply.\n\
              \n\
@@ -154,7 +153,7 @@ fn the_window_and_the_next_compaction_are_told() {
     let facts = |next| Facts { used: 50_000, model: window(200_000, 16_000), next, spent: Spent::default() };
     let told = text(&Ruler::of(None), &long_story(), &facts(Next::At(160_000)));
     for part in [
-        "about 50.0k of 200.0k tokens of anthropic/claude (25 %)",
+        "Context 50.0k of 200k tokens of anthropic/claude (25 %)",
         "compactions: 1, and 1 taken back",
         "pinned: e2",
         "at about 160.0k tokens",

@@ -177,8 +177,8 @@ fn described(thread: &Thread, seq: Seq) -> String {
 
 fn sizes(facts: &Facts, out: &mut String) {
     let Facts { now, then: (least, most), window, .. } = *facts;
-    let _ = match least == most {
-        true => writeln!(out, "- {}", context(now, most, window)),
+    let _ = match least == most || matches!(facts.writer, Writer::Nobody) {
+        true => writeln!(out, "- {}", context(now, least, window)),
         false => writeln!(
             out,
             "- {} without a model's summary, {} with the longest one",

@@ -53,9 +53,11 @@ fn told(decision: Decision, writer: Writer<'_>, prices: Prices<'_>) -> (String, 
     let facts = Facts {
         thread: &thread,
         preview: &preview,
-        in_context: Count { reported: 20_000, counted: 3_000 },
+        now: 23_000,
+        then: (2_700, 6_700),
+        window: 100_000,
         frame: 1_200,
-        model: Some((&model, 100_000)),
+        model: Some(&model),
         writer,
         small,
         summary_max: 4_000,
@@ -88,18 +90,16 @@ fn a_dry_run_tells_what_becomes_of_the_view_what_it_costs_and_how_to_do_it() {
          \n\
          - e7: the summary so far (20.0k tokens)\n\
          \n\
-         - the history: 20.8k → 1.5k tokens without a model's summary, 5.5k with the longest one\n\
-         - the window of anthropic/claude: 22.0k of 100.0k tokens now, 6.7k then, both as an estimate; by what its provider reported, \
-         23.0k now\n\
+         - context 23.0k → 2.7k of 100k without a model's summary, 6.7k with the longest one\n\
          - carried word for word: the goal, 2 pins, your last request\n\
          - the summary: $0.1030 with the cache, $0.3100 without\n\
-         - the next request as it is: $0.0220 with the cache, $0.2200 without\n\
+         - the next request as it is: $0.0230 with the cache, $0.2300 without\n\
          - the next request then: $0.0562 with the cache, $0.0670 without\n\
          \n\
          /compact above e15 does exactly this, as long as nothing is said before it (0123456789ab)."
     );
     assert_eq!((&json["status"], &json["digest"]), (&json!("dry_run"), &json!("0123456789ab")));
-    assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(20_800), &json!(1_500)));
+    assert_eq!((&json["pre_tokens"], &json["post_tokens"]), (&json!(23_000), &json!(2_700)));
     assert_eq!(json["summarised"], json!({ "entries": 1, "tokens": 20_000, "tokens_after": 0 }));
     assert_eq!(
         json["entries"][2],

@@ -277,9 +277,9 @@ mod tests {
             history(&thread, &thread.layers()),
             "What changed the history, newest first:\n\
              \n\
-             - e10: compacted up to e9, 4.0k → 900 tokens; the window filled up; summary by anthropic/claude. \
+             - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by anthropic/claude. \
              Taken back; /redo brings it again\n\
-             - e7: compacted up to e6, 4.0k → 900 tokens; you asked for it; summary by anthropic/claude. It \
+             - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by anthropic/claude. It \
              holds; /undo takes it back\n\
              - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens. It lies below \
              e7\n\

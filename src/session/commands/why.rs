@@ -157,7 +157,8 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
                 count => format!("{count} old entries"),
             },
             sizes(change)?,
-            asked_by(*trigger)
+            // Some free room, and some cost less than they save.
+            if *trigger == Trigger::Threshold { "to save room" } else { asked_by(*trigger) }
         )),
         _ => None,
     }

@@ -50,7 +50,7 @@ fn compacted(through: u64, trigger: Trigger) -> Change {
         focus: None,
         tokens_before: 4_000,
         tokens_after: 900,
-        window: None,
+        window: Some(200_000),
         model: Some(ModelName("anthropic/claude".into())),
         usage: None,
         masks: Vec::new(),
@@ -122,8 +122,8 @@ fn the_newest_comes_first() {
          \x20 - and 1 more remark\n\
          - e13: guard stopped the prompt \"Delete all.\": not today\n\
          - e12: you took e10 back (/undo)\n\
-         - e10: compacted up to e9, 4.0k → 900 tokens; the window filled up; summary by anthropic/claude (taken back since)\n\
-         - e7: compacted up to e6, 4.0k → 900 tokens; you asked for it; summary by anthropic/claude\n\
+         - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by anthropic/claude (taken back since)\n\
+         - e7: compacted up to e6, context 4.0k → 900 of 200k; you asked for it; summary by anthropic/claude\n\
          - e5: shrink put 1 message in the place of the history up to e2, 12.0k → 4.0k tokens\n\
          - e4: shrink at turn_end asked to mutate with 1 message: done (exit 0, 12 ms)\n\
          - e3: shrink edited the history: pin e2\n\
@@ -165,7 +165,7 @@ fn an_entry_tells_who_asked_for_it_and_what_came_of_it() {
              \n\
              What came of it since:\n\
              \n\
-             - e10: compacted up to e9, 4.0k → 900 tokens; the window filled up; summary by anthropic/claude (taken back since)\n\
+             - e10: compacted up to e9, context 4.0k → 900 of 200k; the window filled up; summary by anthropic/claude (taken back since)\n\
              \n\
              The model sees it as it came into the log.",
         ),

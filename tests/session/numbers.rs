@@ -1,0 +1,134 @@
+//! The tokens in context: one number, wherever it is shown.
+
+use epitome::provider::scripted::ModelStep;
+use epitome::session::{Answer, Out};
+use epitome::thread::text::{context, tokens};
+use epitome::thread::{Change, StopReason};
+use serde_json::{Value, json};
+
+use super::desk::{Desk, call, put, text};
+
+const WINDOW: u64 = 1_000_000;
+
+/// The tables stand for the conversation, so that a dry run can tell the very number of tokens.
+fn without_a_model() -> Vec<(String, String)> {
+    vec![("home/config.toml".to_owned(), "[compaction]\nmodel = \"none\"\n".to_owned())]
+}
+
+fn came_to(desk: &mut Desk, typed: &str) -> Value {
+    let ticket = desk.prompt(typed);
+    match desk.client.answer(ticket) {
+        Ok(Answer::TurnEnded { meta, .. }) => meta.unwrap_or_default()["epitome"]["compaction"].clone(),
+        other => panic!("a turn's end was expected: {other:?}"),
+    }
+}
+
+/// What a command says.
+fn said(desk: &mut Desk, typed: &str) -> String {
+    assert_eq!(desk.ask(typed), StopReason::EndTurn);
+    let said = desk.log().iter().rev().find_map(|entry| match &entry.change {
+        Change::Noted { text, .. } => Some(text.clone()),
+        _ => None,
+    });
+    said.expect("it says something")
+}
+
+/// What the client's meter shows.
+fn meter(desk: &Desk) -> u64 {
+    let shown = desk.client.seen.iter().rev().find_map(|out| match out {
+        Out::Usage(usage) => Some(usage.used),
+        _ => None,
+    });
+    shown.expect("a meter")
+}
+
+/// A provider counted 0.8 tokens for four bytes, and the meter rose at a compaction: what it had reported was replaced by
+/// our own estimate of what was left. The line told the tokens of the history, `/context` those of an estimate of the whole,
+/// and the dry run both and what was reported as well.
+#[test]
+fn the_context_never_grows_at_a_compaction_and_is_the_same_number_everywhere() {
+    // A request of about 11,000 tokens by our estimate.
+    for reported in [3_000, 9_000, 30_000] {
+        let mut desk = Desk::set(&without_a_model(), Default::default(), move |_| {
+            vec![
+                ModelStep::Usage { input: reported, output: 10 },
+                text(&"Walnuts grow on trees. ".repeat(300)),
+            ]
+        });
+        for prompt in ["one", "two"] {
+            assert_eq!(desk.ask(&format!("{prompt} {}", "word and word ".repeat(500))), StopReason::EndTurn);
+        }
+        let before = meter(&desk);
+        assert_eq!(before, reported + 10);
+        let dry = came_to(&mut desk, "/compact dry");
+        let planned = said(&mut desk, "/compact dry");
+        let done = came_to(&mut desk, "/compact");
+        let after = meter(&desk);
+        assert!(0 < after && after < before, "{before} → {after}");
+        for told in [dry, done] {
+            assert_eq!(
+                (&told["pre_tokens"], &told["post_tokens"]),
+                (&before.into(), &after.into()),
+                "{told}"
+            );
+        }
+        let sizes = context(before, after, WINDOW);
+        assert!(planned.contains(&sizes), "{sizes} in {planned}");
+        let history = said(&mut desk, "/history");
+        assert!(history.contains(&sizes), "{sizes} in {history}");
+        let shown = said(&mut desk, "/context");
+        assert!(shown.starts_with(&format!("Context {} of 1M", tokens(after))), "{shown}");
+        desk.reload(desk.environment());
+        desk.ask("/undo");
+        assert_eq!(meter(&desk), before);
+        desk.ask("/redo");
+        assert_eq!(meter(&desk), after);
+    }
+}
+
+/// Of an imported conversation, `/compact` cut old outcomes and then summarised them, and told two results of one act:
+/// `Shortened 50 entries: 104.8k → 50.9k tokens`, and `Compacted: 104.8k → 9.8k tokens`. It took two `/undo` to get back.
+#[test]
+fn a_compaction_by_command_is_one_act_with_one_result() {
+    let mut calls = 0;
+    let config = "[compaction]\nmodel = \"none\"\nauto = ";
+    let files = [("home/config.toml".to_owned(), format!("{config}false\n"))];
+    let mut desk = Desk::set(&files, Default::default(), move |_| {
+        calls += 1;
+        let reply = if calls <= 12 { call(json!({ "bytes": 30_000 })) } else { text("Done.") };
+        vec![ModelStep::Usage { input: 7_000 * calls, output: 100 }, reply]
+    });
+    assert_eq!(desk.ask("Read it all."), StopReason::EndTurn);
+    put(&desk.home.join("config.toml"), &format!("{config}true\n"));
+    desk.reload(desk.environment());
+    desk.ask("/compact");
+    let log = desk.log();
+    let layers: Vec<&str> =
+        log.iter().filter(|entry| entry.change.rewrites()).map(|entry| entry.change.kind()).collect();
+    assert_eq!(layers, ["compacted"]);
+}
+
+/// The vocabulary is loaded in the background. Once it was there, all that had been estimated was counted anew, and the
+/// same conversation took 3.6k, 4.0k or 4.6k tokens by the chance of when that was.
+#[test]
+fn a_number_that_was_shown_stays_when_the_vocabulary_comes() {
+    let mut desk = Desk::that_counts(&without_a_model(), |_| {
+        vec![ModelStep::Usage { input: 9_000, output: 10 }, text(&"Walnuts grow on trees. ".repeat(300))]
+    });
+    desk.ask(&"port 8443; queue_len = 64 ".repeat(300));
+    let shown = |desk: &mut Desk| {
+        let context = said(desk, "/context");
+        let rows: Vec<String> =
+            context.lines().filter(|line| !line.contains("in the log")).map(str::to_owned).collect();
+        (meter(desk), came_to(desk, "/compact dry"), rows)
+    };
+    let estimated = shown(&mut desk);
+    let rulers = desk.services.rulers.clone();
+    rulers.load();
+    while rulers.ready().is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(shown(&mut desk), estimated);
+    desk.ask("/compact");
+    assert_eq!(meter(&desk), estimated.1["post_tokens"].as_u64().expect("a number"));
+}
