@@ -442,7 +442,7 @@ fn sessions_of_other_agents_are_found_where_they_lie() {
     let variable = |_: &str| None;
     let machine = Machine { variable: &variable, home: Some(&path), cwd: &project };
     let of = |name: &str, machine: &Machine| {
-        let sessions = Agent::named(name).expect("an agent").sessions(machine).expect("a listing");
+        let sessions = Agent::named(name).expect("an agent").sessions(machine);
         sessions
             .into_iter()
             .map(|session| (session.id, session.title.unwrap_or_default()))

@@ -1,17 +1,17 @@
 //! Where other agents keep their sessions on this machine, and which there are. Nothing is written there.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::ShelfError;
-use super::files::{beside, imported_id};
+use super::files::{beside, id_of, imported_id};
+use super::opencode;
 use crate::thread::{Change, SessionId};
 use crate::transfer::{self, Circumstances, Source};
 
@@ -34,8 +34,6 @@ pub struct Agent {
     folders: &'static [&'static str],
     /// Its sessions below that folder; `*` stands for anything within a name.
     files: &'static [&'static str],
-    /// The program that lists and exports them, where they lie in a database.
-    program: Option<&'static str>,
 }
 
 /// All of them. A folder that does not begin with `~/` is one below the current directory.
@@ -46,7 +44,6 @@ pub const AGENTS: [Agent; 7] = [
         variable: Some("CLAUDE_CONFIG_DIR"),
         folders: &["~/.claude", "~/.config/claude"],
         files: &["projects/*/*.jsonl"],
-        program: None,
     },
     Agent {
         name: "codex",
@@ -54,15 +51,13 @@ pub const AGENTS: [Agent; 7] = [
         variable: Some("CODEX_HOME"),
         folders: &["~/.codex"],
         files: &["sessions/*/*/*/rollout-*.jsonl", "archived_sessions/rollout-*.jsonl"],
-        program: None,
     },
     Agent {
         name: "opencode",
         words: "opencode",
-        variable: None,
-        folders: &[],
-        files: &[],
-        program: Some("opencode"),
+        variable: Some("XDG_DATA_HOME"),
+        folders: &["~/.local/share"],
+        files: &["opencode/opencode*.db", "opencode/storage/session/*/ses_*.json"],
     },
     Agent {
         name: "gemini",
@@ -70,7 +65,6 @@ pub const AGENTS: [Agent; 7] = [
         variable: None,
         folders: &["~/.gemini"],
         files: &["tmp/*/chats/session-*.json", "tmp/*/chats/session-*.jsonl"],
-        program: None,
     },
     Agent {
         name: "cline",
@@ -86,7 +80,6 @@ pub const AGENTS: [Agent; 7] = [
             "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline",
         ],
         files: &["tasks/*/api_conversation_history.json", "sessions/*/*.messages.json"],
-        program: None,
     },
     Agent {
         name: "copilot",
@@ -94,7 +87,6 @@ pub const AGENTS: [Agent; 7] = [
         variable: Some("COPILOT_HOME"),
         folders: &["~/.copilot"],
         files: &["session-state/*/events.jsonl"],
-        program: None,
     },
     Agent {
         name: "aider",
@@ -102,7 +94,6 @@ pub const AGENTS: [Agent; 7] = [
         variable: None,
         folders: &["."],
         files: &[".aider.chat.history.md"],
-        program: None,
     },
 ];
 
@@ -118,15 +109,14 @@ pub struct Machine<'a> {
 pub struct Lying {
     /// As the agent calls it.
     pub id: String,
-    /// `None` where it lies in a database.
-    pub file: Option<PathBuf>,
+    pub file: PathBuf,
     /// Empty where its beginning does not tell.
     pub cwd: PathBuf,
     /// The title that it has, or its first prompt.
     pub title: Option<String>,
     /// When it was written last, in milliseconds since the epoch.
     pub updated_at: u64,
-    pub bytes: Option<u64>,
+    pub bytes: u64,
     /// What an import of it is called here.
     pub session: SessionId,
 }
@@ -136,8 +126,8 @@ impl Agent {
         AGENTS.iter().find(|agent| agent.name == name)
     }
 
-    /// The files of its sessions, newest first. A folder that can't be read has none.
-    pub fn files(&self, machine: &Machine) -> Vec<PathBuf> {
+    /// The files of its sessions, newest first; one may have many. A folder that can't be read has none.
+    fn files(&self, machine: &Machine) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
             Some(folder) => folders.push(machine.cwd.join(folder)),
@@ -159,90 +149,55 @@ impl Agent {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Whether its own program is asked for its sessions.
-    pub fn is_asked(&self) -> bool {
-        self.program.is_some()
+    /// How many sessions it has.
+    pub fn count(&self, machine: &Machine) -> usize {
+        let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
+            self.files(machine).into_iter().partition(|file| opencode::is_database(file));
+        let kept: HashSet<String> = databases.iter().flat_map(|file| kept(file)).map(|kept| kept.id).collect();
+        let is_other = |file: &&PathBuf| {
+            file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()))
+        };
+        kept.len() + files.iter().filter(is_other).count()
     }
 
     /// What its sessions are, those of the current directory first, newest first. Files that hold no conversation
     /// are left out: most agents write one before anything is said.
-    pub fn sessions(&self, machine: &Machine) -> Result<Vec<Lying>, ShelfError> {
-        let mut sessions: Vec<Lying> = match self.program {
-            Some(program) => told(program, machine.cwd)?,
-            None => self.files(machine).iter().filter_map(|file| lying(file, machine.cwd)).collect(),
+    pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
+        let files = self.files(machine);
+        let of_file = |file: &PathBuf| match opencode::is_database(file) {
+            true => kept(file).map(Lying::from).collect::<Vec<Lying>>(),
+            false => lying(file, machine.cwd).into_iter().collect(),
         };
-        sessions.sort_by_key(|session| Reverse(session.cwd == machine.cwd));
-        Ok(sessions)
+        let mut sessions: Vec<Lying> = files.iter().flat_map(of_file).collect();
+        // Those that opencode took over from its files into its database lie in both.
+        let mut seen = HashSet::new();
+        sessions.retain(|session| seen.insert(session.session.clone()));
+        sessions.sort_by_key(|session| Reverse((session.cwd == machine.cwd, session.updated_at)));
+        sessions
     }
+}
 
-    /// The file of a session; one that lies in a database is exported into this folder.
-    pub fn file(&self, session: &Lying, folder: &Path) -> Result<PathBuf, ShelfError> {
-        match (&session.file, self.program) {
-            (Some(file), _) => Ok(file.clone()),
-            (None, Some(program)) => {
-                let file = folder.join("export.json");
-                let exported = run(program, &["export", &session.id], &session.cwd)?;
-                fs::write(&file, exported).map_err(|error| {
-                    ShelfError::refused(format!("{} can't be written: {error}", file.display()), "make room")
-                })?;
-                Ok(file)
-            }
-            (None, None) => Err(ShelfError::refused("it has no file", "name another session")),
+impl From<opencode::Kept> for Lying {
+    fn from(kept: opencode::Kept) -> Lying {
+        Lying {
+            session: id_of(Source::Opencode, &kept.id),
+            id: kept.id,
+            file: kept.path,
+            cwd: kept.cwd,
+            title: Some(kept.title),
+            updated_at: kept.updated_at,
+            bytes: kept.bytes,
         }
     }
 }
 
-/// The sessions of a directory, as opencode's own program lists them.
-fn told(program: &str, cwd: &Path) -> Result<Vec<Lying>, ShelfError> {
-    #[derive(Deserialize)]
-    struct Row {
-        id: String,
-        title: Option<String>,
-        updated: u64,
-        directory: PathBuf,
-    }
-    let listed = run(program, &["session", "list", "--format", "json"], cwd)?;
-    if listed.trim_ascii().is_empty() {
-        return Ok(Vec::new());
-    }
-    let rows: Vec<Row> = serde_json::from_slice(&listed).map_err(|error| {
-        ShelfError::refused(
-            format!("what `{program} session list` printed can't be read: {error}"),
-            &format!(
-                "`{program} export ID > FILE` writes a session that `epitome sessions import FILE` reads"
-            ),
-        )
-    })?;
-    let rows = rows.into_iter().map(|row| Lying {
-        session: imported_id(Source::Opencode, &row.id),
-        id: row.id,
-        file: None,
-        cwd: row.directory,
-        title: row.title,
-        updated_at: row.updated,
-        bytes: None,
+/// The sessions of a database. One that can't be read has none.
+fn kept(database: &Path) -> impl Iterator<Item = opencode::Kept> {
+    let sessions = opencode::sessions(database).unwrap_or_else(|error| {
+        tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
+        Vec::new()
     });
-    Ok(rows.collect())
-}
-
-/// What a program of another agent prints.
-fn run(program: &str, arguments: &[&str], cwd: &Path) -> Result<Vec<u8>, ShelfError> {
-    let words = format!("`{program} {}`", arguments.join(" "));
-    let ran = Command::new(program).args(arguments).current_dir(cwd).stdin(Stdio::null()).output();
-    let output = ran.map_err(|error| {
-        ShelfError::refused(
-            format!("its sessions are in a database, and {words} can't be run: {error}"),
-            "put the program into PATH",
-        )
-    })?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(ShelfError::refused(
-            format!("{words} failed ({}): {}", output.status, said.trim()),
-            "try it by itself",
-        ));
-    }
-    Ok(output.stdout)
+    sessions.into_iter()
 }
 
 /// Collects the files below a folder whose names are these, with the time of their last change.
@@ -279,7 +234,7 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
 /// A session by its beginning; `None` where nothing is said in it.
 fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
     let metadata = fs::metadata(path).ok()?;
-    let text = head(path).ok()?;
+    let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
     let beside = |name: &Path| beside(folder, name);
     let nowhere = Path::new("");
@@ -296,13 +251,13 @@ fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
         _ => None,
     });
     Some(Lying {
-        session: imported_id(draft.source, draft.foreign_id.as_deref().unwrap_or(&path.to_string_lossy())),
-        id: draft.foreign_id.or_else(|| Some(path.file_name()?.to_string_lossy().into_owned()))?,
-        file: Some(path.to_path_buf()),
+        session: imported_id(&draft, path),
+        id: draft.foreign_id.unwrap_or_else(|| path.display().to_string()),
+        file: path.to_path_buf(),
         cwd: cwd.unwrap_or_default(),
         title,
         updated_at: changed_at(&metadata),
-        bytes: Some(metadata.len()),
+        bytes: metadata.len(),
     })
 }
 

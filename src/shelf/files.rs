@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{ShelfError, fold};
+use super::{ShelfError, fold, opencode};
 use crate::problem::Problem;
 use crate::secrets;
 use crate::store::{Store, StoreError, new_id};
@@ -133,9 +133,7 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
         for draft in read(file, ask.cwd, now)? {
             let session = match &draft.session {
                 Some(session) if ask.keep_id => session.clone(),
-                None if draft.source.is_foreign() && !ask.again => {
-                    imported_id(draft.source, draft.foreign_id.as_deref().unwrap_or(&file.to_string_lossy()))
-                }
+                None if draft.source.is_foreign() && !ask.again => imported_id(&draft, file),
                 Some(_) | None => new_id(),
             };
             let is_free = matches!(store.header(&session), Err(StoreError::NotFound(_)));
@@ -181,10 +179,14 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
     Ok(imported)
 }
 
-/// The id that a session of another agent gets here: always the same, so that a second import finds the first. Of
-/// sessions that have no id it is made of their path.
-pub(super) fn imported_id(source: Source, id: &str) -> SessionId {
-    let digest = Sha256::digest(format!("{}\n{id}", source.words()));
+/// The id that a session of another agent gets here: always the same, so that a second import finds the first.
+pub(super) fn imported_id(draft: &Draft, file: &Path) -> SessionId {
+    let name = draft.foreign_id.clone().unwrap_or_else(|| file.display().to_string());
+    id_of(draft.source, &name)
+}
+
+pub(super) fn id_of(source: Source, name: &str) -> SessionId {
+    let digest = Sha256::digest(format!("{}\n{name}", source.words()));
     let digits: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
     SessionId(format!("s_{digits}"))
 }
@@ -209,16 +211,19 @@ fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Resul
 /// Reads the conversations of one file.
 fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(IMPORT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > IMPORT_BYTES_MAX {
-        return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
+    if opencode::is_database(path) {
+        let problem = Problem {
+            path: path.to_path_buf(),
+            place: None,
+            message: "this is a database of many sessions".to_owned(),
+            hint: Some("`epitome sessions import --from opencode` lists them".to_owned()),
+        };
+        return Err(ShelfError::File(problem));
     }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
-    })?;
+    let text = match opencode::text(path) {
+        Some(text) => text.map_err(failed)?,
+        None => text_of(path)?,
+    };
     let folder = path.parent().unwrap_or(path);
     let beside = |name: &Path| beside(folder, name);
     let circumstances = Circumstances { cwd, now, beside: &beside };
@@ -233,6 +238,20 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
         }
         None => transfer::read(path, &text, &circumstances).map_err(ShelfError::File),
     }
+}
+
+fn text_of(path: &Path) -> Result<String, ShelfError> {
+    let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(IMPORT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > IMPORT_BYTES_MAX {
+        return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
+    })
 }
 
 /// Another file of an imported session, in or below its folder: what a session names elsewhere is none of it.

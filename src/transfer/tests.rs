@@ -1,5 +1,7 @@
 //! What is read from files of each kind, and how a file that can't be read is told of.
 
+mod agents;
+
 use std::fmt::Write as _;
 
 use super::*;

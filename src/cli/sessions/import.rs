@@ -45,20 +45,12 @@ pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
         let names = AGENTS.map(|agent| agent.name).join(", ");
         CliError::usage(format!("sessions of {name:?} can't be found here; --from takes {names}"))
     })?;
-    let sessions = agent.sessions(&machine)?;
+    let sessions = agent.sessions(&machine);
     if request.words.is_empty() {
         return list(paths, &request, agent, &sessions, &cwd);
     }
-    let mut files = Vec::new();
-    let mut folders = Vec::new();
-    for word in &request.words {
-        let session = chosen(agent, &sessions, &word.to_string_lossy(), &cwd)?;
-        // For what is exported; it goes when the import is done.
-        let folder = tempfile::tempdir()
-            .map_err(|error| CliError::failed(format!("a folder can't be made: {error}"), None))?;
-        files.push(agent.file(session, folder.path())?);
-        folders.push(folder);
-    }
+    let wanted = request.words.iter().map(|word| chosen(agent, &sessions, &word.to_string_lossy(), &cwd));
+    let files = wanted.collect::<Result<Vec<PathBuf>, CliError>>()?;
     import_files(paths, &request, &files, &cwd)
 }
 
@@ -66,11 +58,7 @@ pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
 fn nothing_named(machine: &Machine) -> String {
     let mut message = "import needs a file, or --from with the name of an agent:".to_owned();
     for agent in &AGENTS {
-        if agent.is_asked() {
-            let _ = write!(message, "\n  {:<12} its own program is asked", agent.name);
-            continue;
-        }
-        let _ = match agent.files(machine).len() {
+        let _ = match agent.count(machine) {
             0 => write!(message, "\n  {:<12} no sessions found", agent.name),
             1 => write!(message, "\n  {:<12} 1 session", agent.name),
             count => write!(message, "\n  {:<12} {count} sessions", agent.name),
@@ -79,12 +67,12 @@ fn nothing_named(machine: &Machine) -> String {
     message
 }
 
-/// The session that a beginning of its id names; `latest` is the newest of this directory.
-fn chosen<'a>(agent: &Agent, sessions: &'a [Lying], word: &str, cwd: &Path) -> Result<&'a Lying, CliError> {
+/// The file of the session that a beginning of its id names; `latest` is the newest of this directory.
+fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
     let from = agent.name;
     if word == "latest" {
         let newest = sessions.iter().find(|session| session.cwd == cwd);
-        return newest.ok_or_else(|| {
+        return newest.map(|session| session.file.clone()).ok_or_else(|| {
             CliError::failed(
                 format!("{} has no session in {}", agent.words, cwd.display()),
                 Some(format!("`epitome sessions import --from {from}` lists what there is elsewhere")),
@@ -93,7 +81,7 @@ fn chosen<'a>(agent: &Agent, sessions: &'a [Lying], word: &str, cwd: &Path) -> R
     }
     let fits: Vec<&Lying> = sessions.iter().filter(|session| session.id.starts_with(word)).collect();
     match fits.as_slice() {
-        [session] => Ok(session),
+        [session] => Ok(session.file.clone()),
         [] => Err(CliError::failed(
             format!("{} has no session {word}", agent.words),
             Some(format!("`epitome sessions import --from {from} --all` lists what there is")),
@@ -133,12 +121,12 @@ fn list(
             Ok(_) => format!(" · imported as {}", session.session),
             Err(_) => String::new(),
         };
-        let size = session.bytes.map(|bytes| format!("{} kB · ", bytes.div_ceil(1000))).unwrap_or_default();
         let _ = writeln!(
             out,
-            "{id}  {}  {}\n    {size}{folder}{imported}",
+            "{id}  {}  {}\n    {} kB · {folder}{imported}",
             moment(session.updated_at),
             short_title(session.title.as_deref()),
+            session.bytes.div_ceil(1000),
             id = harmless(&id),
         );
     }
