@@ -148,8 +148,8 @@ impl Demo {
 
         let seen = &self.screen.seen;
         expect(seen.cards.len() == 2, || format!("two permissions were to be asked, not {:?}", seen.cards))?;
-        let all_done = seen.calls.len() == 5 && seen.calls.iter().all(|(_, status)| status == "completed");
-        expect(all_done, || format!("five calls were to be completed, not {:?}", seen.calls))?;
+        let all_done = seen.calls.len() == 6 && seen.calls.iter().all(|(_, status)| status == "completed");
+        expect(all_done, || format!("six calls were to be completed, not {:?}", seen.calls))?;
         let script = std::fs::read_to_string(self.workspace.join(story::SCRIPT))
             .map_err(|error| format!("{} can't be read: {error}", story::SCRIPT))?;
         expect(script == story::SCRIPT_AFTER, || format!("{} was not edited: {script:?}", story::SCRIPT))?;

@@ -329,7 +329,7 @@ mod tests {
             let kept = sessions(&path).expect("it can be read");
             let told: Vec<_> =
                 kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at, kept.bytes)).collect();
-            assert_eq!(told, [("ses_1", 9, 71)]);
+            assert_eq!(told, [("ses_1", 9, 74)]);
             let text = text(&kept[0].path).expect("a session of opencode").expect("it can be read");
             assert_eq!(text, WHOLE);
             assert_eq!(names(folder.path()), before);

@@ -15,9 +15,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, te
 /// The variable that holds the mark.
 const VARIABLE: &str = "EPITOME_COMMAND";
 
-/// How often it is looked for those that were forked while it was looked. One is enough where there are none, two for
-/// what stands still; a program that forks and ends all the time is another process by the time that it is found, and
-/// is run after.
+/// How often it is looked for those that were forked while it was looked. Two are enough for what stands still; a
+/// program that forks and ends all the time is another process by the time that it is found, and is run after.
 const ROUNDS_MAX: usize = 256;
 
 /// Bytes of an environment that are searched; Linux allows more to programs of which we are none.
@@ -56,33 +55,33 @@ impl Mark {
         if self.0.is_empty() {
             return;
         }
-        // Who does not bear it, and what it starts, never will: only others are looked at again.
-        let mut without = HashSet::from([std::process::id().cast_signed()]);
+        let mut known = Known::default();
+        known.without.insert(std::process::id().cast_signed());
         for _ in 0..ROUNDS_MAX {
-            if self.end_some(&mut without) == 0 {
+            if self.end_some(&mut known) == 0 {
                 return;
             }
         }
     }
 
-    /// How many bore the mark, or were gone before that could be seen: where there are none, none is left. Leaves out
-    /// those that are known to be without it, and learns of more.
-    fn end_some(&self, without: &mut HashSet<i32>) -> usize {
+    /// How many bore the mark, or had gone or ended before that could be seen: any of them may have left another one
+    /// behind, and where there are none, none is left.
+    fn end_some(&self, known: &mut Known) -> usize {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        let mut ended = 0;
+        let mut may_have_left_some = 0;
         // One by one: what is forked meanwhile has a higher number, and is still to come.
         for number in numbers {
-            if without.contains(&number) {
+            if known.without.contains(&number) {
                 continue;
             }
             match self.end(number) {
-                Seen::Without => drop(without.insert(number)),
-                Seen::Bare => {}
-                Seen::Gone => ended += 1,
+                Seen::Without => drop(known.without.insert(number)),
+                Seen::Bare => may_have_left_some += usize::from(known.bare.insert(number)),
+                Seen::Gone => may_have_left_some += 1,
             }
         }
-        ended
+        may_have_left_some
     }
 
     /// Ends one process if it bears the mark. It is held before it is looked at, so that its number can't become
@@ -119,6 +118,15 @@ impl Mark {
     }
 }
 
+/// The processes that were looked at in earlier rounds.
+#[derive(Debug, Default)]
+struct Known {
+    /// Those without the mark: neither they nor what they start will ever bear it, and they are not looked at again.
+    without: HashSet<i32>,
+    /// Those without an environment: what these have started was there by then.
+    bare: HashSet<i32>,
+}
+
 /// What was seen of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
@@ -143,13 +151,16 @@ mod tests {
     /// of one that is gone. Each command was followed by 256 searches of all processes for what those may have left
     /// behind, half a second of CPU time or more.
     #[test]
-    fn what_has_no_environment_leaves_nothing_behind() {
+    fn what_has_no_environment_is_looked_at_twice_at_most() {
         let mark = Mark::of_this_process();
         let mut dead = Command::new("true").stdin(Stdio::null()).spawn().expect("true runs");
         let number = dead.id().cast_signed();
         let process = Pid::from_raw(number).expect("a number");
         waitid(WaitId::Pid(process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("it ends");
         assert_eq!(mark.end(number), Seen::Bare, "a zombie");
+        let mut known = Known::default();
+        mark.end_some(&mut known);
+        assert!(known.bare.contains(&number) && !known.bare.insert(number));
         dead.wait().expect("it can be waited for");
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
             assert_eq!(mark.end(2), Seen::Bare, "a thread of the kernel");

@@ -23,7 +23,7 @@ said=$(sh ./greet.sh World)\n\
 if [ \"$said\" = \"Hello, World!\" ]; then echo \"ok: $said\"; else echo \"not ok: $said\"; exit 1; fi\n";
 
 /// Lines of the log that makes the conversation long, and how many are read at a time.
-const LOG_LINES: u32 = 800;
+const LOG_LINES: u32 = 1_200;
 const LOG_PAGE_LINES: u32 = 400;
 
 /// One of its lines.
@@ -55,8 +55,9 @@ pub fn script() -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'stat
             0 => vec![
                 say("I look at the script and at the log of its last runs."),
                 call("file_read", json!({ "file_path": SCRIPT })),
-                call("file_read", json!({ "file_path": "test.log", "line_limit": LOG_PAGE_LINES })),
-                call("file_read", json!({ "file_path": "test.log", "offset": LOG_PAGE_LINES + 1 })),
+                call("file_read", page_of_the_log(1)),
+                call("file_read", page_of_the_log(2)),
+                call("file_read", page_of_the_log(3)),
             ],
             1 => vec![
                 say("The test wants an exclamation mark, and the script prints none."),
@@ -94,6 +95,11 @@ fn say(text: &str) -> ModelStep {
 
 fn call(name: &str, input: serde_json::Value) -> ModelStep {
     ModelStep::Call { name: name.to_owned(), input }
+}
+
+fn page_of_the_log(page: u32) -> serde_json::Value {
+    let offset = (page - 1) * LOG_PAGE_LINES + 1;
+    json!({ "file_path": "test.log", "offset": offset, "line_limit": LOG_PAGE_LINES })
 }
 
 /// What a provider would count, nearly: the meter is to show what is really sent.
