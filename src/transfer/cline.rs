@@ -86,7 +86,7 @@ const TYPED: [&str; 4] = ["task", "feedback", "user_message", "user_input"];
 /// Text that is put below what is said, and is of no use later.
 const SURROUNDINGS: [&str; 4] = ["<environment_details>", "# task_progress", "# TODO LIST", "# Todo List"];
 
-/// What the summary of a compaction begins with.
+/// What the summary of a compaction begins with, which is the result of a call.
 const CONTINUED: &str = "This session is being continued from a previous conversation";
 
 const DENIED: &str = "The user denied this operation";
@@ -303,8 +303,7 @@ impl Reader {
                 self.result(result.take(), &mut said);
                 let rest = words[found[0].len()..].to_owned();
                 if rest.starts_with(CONTINUED) {
-                    continued = Some(rest);
-                    continue;
+                    continued = Some(rest.clone());
                 }
                 result = self.called(&found[1]).map(|call| (call, Vec::new()));
                 match &mut result {
