@@ -316,6 +316,36 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
     assert!(ran.out.starts_with("Undone: ") && ran.code == Some(0), "{ran:?}");
 }
 
+/// `epitome compact` refused without a configured model also where no model was to write the summary.
+#[test]
+fn an_imported_session_is_compacted_where_no_model_is_configured_at_all() {
+    let mut machine = Machine::new();
+    machine.set("EPITOME_LOCAL_URL", "http://127.0.0.1:9/v1");
+    machine.write_home("config.toml", "[compaction]\nmodel = \"none\"\n");
+    let said = |role: &str, parent: &str, id: &str, text: &str| {
+        let content = json!([{"type": "text", "text": text}]);
+        let message =
+            json!({"role": role, "content": content, "provider": "a", "model": "b", "stopReason": "stop"});
+        json!({"type": "message", "id": id, "parentId": parent, "message": message}).to_string()
+    };
+    let header = json!({"type": "session", "version": 3, "id": "x", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": machine.project()});
+    let long = "all work and no play makes a dull test ".repeat(400);
+    let lines = [
+        header.to_string(),
+        said("user", "", "u", "Never touch vendor/"),
+        said("assistant", "u", "a", &long),
+    ];
+    machine.write("talk.jsonl", &lines.join("\n").replace("\"parentId\":\"\"", "\"parentId\":null"));
+    machine.run(&["sessions", "import", "talk.jsonl"]).ok();
+    let dry = machine.run(&["compact", "--dry-run"]).ok();
+    assert!(dry.starts_with("A compaction now would do this."), "{dry}");
+    let compacted = machine.run(&["compact"]).ok();
+    assert!(compacted.starts_with("Compacted: "), "{compacted}");
+    let history = machine.run(&["history"]).ok();
+    assert!(history.contains("compacted up to") && history.contains("no model"), "{history}");
+    assert!(machine.run(&["undo"]).ok().starts_with("Undone: "));
+}
+
 /// What `/compact dry`, `/history`, `/undo`, `/redo`, `/pin` and `/unpin` do, from a shell.
 #[test]
 fn a_sessions_history_is_seen_and_undone_from_the_command_line() {

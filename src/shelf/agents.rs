@@ -1,6 +1,7 @@
 //! Where other agents keep their sessions on this machine, and which there are. Nothing is written there.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,9 +10,10 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
-use super::files::{beside, imported_id};
+use super::files::{beside, id_of, imported_id};
+use super::opencode;
 use crate::thread::{Change, SessionId};
-use crate::transfer::{self, Circumstances};
+use crate::transfer::{self, Circumstances, Source};
 
 /// Bytes of a session's beginning that are read for a listing. It has the first prompt, behind what some agents put
 /// before it.
@@ -53,9 +55,9 @@ pub const AGENTS: [Agent; 7] = [
     Agent {
         name: "opencode",
         words: "opencode",
-        variable: None,
-        folders: &["~/.local/share/opencode"],
-        files: &["storage/session/*/ses_*.json"],
+        variable: Some("XDG_DATA_HOME"),
+        folders: &["~/.local/share"],
+        files: &["opencode/opencode*.db", "opencode/storage/session/*/ses_*.json"],
     },
     Agent {
         name: "gemini",
@@ -77,7 +79,7 @@ pub const AGENTS: [Agent; 7] = [
             "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev",
             "~/Library/Application Support/Code/User/globalStorage/rooveterinaryinc.roo-cline",
         ],
-        files: &["tasks/*/api_conversation_history.json"],
+        files: &["tasks/*/api_conversation_history.json", "sessions/*/*.messages.json"],
     },
     Agent {
         name: "copilot",
@@ -90,7 +92,7 @@ pub const AGENTS: [Agent; 7] = [
         name: "aider",
         words: "aider",
         variable: None,
-        folders: &["."],
+        folders: &[""],
         files: &[".aider.chat.history.md"],
     },
 ];
@@ -124,8 +126,8 @@ impl Agent {
         AGENTS.iter().find(|agent| agent.name == name)
     }
 
-    /// The files of its sessions, newest first. A folder that can't be read has none.
-    pub fn files(&self, machine: &Machine) -> Vec<PathBuf> {
+    /// The files of its sessions, newest first; one may have many. A folder that can't be read has none.
+    fn files(&self, machine: &Machine) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
             Some(folder) => folders.push(machine.cwd.join(folder)),
@@ -147,14 +149,55 @@ impl Agent {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
+    /// How many sessions it has.
+    pub fn count(&self, machine: &Machine) -> usize {
+        let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
+            self.files(machine).into_iter().partition(|file| opencode::is_database(file));
+        let kept: HashSet<String> =
+            databases.iter().flat_map(|file| kept(file)).map(|kept| kept.id).collect();
+        let is_other =
+            |file: &&PathBuf| file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()));
+        kept.len() + files.iter().filter(is_other).count()
+    }
+
     /// What its sessions are, those of the current directory first, newest first. Files that hold no conversation
     /// are left out: most agents write one before anything is said.
     pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
         let files = self.files(machine);
-        let mut sessions: Vec<Lying> = files.iter().filter_map(|file| lying(file, machine.cwd)).collect();
-        sessions.sort_by_key(|session| Reverse(session.cwd == machine.cwd));
+        let of_file = |file: &PathBuf| match opencode::is_database(file) {
+            true => kept(file).map(Lying::from).collect::<Vec<Lying>>(),
+            false => lying(file, machine.cwd).into_iter().collect(),
+        };
+        let mut sessions: Vec<Lying> = files.iter().flat_map(of_file).collect();
+        // Those that opencode took over from its files into its database lie in both.
+        let mut seen = HashSet::new();
+        sessions.retain(|session| seen.insert(session.session.clone()));
+        sessions.sort_by_key(|session| Reverse((session.cwd == machine.cwd, session.updated_at)));
         sessions
     }
+}
+
+impl From<opencode::Kept> for Lying {
+    fn from(kept: opencode::Kept) -> Lying {
+        Lying {
+            session: id_of(Source::Opencode, &kept.id),
+            id: kept.id,
+            file: kept.path,
+            cwd: kept.cwd,
+            title: Some(kept.title),
+            updated_at: kept.updated_at,
+            bytes: kept.bytes,
+        }
+    }
+}
+
+/// The sessions of a database. One that can't be read has none.
+fn kept(database: &Path) -> impl Iterator<Item = opencode::Kept> {
+    let sessions = opencode::sessions(database).unwrap_or_else(|error| {
+        tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
+        Vec::new()
+    });
+    sessions.into_iter()
 }
 
 /// Collects the files below a folder whose names are these, with the time of their last change.
@@ -191,7 +234,7 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
 /// A session by its beginning; `None` where nothing is said in it.
 fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
     let metadata = fs::metadata(path).ok()?;
-    let text = head(path).ok()?;
+    let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
     let beside = |name: &Path| beside(folder, name);
     let nowhere = Path::new("");

@@ -10,12 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{ShelfError, fold};
+use super::{ShelfError, fold, opencode};
 use crate::problem::Problem;
 use crate::secrets;
 use crate::store::{Store, StoreError, new_id};
 use crate::thread::{SessionId, Thread, text};
-use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX};
+use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX, Source};
 
 /// How a session is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +141,14 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
                 imported.push(known(store, session, file, &draft)?);
                 continue;
             }
-            if !is_free || !taken.insert(session.clone()) {
+            let is_new = taken.insert(session.clone());
+            if !is_new && draft.source.is_foreign() {
+                return Err(ShelfError::refused(
+                    format!("{} is the same session as another of these files", file.display()),
+                    "name one of them, or import both with --again",
+                ));
+            }
+            if !is_free || !is_new {
                 return Err(ShelfError::refused(
                     format!("session {session} of {} is there already", file.display()),
                     "without --keep-id it gets an id of its own",
@@ -181,11 +188,12 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
 
 /// The id that a session of another agent gets here: always the same, so that a second import finds the first.
 pub(super) fn imported_id(draft: &Draft, file: &Path) -> SessionId {
-    let name = match &draft.foreign_id {
-        Some(id) => id.clone(),
-        None => file.display().to_string(),
-    };
-    let digest = Sha256::digest(format!("{}\n{name}", draft.source.words()));
+    let name = draft.foreign_id.clone().unwrap_or_else(|| file.display().to_string());
+    id_of(draft.source, &name)
+}
+
+pub(super) fn id_of(source: Source, name: &str) -> SessionId {
+    let digest = Sha256::digest(format!("{}\n{name}", source.words()));
     let digits: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
     SessionId(format!("s_{digits}"))
 }
@@ -210,16 +218,19 @@ fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Resul
 /// Reads the conversations of one file.
 fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
-    let file = File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(IMPORT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > IMPORT_BYTES_MAX {
-        return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
+    if opencode::is_database(path) {
+        let problem = Problem {
+            path: path.to_path_buf(),
+            place: None,
+            message: "this is a database of many sessions".to_owned(),
+            hint: Some("`epitome sessions import --from opencode` lists them".to_owned()),
+        };
+        return Err(ShelfError::File(problem));
     }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
-    })?;
+    let text = match opencode::text(path) {
+        Some(text) => text.map_err(failed)?,
+        None => text_of(path)?,
+    };
     let folder = path.parent().unwrap_or(path);
     let beside = |name: &Path| beside(folder, name);
     let circumstances = Circumstances { cwd, now, beside: &beside };
@@ -234,6 +245,20 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
         }
         None => transfer::read(path, &text, &circumstances).map_err(ShelfError::File),
     }
+}
+
+fn text_of(path: &Path) -> Result<String, ShelfError> {
+    let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(IMPORT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > IMPORT_BYTES_MAX {
+        return Err(file_problem(path, format!("this file has more than {IMPORT_BYTES_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        file_problem(path, format!("this file is not text: byte {at} is no UTF-8"))
+    })
 }
 
 /// Another file of an imported session, in or below its folder: what a session names elsewhere is none of it.

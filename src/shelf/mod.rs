@@ -4,6 +4,7 @@
 
 mod agents;
 mod files;
+mod opencode;
 mod search;
 
 use std::path::Path;

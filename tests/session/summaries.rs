@@ -133,7 +133,7 @@ fn a_summary_that_was_refused_as_too_long_teaches_the_window_of_the_model_that_w
         desk.ask("Go on.");
         let ticket = desk.prompt("/context");
         let shown = desk.client.entry(|change| match change {
-            Change::Noted { text, .. } if text.starts_with("The context takes") => Some(text.clone()),
+            Change::Noted { text, .. } if text.starts_with("Context ") => Some(text.clone()),
             _ => None,
         });
         assert_eq!(desk.reason(ticket), StopReason::EndTurn);

@@ -58,7 +58,7 @@ pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
 fn nothing_named(machine: &Machine) -> String {
     let mut message = "import needs a file, or --from with the name of an agent:".to_owned();
     for agent in &AGENTS {
-        let _ = match agent.files(machine).len() {
+        let _ = match agent.count(machine) {
             0 => write!(message, "\n  {:<12} no sessions found", agent.name),
             1 => write!(message, "\n  {:<12} 1 session", agent.name),
             count => write!(message, "\n  {:<12} {count} sessions", agent.name),

@@ -1,0 +1,213 @@
+//! Sessions of other agents. The files were written by these agents, in conversations with a mock of a provider, and were
+//! shortened; beside each is what it comes to.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::json;
+
+use super::*;
+use crate::thread::{Content, Message, Origin};
+
+/// The file, what it comes to, and the files beside it.
+const SESSIONS: [(&str, &str, &str, &[(&str, &str)]); 6] = [
+    ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
+    ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
+    (
+        "events.jsonl",
+        include_str!("copilot.jsonl"),
+        include_str!("copilot.txt"),
+        &[("workspace.yaml", "id: a\nname: \"Notes: and files\"\nuser_named: true\n")],
+    ),
+    (
+        "1795444282775/api_conversation_history.json",
+        include_str!("cline-tags.json"),
+        include_str!("cline-tags.txt"),
+        &[],
+    ),
+    (
+        "1795443640833_q7re2.messages.json",
+        include_str!("cline-cli.json"),
+        include_str!("cline-cli.txt"),
+        &[("1795443640833_q7re2.json", r#"{"cwd":"/w","metadata":{"title":"Notes and files"}}"#)],
+    ),
+    (".aider.chat.history.md", include_str!("aider.md"), include_str!("aider.txt"), &[]),
+];
+
+fn read_beside(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<Draft>, Problem> {
+    let beside = |name: &Path| {
+        files.iter().find(|(known, _)| Path::new(known) == name).map(|(_, text)| (*text).to_owned())
+    };
+    read(Path::new(path), text, &Circumstances { cwd: Path::new("/here"), now: 1_000, beside: &beside })
+}
+
+/// A log in a few words: an entry a line.
+fn told(draft: &Draft) -> String {
+    let words = |message: &Message| {
+        let parts = message.content.iter().map(|part| match part {
+            Content::Text { text } => text.clone(),
+            Content::Thinking { text, .. } => format!("(thinking: {text})"),
+            Content::Call(call) => format!("[{} {} {} {:?}]", call.id, call.name, call.input, call.card.kind),
+            other => format!("{other:?}"),
+        });
+        parts.collect::<Vec<_>>().join(" ")
+    };
+    let mut out = String::new();
+    for entry in &draft.entries {
+        let _ = write!(out, "{:>2} ", entry.seq.0);
+        let _ = match &entry.change {
+            Change::Opened { cwd, .. } => writeln!(out, "opened in {}", cwd.display()),
+            Change::Titled { title } => writeln!(out, "title {title}"),
+            Change::Said { message, origin: Origin::Person } => writeln!(out, "user: {}", words(message)),
+            Change::Said { message, origin } => writeln!(out, "{origin:?}: {}", words(message)),
+            Change::Replied { message, model, usage, cut } => {
+                let usage = usage
+                    .map(|usage| format!(" {}+{} tokens", usage.input, usage.output))
+                    .unwrap_or_default();
+                let cut = cut.as_ref().map(|cut| format!(" {cut:?}")).unwrap_or_default();
+                writeln!(out, "{}{usage}{cut}: {}", model.0, words(message))
+            }
+            Change::ToolFinished { outcome } => {
+                let raw = outcome.raw.as_ref().map(|raw| format!(" {raw}")).unwrap_or_default();
+                writeln!(out, "{} {:?}{raw}: {}", outcome.call, outcome.status, outcome.model_text())
+            }
+            Change::Compacted { through, summary, trigger, tokens_before, .. } => writeln!(
+                out,
+                "compacted through {} ({trigger:?}, {tokens_before} tokens): {}",
+                through.0,
+                words(summary)
+            ),
+            Change::Planned { steps } => {
+                let steps = steps.iter().map(|step| format!("{:?} {}", step.status, step.content));
+                writeln!(out, "plan: {}", steps.collect::<Vec<_>>().join(", "))
+            }
+            Change::TurnEnded { reason, .. } => writeln!(out, "turn ended: {reason:?}"),
+            other => writeln!(out, "{other:?}"),
+        };
+    }
+    for note in &draft.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    let _ = writeln!(out, "id: {}", draft.foreign_id.as_deref().unwrap_or("none"));
+    out
+}
+
+#[test]
+fn a_session_of_each_agent_is_read() {
+    for (path, text, expected, files) in SESSIONS {
+        let mut drafts = read_beside(path, text, files).expect("it can be read");
+        assert_eq!(drafts.len(), 1);
+        let draft = drafts.remove(0);
+        assert_eq!(told(&draft), expected, "{path}");
+        thread(draft);
+    }
+}
+
+/// Every beginning of a file is read or refused: what is missing at the end is told, and what was said before is there.
+#[test]
+fn what_is_cut_off_costs_the_last_line_alone() {
+    for (path, text, _, files) in SESSIONS {
+        let is_lines = path.ends_with(".jsonl") || path.ends_with(".md");
+        let mut most = 0;
+        for end in (0..text.trim_end().len()).filter(|end| text.is_char_boundary(*end)) {
+            let Ok(drafts) = read_beside(path, &text[..end], files) else { continue };
+            for draft in drafts {
+                let (count, notes) = (draft.entries.len(), draft.notes.join("\n"));
+                let last = text[..end].rsplit('\n').next().unwrap_or_default();
+                let is_whole = last.is_empty() || serde_json::from_str::<Value>(last).is_ok();
+                let is_torn = path.ends_with(".jsonl") && !is_whole;
+                assert_eq!(notes.contains("its last line is not whole"), is_torn, "{path} {end}");
+                thread(draft);
+                most = most.max(count);
+            }
+        }
+        assert_eq!(most > 0, is_lines, "{path}: a document is read whole or not at all");
+    }
+}
+
+/// A value of a document that is put in the place of another one, or taken away.
+fn changed(value: &mut Value, at: &mut usize, with: &Value) -> bool {
+    if *at == 0 {
+        *value = with.clone();
+        return true;
+    }
+    *at -= 1;
+    match value {
+        Value::Array(values) => values.iter_mut().any(|value| changed(value, at, with)),
+        Value::Object(fields) => fields.values_mut().any(|value| changed(value, at, with)),
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Files with other bytes in them, lines in another order, and values of other kinds are read or refused.
+    #[test]
+    fn no_file_is_more_than_a_reader_can_take(
+        session in 0..SESSIONS.len(),
+        bytes in prop::collection::vec((any::<Index>(), any::<u8>()), 0..4),
+        lines in prop::collection::vec((any::<Index>(), any::<Index>()), 0..4),
+        values in prop::collection::vec((any::<Index>(), 0..400_usize, 0..7_usize), 0..4),
+    ) {
+        let (path, text, _, files) = SESSIONS[session];
+        let others =
+            [json!(null), json!([]), json!({}), json!(""), json!(-1), json!(u64::MAX), json!(["text", {"type": 1}])];
+        let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (one, other) in lines {
+            let (one, other) = (one.index(rows.len()), other.index(rows.len()));
+            rows.swap(one, other);
+        }
+        for (row, mut at, other) in values {
+            let row = &mut rows[row.index(text.lines().count())];
+            let comma = if row.ends_with(',') { "," } else { "" };
+            if let Ok(mut value) = serde_json::from_str::<Value>(row.trim_end_matches(',')) {
+                changed(&mut value, &mut at, &others[other]);
+                *row = format!("{value}{comma}");
+            }
+        }
+        let mut text = rows.join("\n").into_bytes();
+        for (at, byte) in bytes {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        let text = String::from_utf8_lossy(&text);
+        for draft in read_beside(path, &text, files).unwrap_or_default() {
+            thread(draft);
+        }
+    }
+}
+
+/// What `ui_messages.json` of Cline tells of messages that were no longer sent, and what Roo Code puts in.
+#[test]
+fn what_cline_left_out_of_the_context_is_a_layer() {
+    let said = |role: &str, text: &str| json!({ "role": role, "content": text });
+    let four = [
+        said("user", "<task>One</task>"),
+        said("assistant", "First"),
+        said("user", "<feedback>Two</feedback>"),
+        said("assistant", "Second"),
+    ];
+    let of = |more: Vec<Value>| Value::Array(four.iter().cloned().chain(more).collect()).to_string();
+    let left_out = "user: The conversation up to here was left out of the context, without a summary. It began with:\n\nOne\n";
+    let path = "1795444282775/api_conversation_history.json";
+    let shown = r#"[{"conversationHistoryIndex":1},{"conversationHistoryIndex":3,"conversationHistoryDeletedRange":[2,3]},
+        {"conversationHistoryIndex":4,"conversationHistoryDeletedRange":[2,3]}]"#;
+    let three = vec![said("user", "<feedback>Three</feedback>"), said("assistant", "Third")];
+    let then = "user: Three\ncline/unknown: Third\n";
+    let mut marked = three.clone();
+    marked.insert(0, json!({ "role": "user", "content": "Messages are hidden", "isTruncationMarker": true }));
+    let mut summarised = three.clone();
+    summarised.insert(0, json!({ "role": "assistant", "content": [{ "type": "text", "text": "Counted." }], "isSummary": true }));
+    for (text, files, expected) in [
+        (of(three), vec![("ui_messages.json", shown)], format!("{left_out}{then}")),
+        (of(marked), vec![], format!("{left_out}{then}")),
+        (
+            of(summarised),
+            vec![],
+            format!("user: A summary of what was said and done so far:\n\nCounted.\n{then}"),
+        ),
+    ] {
+        let draft = read_beside(path, &text, &files).expect("it can be read").remove(0);
+        assert_eq!(seen(&thread(draft)), expected);
+    }
+}
