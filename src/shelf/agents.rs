@@ -153,10 +153,10 @@ impl Agent {
     pub fn count(&self, machine: &Machine) -> usize {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
             self.files(machine).into_iter().partition(|file| opencode::is_database(file));
-        let kept: HashSet<String> = databases.iter().flat_map(|file| kept(file)).map(|kept| kept.id).collect();
-        let is_other = |file: &&PathBuf| {
-            file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()))
-        };
+        let kept: HashSet<String> =
+            databases.iter().flat_map(|file| kept(file)).map(|kept| kept.id).collect();
+        let is_other =
+            |file: &&PathBuf| file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()));
         kept.len() + files.iter().filter(is_other).count()
     }
 

@@ -92,7 +92,8 @@ impl Database {
             None => format!("file:{}?immutable=1", percent(path)),
         };
         let mut flags = OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        flags |= if copy.is_some() { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
+        flags |=
+            if copy.is_some() { OpenFlags::SQLITE_OPEN_READ_WRITE } else { OpenFlags::SQLITE_OPEN_READ_ONLY };
         let connection = Connection::open_with_flags(uri, flags).map_err(io::Error::other)?;
         Ok(Database { connection, _copy: copy })
     }
@@ -120,10 +121,13 @@ impl Database {
             .query_row(&format!("SELECT {columns} FROM session WHERE id = ?1"), params![id], info)
             .optional()
             .map_err(io::Error::other)?;
-        let info = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("it has no session {id}")))?;
+        let info = found
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("it has no session {id}")))?;
         let bytes: Option<i64> = self
             .connection
-            .query_row("SELECT sum(length(data)) FROM part WHERE session_id = ?1", params![id], |row| row.get(0))
+            .query_row("SELECT sum(length(data)) FROM part WHERE session_id = ?1", params![id], |row| {
+                row.get(0)
+            })
             .map_err(io::Error::other)?;
         too_large(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or_default())?;
         let mut session = Session::new(info);
@@ -191,7 +195,9 @@ impl Session {
     }
 
     fn row(&mut self, row: &Row) -> rusqlite::Result<()> {
-        let bytes = |at: usize| row.get_ref(at).map(|value| value.as_bytes_or_null().ok().flatten().map(<[u8]>::to_vec));
+        let bytes = |at: usize| {
+            row.get_ref(at).map(|value| value.as_bytes_or_null().ok().flatten().map(<[u8]>::to_vec))
+        };
         let id: String = row.get(0)?;
         if self.newest.as_ref() != Some(&id) {
             self.message(&id, &bytes(1)?.unwrap_or_default());
@@ -321,7 +327,8 @@ mod tests {
             let before = names(folder.path());
             assert_eq!(before.len(), if has_log { 3 } else { 1 });
             let kept = sessions(&path).expect("it can be read");
-            let told: Vec<_> = kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at, kept.bytes)).collect();
+            let told: Vec<_> =
+                kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at, kept.bytes)).collect();
             assert_eq!(told, [("ses_1", 9, 74)]);
             let text = text(&kept[0].path).expect("a session of opencode").expect("it can be read");
             assert_eq!(text, WHOLE);
@@ -339,7 +346,10 @@ mod tests {
                 r#"{"id":"ses_1","directory":"/w","title":"Notes","version":"1.18.33","time":{"created":1,"updated":9},"revert":{"messageID":"msg_3"}}"#,
             ),
             ("message/ses_1/msg_1.json", r#"{"role":"user","id":"msg_1"}"#),
-            ("message/ses_1/msg_2.json", r#"{"role":"assistant","modelID":"m1","providerID":"mock","id":"msg_2"}"#),
+            (
+                "message/ses_1/msg_2.json",
+                r#"{"role":"assistant","modelID":"m1","providerID":"mock","id":"msg_2"}"#,
+            ),
             ("part/msg_1/prt_1.json", r#"{"type":"text","text":"Read the notes.","id":"prt_1"}"#),
             ("part/msg_2/prt_2.json", r#"{"type":"text","text":"Milk.","id":"prt_2"}"#),
             ("part/msg_2/prt_3.json", "torn"),

@@ -214,7 +214,8 @@ impl Builder {
         tokens_before: u64,
     ) -> Seq {
         self.close_calls();
-        let through = through.map_or(Seq(self.next_seq().0.saturating_sub(1)), |through| self.whole_rounds(through));
+        let through =
+            through.map_or(Seq(self.next_seq().0.saturating_sub(1)), |through| self.whole_rounds(through));
         let tokens_after = estimate(&summary);
         let summary = self.message(vec![Content::Text { text: summary }]);
         self.push(Change::Compacted {
@@ -236,11 +237,14 @@ impl Builder {
     /// its results.
     fn whole_rounds(&self, through: Seq) -> Seq {
         let behind = self.entries.iter().skip(through.0 as usize + 1);
-        let first = behind.take_while(|entry| !matches!(entry.change, Change::Replied { .. } | Change::Compacted { .. }));
-        let results: HashSet<&CallId> = first.filter_map(|entry| match &entry.change {
-            Change::ToolFinished { outcome } => Some(&outcome.call),
-            _ => None,
-        }).collect();
+        let first = behind
+            .take_while(|entry| !matches!(entry.change, Change::Replied { .. } | Change::Compacted { .. }));
+        let results: HashSet<&CallId> = first
+            .filter_map(|entry| match &entry.change {
+                Change::ToolFinished { outcome } => Some(&outcome.call),
+                _ => None,
+            })
+            .collect();
         let made = self.entries.iter().take(through.0 as usize + 1).rfind(|entry| match &entry.change {
             Change::Replied { message, .. } => message.calls().any(|call| results.contains(&call.id)),
             _ => false,
@@ -311,11 +315,11 @@ fn first_line(message: &Message) -> String {
 /// The kind of a tool, by the names that agents commonly have for them.
 fn kind_of(name: &str) -> ToolKind {
     match name.to_ascii_lowercase().as_str() {
-        "read" | "file_read" | "ls" | "view" | "view_image" | "read_file" | "read_files" | "read_many_files"
-        | "list_directory" | "list_files" => ToolKind::Read,
+        "read" | "file_read" | "ls" | "view" | "view_image" | "read_file" | "read_files"
+        | "read_many_files" | "list_directory" | "list_files" => ToolKind::Read,
         "edit" | "multiedit" | "notebookedit" | "write" | "file_edit" | "file_write" | "apply_patch"
-        | "apply_diff" | "create" | "editor" | "replace" | "replace_in_file" | "str_replace" | "write_file"
-        | "write_to_file" => ToolKind::Edit,
+        | "apply_diff" | "create" | "editor" | "replace" | "replace_in_file" | "str_replace"
+        | "write_file" | "write_to_file" => ToolKind::Edit,
         "grep" | "find" | "glob" | "grep_tool" | "glob_tool" | "search_file_content" | "search_files" => {
             ToolKind::Search
         }

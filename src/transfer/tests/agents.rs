@@ -18,7 +18,12 @@ const SESSIONS: [(&str, &str, &str, &[(&str, &str)]); 6] = [
         include_str!("copilot.txt"),
         &[("workspace.yaml", "id: a\nname: \"Notes: and files\"\nuser_named: true\n")],
     ),
-    ("1795444282775/api_conversation_history.json", include_str!("cline-tags.json"), include_str!("cline-tags.txt"), &[]),
+    (
+        "1795444282775/api_conversation_history.json",
+        include_str!("cline-tags.json"),
+        include_str!("cline-tags.txt"),
+        &[],
+    ),
     (
         "1795443640833_q7re2.messages.json",
         include_str!("cline-cli.json"),
@@ -55,7 +60,9 @@ fn told(draft: &Draft) -> String {
             Change::Said { message, origin: Origin::Person } => writeln!(out, "user: {}", words(message)),
             Change::Said { message, origin } => writeln!(out, "{origin:?}: {}", words(message)),
             Change::Replied { message, model, usage, cut } => {
-                let usage = usage.map(|usage| format!(" {}+{} tokens", usage.input, usage.output)).unwrap_or_default();
+                let usage = usage
+                    .map(|usage| format!(" {}+{} tokens", usage.input, usage.output))
+                    .unwrap_or_default();
                 let cut = cut.as_ref().map(|cut| format!(" {cut:?}")).unwrap_or_default();
                 writeln!(out, "{}{usage}{cut}: {}", model.0, words(message))
             }
