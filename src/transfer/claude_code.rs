@@ -178,12 +178,11 @@ struct Reply<'a> {
 /// The replies of a branch by their ids.
 fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Reply<'a>> {
     let mut replies: HashMap<&str, Reply> = HashMap::new();
-    let mut calls = HashSet::new();
     for (_, line) in
         lines.iter().enumerate().filter(|(at, line)| kept.contains(at) && line["type"] == "assistant")
     {
         let reply = replies.entry(reply_id(line)).or_default();
-        reply.parts.extend(parts(line).filter(|part| part["id"].as_str().is_none_or(|id| calls.insert(id))));
+        reply.parts.extend(parts(line));
         // The lines of a reply tell what it took so far.
         let usage = usage(&line["message"]["usage"]);
         if usage.as_ref().map(|usage| usage.output) >= reply.usage.as_ref().map(|usage| usage.output) {
