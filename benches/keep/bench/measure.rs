@@ -236,7 +236,9 @@ fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
     command.is_some()
         && runs.all(|(_, outcome)| {
             let code = outcome.raw.as_ref().and_then(|raw| raw["exitCode"].as_i64());
-            let was_run = !outcome.model_text().starts_with("The user doesn't want");
+            let text = outcome.model_text();
+            let was_run =
+                !["The user doesn't want", "<tool_use_error>"].iter().any(|begin| text.starts_with(begin));
             was_run
                 && (outcome.status == epitome::thread::OutcomeStatus::Failed
                     || code.is_some_and(|code| code != 0))

@@ -59,7 +59,9 @@ pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
             let command = clip_line(command, COMMAND_BYTES_MAX);
             let output = ends_of(runs.last.text());
             // Which command fails matters more than all that it printed.
-            lines.push_clipped(&format!("- `{command}` ({}): {output}", at(runs.last.entry)));
+            let line = format!("- `{command}` ({}): ", at(runs.last.entry));
+            let room = lines.left().saturating_sub(line.len() + 1);
+            lines.push(line + &clip_line(&output, room));
         }
         lines.text()
     }))

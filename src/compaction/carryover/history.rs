@@ -16,6 +16,9 @@ use crate::thread::{
 const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
 const REFUSED_WITH: &str = "the user said:\n";
 
+/// What it writes for a call that it didn't run, because another one of the same reply failed.
+const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
+
 /// Tools whose result is the user's answer to a question: ours, and those of the agents whose sessions are imported.
 const QUESTION_TOOLS: [&str; 4] =
     ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
@@ -111,6 +114,7 @@ impl<'a> CallRecord<'a> {
         match outcome.status {
             OutcomeStatus::Denied | OutcomeStatus::Interrupted => CallResult::Unknown,
             _ if is_refusal(outcome) => CallResult::Unknown,
+            _ if first_text(outcome).is_some_and(|text| text.starts_with(NOT_RUN)) => CallResult::Unknown,
             OutcomeStatus::Failed => CallResult::Failed,
             OutcomeStatus::Completed if exit_code.is_some_and(|code| code != 0) => CallResult::Failed,
             OutcomeStatus::Completed => CallResult::Succeeded,

@@ -56,7 +56,7 @@ pub(super) struct Carryover<'a> {
 /// A part of the message: a heading, its share of the room and what writes it.
 struct Part<'a> {
     heading: &'static str,
-    share_percent: usize,
+    share: Share,
     render: Render<'a>,
 }
 
@@ -66,20 +66,51 @@ type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 /// Computes a part, or reports that its time is over.
 type Compute = for<'a> fn(&History<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
 
-/// The parts in the order of the message, each with its share of the room in per cent. What a part leaves unused goes
-/// to the last one, the agent's words, which have no share of their own.
-const PARTS: [(&str, usize, Compute); 10] = [
-    ("Plan", 18, plan::compute),
-    ("Commands that failed when last run, newest first", 8, commands::failed),
-    ("Files, newest first", 20, files::touched),
-    ("Files named in results", 5, files::mentioned),
-    ("Names defined in edits", 8, files::defined),
-    ("Other commands, most frequent first", 7, commands::others),
-    ("Version control, newest first", 5, git::compute),
-    ("Newest calls that left the view", 8, newest::calls),
-    ("Newest results that left the view", 20, newest::results),
-    ("What the agent said, newest last", 0, newest::words),
+/// The parts in the order of the message, each with its share of the room. What a part leaves unused goes to the last
+/// one, the agent's words, which have no share of their own.
+const PARTS: [(&str, Share, Compute); 10] = [
+    ("Plan", Share::Percent(18), plan::compute),
+    ("Commands that failed when last run, newest first", Share::State(8), commands::failed),
+    ("Files, newest first", Share::Percent(20), files::touched),
+    ("Files named in results", Share::Percent(5), files::mentioned),
+    ("Names defined in edits", Share::Percent(8), files::defined),
+    ("Other commands, most frequent first", Share::Percent(7), commands::others),
+    ("Version control, newest first", Share::State(5), git::compute),
+    ("Newest calls that left the view", Share::Growing(8), newest::calls),
+    ("Newest results that left the view", Share::Growing(20), newest::results),
+    ("What the agent said, newest last", Share::Rest, newest::words),
 ];
+
+/// What a part may take of the room, in per cent.
+#[derive(Clone, Copy)]
+enum Share {
+    Percent(usize),
+    /// Tells in a few lines where things stand: these lines are there in a small room as well.
+    State(usize),
+    /// Quotes at length: takes less than its share where there is little room, in proportion to it.
+    Growing(usize),
+    /// What the others leave.
+    Rest,
+}
+
+/// Bytes of a part that tells the state, also where its share is less.
+const STATE_BYTES_MIN: usize = 400;
+
+/// The room from which on long quotations have their whole share.
+const GROWN_BYTES: usize = 10_000;
+
+impl Share {
+    /// Bytes of this much room, of which some are left.
+    fn of(self, room: usize, left: usize) -> usize {
+        let bytes = match self {
+            Share::Percent(percent) => room * percent / 100,
+            Share::State(percent) => (room * percent / 100).max(STATE_BYTES_MIN),
+            Share::Growing(percent) => room * percent / 100 * room.min(GROWN_BYTES) / GROWN_BYTES,
+            Share::Rest => left,
+        };
+        bytes.min(left)
+    }
+}
 
 /// When a part has to be finished.
 #[derive(Clone, Copy)]
@@ -115,9 +146,9 @@ impl<'a> Carryover<'a> {
             carryover.failed.extend(PARTS.map(|(heading, ..)| heading));
             return carryover;
         };
-        for (heading, share_percent, compute) in PARTS {
+        for (heading, share, compute) in PARTS {
             match guarded(|| compute(&history, Deadline::after(PART_TIME_MAX))) {
-                Some(render) => carryover.parts.push(Part { heading, share_percent, render }),
+                Some(render) => carryover.parts.push(Part { heading, share, render }),
                 None => carryover.failed.push(heading),
             }
         }
@@ -148,13 +179,10 @@ impl<'a> Carryover<'a> {
         let mut failed = self.failed.clone();
         let mut texts: Vec<String> = Vec::new();
         let mut left = bytes_max;
-        for Part { heading, share_percent, render } in &self.parts {
-            let room = match share_percent {
-                0 => left,
-                percent => (bytes_max * percent / 100).min(left),
-            };
+        for Part { heading, share, render } in &self.parts {
             // The heading and the blank line before it.
-            let Some(room) = room.checked_sub(heading.len() + "## \n\n".len()) else { continue };
+            let room = share.of(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
+            let Some(room) = room else { continue };
             match guarded(|| Ok(render(room))) {
                 Some(text) if text.is_empty() => {}
                 Some(text) => {

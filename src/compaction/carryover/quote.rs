@@ -41,13 +41,6 @@ impl Lines {
         true
     }
 
-    /// The same, with the line cut where there is too little room for all of it and still enough for a useful part.
-    pub fn push_clipped(&mut self, line: &str) -> bool {
-        const USEFUL_BYTES: usize = 80;
-        let room = self.left.saturating_sub(1);
-        room >= line.len().min(USEFUL_BYTES) && self.push(clip_line(line, room))
-    }
-
     pub fn left(&self) -> usize {
         self.left
     }

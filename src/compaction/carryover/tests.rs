@@ -52,10 +52,26 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
     let mut talk = Talk::new();
     shell(&mut talk, "make deploy", OutcomeStatus::Denied, "denied");
     shell(&mut talk, "make all", OutcomeStatus::Interrupted, "");
+    // So Claude Code ends the calls that it didn't run, because another one of the same reply failed.
+    shell(&mut talk, "make docs", FAILED, "<tool_use_error>Sibling tool call errored</tool_use_error>");
     let text = carried(&talk, 5_000);
     assert_eq!(part(&text, "Commands that failed when last run, newest first"), Vec::<&str>::new());
     assert!(text.contains("`make deploy` (1×, last e2): result unknown"), "{text}");
     assert!(!text.contains("succeeded"), "{text}");
+}
+
+/// Each table had its share of however little room there was: in a window of 16k the quoted results of the newest calls
+/// stayed, and what fails and the commits were left out.
+#[test]
+fn a_small_room_still_shows_what_fails_and_what_was_committed() {
+    let mut talk = Talk::new();
+    shell(&mut talk, "git commit -am x", DONE, "[main 1a2b3c4] Count the rows that can't be read");
+    shell(&mut talk, "make types", FAILED, &"No module named mypy. ".repeat(30));
+    shell(&mut talk, "make list", DONE, &"a line of a long listing\n".repeat(200));
+    talk.replies(words(400));
+    let text = carried(&talk, 500);
+    assert!(text.contains("- `make types` (last e4): No module named mypy."), "{text}");
+    assert!(text.contains("- 1a2b3c4 on main: Count the rows that can't be read"), "{text}");
 }
 
 #[test]
@@ -171,11 +187,11 @@ fn a_part_that_fails_costs_that_part_alone() {
     let failing = |render: bool| {
         let compute: Render =
             Box::new(move |_| if render { panic!("a fault of ours") } else { "text".into() });
-        Part { heading: "Plan", share_percent: 50, render: compute }
+        Part { heading: "Plan", share: Share::Percent(50), render: compute }
     };
     let whole = |text: &str| {
         let text = text.to_owned();
-        Part { heading: "Files", share_percent: 0, render: Box::new(move |_| text.clone()) }
+        Part { heading: "Files", share: Share::Rest, render: Box::new(move |_| text.clone()) }
     };
     let carryover = Carryover { parts: vec![failing(true), whole("a.rs")], failed: vec!["Commands"] };
     assert_eq!(carryover.text(1_000), "## Files\na.rs\n\n(Could not be computed: Commands; Plan.)");

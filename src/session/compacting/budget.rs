@@ -1,6 +1,7 @@
 //! What a compaction may take and what it is asked to do, by the settings, the window and who asked for it.
 
 use crate::compaction::{self, Budget, Wish};
+use crate::config::Compaction;
 use crate::hooks::output::Keep;
 use crate::provider::learned::Source;
 use crate::provider::models;
@@ -38,9 +39,12 @@ impl Session {
     pub(in crate::session) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
         let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
         let frame = self.ruler().frame_of(&self.thread);
-        let mut settings = self.settings.compaction.clone();
-        settings.max_summary_tokens = summary_max.unwrap_or(settings.max_summary_tokens);
-        Budget::of(&settings, window, self.reserve(), frame)
+        let of = |settings| Budget::of(settings, window, self.reserve(), frame);
+        let budget = of(&self.settings.compaction);
+        let Some(max_summary_tokens) = summary_max else { return budget };
+        let recipe = of(&Compaction { max_summary_tokens, ..self.settings.compaction.clone() });
+        // A recipe says how long a model may write; the tables go by the settings.
+        Budget { summary_max: recipe.summary_max, ..budget }
     }
 
     /// Tokens of the window that are kept free for a reply.
