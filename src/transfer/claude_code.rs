@@ -308,7 +308,10 @@ impl<'a> Reader<'a> {
                 prompt.push(typed(said).map_or(part, text));
             }
         }
-        if !prompt.is_empty() {
+        if self.log.has_open_calls() && !prompt.is_empty() {
+            // The results of calls that the person refused by it are written behind it.
+            self.waiting.push(Waiting::Prompt(prompt));
+        } else if !prompt.is_empty() {
             self.flush();
             self.log.prompt(prompt);
         }
