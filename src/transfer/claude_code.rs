@@ -4,8 +4,8 @@
 //! - A reply is written as several lines with one `message.id`, which are put together again. Calls of one reply run at
 //!   the same time, so that their results are not all on the branch of the newest message; they are looked up.
 //! - A compaction begins a new root, `compact_boundary`, whose `logicalParentUuid` leads on to what it replaced.
-//! - What the person typed while the agent worked is an `attachment`; in versions before 2.1.40 or so it is only in the
-//!   lines that tell of the queue.
+//! - What the person typed while the agent worked is an `attachment`; in older versions it is only in the lines that tell
+//!   of the queue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
