@@ -198,6 +198,29 @@ fn what_the_person_did_and_what_they_did_not_type_are_told_apart() {
     );
 }
 
+/// A person who refused two calls by typing something else: the results were written behind their words, which ended
+/// the calls, so that the results had nowhere to go.
+#[test]
+fn words_before_the_results_of_refused_calls_come_behind_them() {
+    let refused = "The user doesn't want to proceed with this tool use.";
+    let text = lines(&[
+        user("a", None, "Rename it."),
+        reply("b", "a", "m1", call("t1", "Edit", json!({ "file_path": "/w/a.rs" }))),
+        user("c", Some("b"), "Is that needed?"),
+        user("d", Some("c"), result("t1", refused, true)),
+        reply("e", "d", "m2", said("No.")),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        format!(
+            "user: Rename it.\nagent:  [Edit {{\"file_path\":\"/w/a.rs\"}}]\n  Denied: {refused}\n\
+             user: Is that needed?\nagent: No. []\n"
+        )
+    );
+    assert_eq!(notes, [""; 0]);
+}
+
 #[test]
 fn a_large_result_is_read_from_its_own_file_and_from_no_other_folder() {
     let text = |path: &str| {

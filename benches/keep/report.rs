@@ -41,7 +41,7 @@ fn columns() -> Vec<(Asked, String)> {
 /// All results.
 pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
     let columns = columns();
-    let parts = [
+    let mut parts = vec![
         "# KeepBench".to_owned(),
         about(corpus, results),
         "## Kept without any of the conversation behind it, in per cent".to_owned(),
@@ -52,9 +52,10 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
         instructions(corpus, results),
         "## Lines that call something failed or open".to_owned(),
         truth(results),
-        "## Time".to_owned(),
-        self::times(times),
     ];
+    if !times.is_empty() {
+        parts.extend(["## Time".to_owned(), self::times(times)]);
+    }
     parts.join("\n\n")
 }
 

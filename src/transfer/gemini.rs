@@ -128,7 +128,9 @@ impl Session {
         let told = |name: &str| fields[name].as_str().map(str::to_owned);
         self.id = told("sessionId").or(self.id.take());
         self.project = told("projectHash").or(self.project.take());
-        self.title = told("summary").or(self.title.take());
+        // Of a subagent it is its answer.
+        let title = told("summary").filter(|_| fields["kind"] != "subagent");
+        self.title = title.or(self.title.take());
         self.started = self.started.or_else(|| moment(&fields["startTime"]));
         if let Some(messages) = fields["messages"].as_array() {
             self.replaced(messages);

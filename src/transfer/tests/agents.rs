@@ -8,8 +8,11 @@ use serde_json::json;
 use super::*;
 use crate::thread::{Content, Message, Origin};
 
+/// Files by their names, with their texts.
+type Files = &'static [(&'static str, &'static str)];
+
 /// The file, what it comes to, and the files beside it.
-const SESSIONS: [(&str, &str, &str, &[(&str, &str)]); 6] = [
+const SESSIONS: [(&str, &str, &str, Files); 6] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
     (
