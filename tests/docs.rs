@@ -158,6 +158,7 @@ fn links_lead_somewhere() {
         "docs/compaction.md",
         "docs/configuration.md",
         "docs/control.md",
+        "docs/import.md",
         "docs/inspect.md",
         "docs/observe.md",
         "docs/store.md",

@@ -27,6 +27,10 @@ const WORD_CHARS_MIN: usize = 4;
 /// Different words of the shortest message that is judged.
 const WORDS_MIN: usize = 3;
 
+/// Bytes of a message that are compared. What was pasted stands behind, as a rule, and nobody expects all of it in a
+/// summary.
+const SAID_BYTES_MAX: usize = 600;
+
 /// Of the words of a message, and of those of a command or step, how many in a hundred must be in a text that mentions
 /// it. A message that is told in other words has fewer of its words in them than a step.
 const SAID_PERCENT: usize = 50;
@@ -124,8 +128,9 @@ fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
             }
             _ => continue,
         };
-        if words(&text).len() >= WORDS_MIN {
-            held.push((Kind::Said, Some(entry.seq), text));
+        let text = &text[..text.floor_char_boundary(SAID_BYTES_MAX)];
+        if words(text).len() >= WORDS_MIN {
+            held.push((Kind::Said, Some(entry.seq), text.to_owned()));
         }
     }
     let Facts { changed_files, failing_commands, open_steps } = Facts::of(thread);

@@ -92,7 +92,7 @@ pub const AGENTS: [Agent; 7] = [
         name: "aider",
         words: "aider",
         variable: None,
-        folders: &["."],
+        folders: &[""],
         files: &[".aider.chat.history.md"],
     },
 ];

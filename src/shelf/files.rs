@@ -141,7 +141,14 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
                 imported.push(known(store, session, file, &draft)?);
                 continue;
             }
-            if !is_free || !taken.insert(session.clone()) {
+            let is_new = taken.insert(session.clone());
+            if !is_new && draft.source.is_foreign() {
+                return Err(ShelfError::refused(
+                    format!("{} is the same session as another of these files", file.display()),
+                    "name one of them, or import both with --again",
+                ));
+            }
+            if !is_free || !is_new {
                 return Err(ShelfError::refused(
                     format!("session {session} of {} is there already", file.display()),
                     "without --keep-id it gets an id of its own",

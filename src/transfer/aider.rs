@@ -88,15 +88,21 @@ impl Reader {
             self.prompt.push(said.trim_end().trim_start_matches(' ').to_owned());
         } else if let Some(told) = line.strip_prefix(TOLD).filter(|_| line.ends_with(TOLD_END)) {
             self.told(told.trim_end());
-        } else if !(self.is_new && self.prompt.is_empty())
-            && !(self.reply.is_empty() && line.trim().is_empty())
-        {
+        } else if !self.is_opening() {
+            let is_blank = line.trim().is_empty();
             // Text after what aider said is of another reply.
-            if !self.told.is_empty() && !line.trim().is_empty() {
+            if !self.told.is_empty() && !is_blank {
                 self.flush();
             }
-            self.reply.push(line.to_owned());
+            if !(is_blank && self.reply.is_empty()) {
+                self.reply.push(line.to_owned());
+            }
         }
+    }
+
+    /// Whether nobody has said anything in this chat: how it begins is aider's affair.
+    fn is_opening(&self) -> bool {
+        self.is_new && self.prompt.is_empty()
     }
 
     fn told(&mut self, told: &str) {
@@ -104,9 +110,7 @@ impl Reader {
             let model = model.split(" with ").next().unwrap_or(model).trim();
             self.model = if model.contains('/') { model.to_owned() } else { format!("aider/{model}") };
         }
-        // How it begins is aider's affair.
-        let is_opening = self.is_new && self.prompt.is_empty();
-        if !is_opening && !SILENT.iter().any(|start| told.starts_with(start)) {
+        if !self.is_opening() && !SILENT.iter().any(|start| told.starts_with(start)) {
             self.told.push(told.to_owned());
         }
     }

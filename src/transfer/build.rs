@@ -171,6 +171,11 @@ impl Builder {
         Some(self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut }))
     }
 
+    /// Whether calls have no outcome yet.
+    pub fn has_open_calls(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// What came of a call. One of a call that nobody made, or that has an outcome, is left out.
     pub fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) -> Option<Seq> {
         let call = self.calls.get(id).filter(|call| self.open.contains(call)).cloned();

@@ -4,8 +4,8 @@
 //! - A reply is written as several lines with one `message.id`, which are put together again. Calls of one reply run at
 //!   the same time, so that their results are not all on the branch of the newest message; they are looked up.
 //! - A compaction begins a new root, `compact_boundary`, whose `logicalParentUuid` leads on to what it replaced.
-//! - What the person typed while the agent worked is an `attachment`; in versions before 2.1.40 or so it is only in the
-//!   lines that tell of the queue.
+//! - What the person typed while the agent worked is an `attachment`; in older versions it is only in the lines that tell
+//!   of the queue.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -178,12 +178,11 @@ struct Reply<'a> {
 /// The replies of a branch by their ids.
 fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Reply<'a>> {
     let mut replies: HashMap<&str, Reply> = HashMap::new();
-    let mut calls = HashSet::new();
     for (_, line) in
         lines.iter().enumerate().filter(|(at, line)| kept.contains(at) && line["type"] == "assistant")
     {
         let reply = replies.entry(reply_id(line)).or_default();
-        reply.parts.extend(parts(line).filter(|part| part["id"].as_str().is_none_or(|id| calls.insert(id))));
+        reply.parts.extend(parts(line));
         // The lines of a reply tell what it took so far.
         let usage = usage(&line["message"]["usage"]);
         if usage.as_ref().map(|usage| usage.output) >= reply.usage.as_ref().map(|usage| usage.output) {
@@ -309,7 +308,10 @@ impl<'a> Reader<'a> {
                 prompt.push(typed(said).map_or(part, text));
             }
         }
-        if !prompt.is_empty() {
+        if self.log.has_open_calls() && !prompt.is_empty() {
+            // The results of calls that the person refused by it are written behind it.
+            self.waiting.push(Waiting::Prompt(prompt));
+        } else if !prompt.is_empty() {
             self.flush();
             self.log.prompt(prompt);
         }

@@ -62,6 +62,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         reply: None,
         usages: HashMap::new(),
         assets: HashMap::new(),
+        known: HashSet::new(),
         asked: HashMap::new(),
         compaction: None,
         later: Vec::new(),
@@ -145,6 +146,8 @@ struct Reader {
     usages: HashMap<String, Usage>,
     /// Images and the like, `(type, data)`, by the name under which messages refer to them.
     assets: HashMap<String, (String, String)>,
+    /// The calls that a reply or its start told.
+    known: HashSet<String>,
     /// What the person ran beside the conversation, by the call.
     asked: HashMap<String, String>,
     /// The entry that came next when a compaction began, what began it, and how many tokens there were.
@@ -177,7 +180,14 @@ impl Reader {
             Some("user.message" | "assistant.message") if is_of_subagent => {
                 self.log.left_out("messages of subagents");
             }
-            Some("tool.execution_complete" | "session.error" | "abort") if is_of_subagent => {}
+            Some(
+                "tool.execution_start"
+                | "tool.execution_complete"
+                | "tool.user_requested"
+                | "session.error"
+                | "abort",
+            ) if is_of_subagent => {}
+            Some("tool.execution_start") => self.started(data),
             Some("session.start" | "session.resume") => self.chosen(&data["selectedModel"]),
             Some("session.model_change") => self.chosen(&data["newModel"]),
             Some("session.usage_record") => {
@@ -308,18 +318,37 @@ impl Reader {
         );
         content.extend(text_of(&data["content"]).map(text));
         for request in data["toolRequests"].as_array().into_iter().flatten() {
-            content.push(self.log.call(ForeignCall {
-                id: request["toolCallId"].as_str().unwrap_or_default().to_owned(),
-                name: request["name"].as_str().unwrap_or("tool").to_owned(),
-                title: None,
-                kind: None,
-                locations: Vec::new(),
-                input: request["arguments"].clone(),
-            }));
+            content.push(self.call(&request["toolCallId"], &request["name"], &request["arguments"]));
         }
+        self.reply_of(data, call).append(&mut content);
+    }
+
+    /// A call that its reply did not tell, as those of older versions.
+    fn started(&mut self, data: &Value) {
+        let id = data["toolCallId"].as_str().unwrap_or_default();
+        if !self.known.contains(id) && !self.asked.contains_key(id) {
+            let call = self.call(&data["toolCallId"], &data["toolName"], &data["arguments"]);
+            self.reply_of(data, None).push(call);
+        }
+    }
+
+    fn call(&mut self, id: &Value, name: &Value, input: &Value) -> Content {
+        let id = id.as_str().unwrap_or_default().to_owned();
+        self.known.insert(id.clone());
+        self.log.call(ForeignCall {
+            id,
+            name: name.as_str().unwrap_or("tool").to_owned(),
+            title: None,
+            kind: None,
+            locations: Vec::new(),
+            input: input.clone(),
+        })
+    }
+
+    /// The parts of the reply that is being told.
+    fn reply_of(&mut self, data: &Value, call: Option<String>) -> &mut Vec<Content> {
         let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
-        let reply = self.reply.get_or_insert(Reply { call, model, content: Vec::new() });
-        reply.content.append(&mut content);
+        &mut self.reply.get_or_insert(Reply { call, model, content: Vec::new() }).content
     }
 
     /// The reply that was told so far is whole.

@@ -128,7 +128,9 @@ impl Session {
         let told = |name: &str| fields[name].as_str().map(str::to_owned);
         self.id = told("sessionId").or(self.id.take());
         self.project = told("projectHash").or(self.project.take());
-        self.title = told("summary").or(self.title.take());
+        // Of a subagent it is its answer.
+        let title = told("summary").filter(|_| fields["kind"] != "subagent");
+        self.title = title.or(self.title.take());
         self.started = self.started.or_else(|| moment(&fields["startTime"]));
         if let Some(messages) = fields["messages"].as_array() {
             self.replaced(messages);
@@ -270,8 +272,9 @@ impl Reader {
         } else if !words(typed).is_empty() && typed != content {
             // What was put in for what the person named, such as files, follows their words.
             let said = self.contents(typed);
+            let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
             let told: Vec<Content> =
-                self.contents(content).into_iter().filter(|part| !said.contains(part)).collect();
+                self.contents(content).into_iter().filter(|part| !is_typed(part)).collect();
             self.log.prompt(said);
             if !told.is_empty() {
                 self.log.context(told, BY);
@@ -388,6 +391,14 @@ impl Reader {
             }
         }
         contents
+    }
+}
+
+/// Whether two parts are the same but for white space around their text.
+fn is_same(one: &Content, other: &Content) -> bool {
+    match (one, other) {
+        (Content::Text { text: one }, Content::Text { text: other }) => one.trim() == other.trim(),
+        (one, other) => one == other,
     }
 }
 

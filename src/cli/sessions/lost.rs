@@ -76,12 +76,18 @@ fn report(lost: &Lost) -> String {
         }
     }
     let ours = lost.forgotten.iter().filter(|item| item.is_ours).count();
-    let _ = writeln!(
-        out,
-        "\nOf these {}, a compaction by Epitome without a model would have kept {ours}, in {} tokens (marked \"kept\").",
-        lost.forgotten.len(),
-        text::tokens(lost.our_tokens),
-    );
+    let tokens = text::tokens(lost.our_tokens);
+    let _ = match lost.forgotten.len() {
+        0 => writeln!(
+            out,
+            "\nNothing of this is missing. A compaction by Epitome would have taken {tokens} tokens."
+        ),
+        count => writeln!(
+            out,
+            "\nOf these {count}, a compaction by Epitome without a model would have kept {ours}, in {tokens} tokens \
+             (marked \"kept\")."
+        ),
+    };
     out
 }
 

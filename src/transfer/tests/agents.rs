@@ -8,8 +8,11 @@ use serde_json::json;
 use super::*;
 use crate::thread::{Content, Message, Origin};
 
+/// Files by their names, with their texts.
+type Files = &'static [(&'static str, &'static str)];
+
 /// The file, what it comes to, and the files beside it.
-const SESSIONS: [(&str, &str, &str, &[(&str, &str)]); 6] = [
+const SESSIONS: [(&str, &str, &str, Files); 6] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
     (
@@ -112,7 +115,9 @@ fn what_is_cut_off_costs_the_last_line_alone() {
             let Ok(drafts) = read_beside(path, &text[..end], files) else { continue };
             for draft in drafts {
                 let (count, notes) = (draft.entries.len(), draft.notes.join("\n"));
-                let is_torn = path.ends_with(".jsonl") && !text[..end].ends_with(['\n', '}']);
+                let last = text[..end].rsplit('\n').next().unwrap_or_default();
+                let is_whole = last.is_empty() || serde_json::from_str::<Value>(last).is_ok();
+                let is_torn = path.ends_with(".jsonl") && !is_whole;
                 assert_eq!(notes.contains("its last line is not whole"), is_torn, "{path} {end}");
                 thread(draft);
                 most = most.max(count);

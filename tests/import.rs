@@ -1,0 +1,539 @@
+//! Sessions of Claude Code and Codex, as they lie on disk: found, listed, imported, and compared with the summaries that
+//! those agents wrote.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use epitome::compaction::{self, Kind};
+use epitome::shelf::{Agent, Machine};
+use epitome::thread::{Change, Entry, SessionId, Thread, ViewItem};
+use epitome::transfer::{self, Circumstances, Source};
+use serde_json::{Value, json};
+
+/// Reads one session, with `beside` as the other files of its folder.
+fn read_with(text: &str, beside: &dyn Fn(&Path) -> Option<String>) -> Result<(Thread, Vec<String>), String> {
+    let circumstances = Circumstances { cwd: Path::new("/elsewhere"), now: 1_000, beside };
+    let path = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e.jsonl");
+    let mut drafts = transfer::read(path, text, &circumstances).map_err(|problem| problem.to_string())?;
+    assert_eq!(drafts.len(), 1);
+    let draft = drafts.remove(0);
+    let notes = draft.notes.clone();
+    let entries = draft.into_entries(&SessionId("s_0123456789abcdef0123".to_owned()));
+    let thread = Thread::replay(entries).expect("an import is a log");
+    assert!(thread.open_calls().is_empty(), "every call has its outcome");
+    assert!(!thread.in_turn(), "every turn has its end");
+    Ok((thread, notes))
+}
+
+fn read(text: &str) -> (Thread, Vec<String>) {
+    read_with(text, &|_| None).expect("it can be read")
+}
+
+fn lines(lines: &[Value]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// What a model sees, in a few words.
+fn seen(thread: &Thread) -> String {
+    let mut text = String::new();
+    for item in thread.view().items() {
+        let _ = match item {
+            ViewItem::User(message) => writeln!(text, "user: {}", message.text()),
+            ViewItem::Agent(message, _) => {
+                let calls: Vec<String> =
+                    message.calls().map(|call| format!("{} {}", call.name, call.input)).collect();
+                writeln!(text, "agent: {} [{}]", message.text(), calls.join("; "))
+            }
+            ViewItem::Outcomes(outcomes) => outcomes
+                .iter()
+                .try_for_each(|outcome| writeln!(text, "  {:?}: {}", outcome.status, outcome.model_text())),
+        };
+    }
+    text
+}
+
+// ---- Claude Code ----
+
+/// A line of the tree.
+fn node(id: &str, parent: Option<&str>, kind: &str, message: Value) -> Value {
+    json!({
+        "parentUuid": parent, "isSidechain": false, "cwd": "/w", "sessionId": "s", "type": kind, "uuid": id,
+        "timestamp": "2026-02-01T10:00:00.000Z", "message": message,
+    })
+}
+
+fn user(id: &str, parent: Option<&str>, content: impl Into<Value>) -> Value {
+    node(id, parent, "user", json!({ "role": "user", "content": content.into() }))
+}
+
+/// A line of the reply `reply`.
+fn reply(id: &str, parent: &str, reply: &str, part: Value) -> Value {
+    let usage = json!({ "input_tokens": 3, "cache_read_input_tokens": 90, "output_tokens": 7 });
+    let message = json!({ "id": reply, "role": "assistant", "model": "claude-opus-4-5", "content": [part], "usage": usage });
+    node(id, Some(parent), "assistant", message)
+}
+
+fn said(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+fn call(id: &str, name: &str, input: Value) -> Value {
+    json!({ "type": "tool_use", "id": id, "name": name, "input": input })
+}
+
+fn result(call: &str, text: &str, is_error: bool) -> Value {
+    json!([{ "type": "tool_result", "tool_use_id": call, "content": text, "is_error": is_error }])
+}
+
+fn boundary(id: &str, after: &str) -> Value {
+    json!({
+        "type": "system", "subtype": "compact_boundary", "uuid": id, "parentUuid": null, "logicalParentUuid": after,
+        "compactMetadata": { "trigger": "auto", "preTokens": 155_000 },
+    })
+}
+
+fn summary(id: &str, parent: &str, text: &str) -> Value {
+    let mut line = user(id, Some(parent), text);
+    line["isCompactSummary"] = json!(true);
+    line
+}
+
+#[test]
+fn a_reply_of_several_lines_is_one_and_its_results_are_found() {
+    // Two calls of one reply run at the same time. The next line hangs on the result of the second, so that the
+    // result of the first is on no way from the newest line back.
+    let text = lines(&[
+        user("a", None, "Look at both."),
+        reply("b", "a", "m1", said("I look.")),
+        reply("c", "b", "m1", call("t1", "Read", json!({ "file_path": "/w/a.rs" }))),
+        reply("d", "c", "m1", call("t2", "Bash", json!({ "command": "make" }))),
+        user("e", Some("c"), result("t1", "fn a() {}", false)),
+        user("f", Some("d"), result("t2", "Exit code 2\nmake: no rule", true)),
+        reply("g", "f", "m2", said("There is no rule.")),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        "user: Look at both.\n\
+         agent: I look. [Read {\"file_path\":\"/w/a.rs\"}; Bash {\"command\":\"make\"}]\n  \
+         Completed: fn a() {}\n  Failed: Exit code 2\nmake: no rule\n\
+         agent: There is no rule. []\n"
+    );
+    assert_eq!(notes, [""; 0]);
+    assert_eq!((thread.cwd(), thread.title()), (Path::new("/w"), Some("Look at both.")));
+    assert_eq!((thread.spent().input, thread.spent().output), (186, 14), "each reply is counted once");
+}
+
+#[test]
+fn what_was_rewound_and_what_subagents_said_is_left_out_and_counted() {
+    let mut of_subagent = user("x", None, "You are a reviewer.");
+    of_subagent["isSidechain"] = json!(true);
+    let text = lines(&[
+        user("a", None, "One"),
+        reply("b", "a", "m1", said("First")),
+        user("c", Some("b"), "Left behind"),
+        of_subagent,
+        user("d", Some("b"), "Two"),
+        json!({ "type": "novelty", "uuid": "e", "parentUuid": "d" }),
+        reply("f", "e", "m2", said("Second")),
+        json!({ "type": "custom-title", "customTitle": "Counting" }),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(seen(&thread), "user: One\nagent: First []\nuser: Two\nagent: Second []\n");
+    assert_eq!(thread.title(), Some("Counting"));
+    assert_eq!(
+        notes,
+        [
+            "1 messages of other branches were left out",
+            "1 messages of subagents were left out",
+            "1 lines of the type \"novelty\" were left out"
+        ]
+    );
+}
+
+#[test]
+fn what_the_person_did_and_what_they_did_not_type_are_told_apart() {
+    let mut meta = user("g", Some("f"), json!([said("Base directory for this skill: /s")]));
+    meta["isMeta"] = json!(true);
+    let text = lines(&[
+        user("a", None, "<command-name>/ide</command-name>\n<command-args></command-args>"),
+        user("b", Some("a"), "<local-command-stdout>Connected.</local-command-stdout>"),
+        user(
+            "c",
+            Some("b"),
+            "<command-message>review</command-message>\n<command-name>/review</command-name>\n<command-args>158</command-args>",
+        ),
+        reply("d", "c", "m1", call("t1", "Bash", json!({ "command": "rm -r x" }))),
+        // Typed while the call was running.
+        json!({ "type": "queue-operation", "operation": "enqueue", "content": "Rebase first, please." }),
+        json!({ "type": "queue-operation", "operation": "remove" }),
+        user(
+            "e",
+            Some("d"),
+            result(
+                "t1",
+                "The user doesn't want to proceed with this tool use. the user said:\nNever delete.",
+                true,
+            ),
+        ),
+        user("f", Some("e"), json!([said("[Request interrupted by user for tool use]")])),
+        meta,
+        reply("h", "g", "m2", said("I rebase.")),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        "user: /review 158\n\
+         agent:  [Bash {\"command\":\"rm -r x\"}]\n  \
+         Denied: The user doesn't want to proceed with this tool use. the user said:\nNever delete.\n\
+         user: Rebase first, please.\nuser: Base directory for this skill: /s\n\
+         agent: I rebase. []\n"
+    );
+    assert_eq!(
+        notes,
+        ["2 commands to Claude Code itself, such as /ide, and what they printed were left out"]
+    );
+}
+
+/// A person who refused two calls by typing something else: the results were written behind their words, which ended
+/// the calls, so that the results had nowhere to go.
+#[test]
+fn words_before_the_results_of_refused_calls_come_behind_them() {
+    let refused = "The user doesn't want to proceed with this tool use.";
+    let text = lines(&[
+        user("a", None, "Rename it."),
+        reply("b", "a", "m1", call("t1", "Edit", json!({ "file_path": "/w/a.rs" }))),
+        user("c", Some("b"), "Is that needed?"),
+        user("d", Some("c"), result("t1", refused, true)),
+        reply("e", "d", "m2", said("No.")),
+    ]);
+    let (thread, notes) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        format!(
+            "user: Rename it.\nagent:  [Edit {{\"file_path\":\"/w/a.rs\"}}]\n  Denied: {refused}\n\
+             user: Is that needed?\nagent: No. []\n"
+        )
+    );
+    assert_eq!(notes, [""; 0]);
+}
+
+#[test]
+fn a_large_result_is_read_from_its_own_file_and_from_no_other_folder() {
+    let text = |path: &str| {
+        let preview =
+            format!("<persisted-output>\nOutput too large. Full output saved to: {path}\n\nPreview: 1");
+        lines(&[
+            user("a", None, "Count."),
+            reply("b", "a", "m1", call("t1", "Bash", json!({ "command": "seq 9" }))),
+            user("c", Some("b"), result("t1", &preview, false)),
+        ])
+    };
+    let whole = |path: &str| {
+        let beside = |name: &Path| {
+            let wanted = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e/tool-results/b1.txt");
+            (name == wanted).then(|| "1 2 3".to_owned())
+        };
+        let (thread, _) = read_with(&text(path), &beside).expect("it can be read");
+        thread.entries().iter().find_map(|entry| match &entry.change {
+            Change::ToolFinished { outcome } => outcome.whole.clone(),
+            _ => None,
+        })
+    };
+    assert_eq!(whole("/home/x/.claude/projects/-w/s/tool-results/b1.txt").as_deref(), Some("1 2 3"));
+    assert_eq!(whole("/etc/passwd"), None);
+}
+
+#[test]
+fn a_compaction_becomes_a_layer_that_can_be_taken_back() {
+    let text = lines(&[
+        user("a", None, "Keep the API."),
+        reply("b", "a", "m1", said("Yes.")),
+        boundary("c", "b"),
+        summary("d", "c", "This session is being continued. The API was discussed."),
+        user("e", Some("d"), "Go on."),
+        reply("f", "e", "m2", said("Done.")),
+    ]);
+    let (mut thread, _) = read(&text);
+    assert_eq!(
+        seen(&thread),
+        "user: This session is being continued. The API was discussed.\nuser: Go on.\nagent: Done. []\n"
+    );
+    let layer = thread.layers()[0].entry;
+    let seq = thread.next_seq();
+    let undone = Change::Undone { entry: layer };
+    thread.apply(Arc::new(Entry { seq, at: 0, change: undone }));
+    assert_eq!(seen(&thread), "user: Keep the API.\nagent: Yes. []\nuser: Go on.\nagent: Done. []\n");
+    // Where the compacted part is in another file, the summary stands alone.
+    let (thread, _) = read(&text.lines().skip(2).map(|line| format!("{line}\n")).collect::<String>());
+    assert!(seen(&thread).starts_with("user: This session is being continued."), "{}", seen(&thread));
+}
+
+#[test]
+fn a_torn_line_is_told_and_costs_itself_alone() {
+    let whole = lines(&[user("a", None, "One"), reply("b", "a", "m1", said("First"))]);
+    let (thread, notes) = read(&format!("{whole}{{\"type\":\"user\",\"uuid\":\"c\",\"mess"));
+    assert_eq!(seen(&thread), "user: One\nagent: First []\n");
+    assert_eq!(notes, ["its last line is not whole and was left out"]);
+    // A killed writer leaves no line end: the next line stands behind it.
+    let (thread, notes) = read(&format!("{}{whole}", json!({ "type": "file-history-snapshot" })));
+    assert_eq!((seen(&thread).as_str(), notes.len()), ("user: One\nagent: First []\n", 0));
+    let error = read_with("{\"parentUuid\":null,\"type\":\"progress\"}\n{\"ty", &|_| None)
+        .expect_err("nothing is said");
+    assert!(error.contains(":2:"), "{error}");
+}
+
+// ---- Codex ----
+
+fn rollout(kind: &str, payload: Value) -> Value {
+    json!({ "timestamp": "2026-11-01T10:00:00.000Z", "type": kind, "payload": payload })
+}
+
+fn item(payload: Value) -> Value {
+    rollout("response_item", payload)
+}
+
+fn message(role: &str, text: &str) -> Value {
+    let kind = if role == "assistant" { "output_text" } else { "input_text" };
+    json!({ "type": "message", "role": role, "content": [{ "type": kind, "text": text }] })
+}
+
+/// A session up to a failing command.
+fn codex_start() -> Vec<Value> {
+    let plan = r#"{"plan":[{"step":"Write the release notes","status":"pending"}]}"#;
+    vec![
+        rollout("session_meta", json!({ "id": "01a2", "cwd": "/w", "model_provider": "openai" })),
+        item(message("developer", "<permissions instructions>")),
+        item(message("user", "<environment_context>\n  <cwd>/w</cwd>\n</environment_context>")),
+        rollout("turn_context", json!({ "cwd": "/w", "model": "gpt-5.3-codex" })),
+        item(message("user", "Fix the build, and never touch the vendored folder.")),
+        item(json!({ "type": "reasoning", "summary": [{ "type": "summary_text", "text": "A build." }] })),
+        item(
+            json!({ "type": "function_call", "name": "exec_command", "arguments": "{\"cmd\":\"make build\"}", "call_id": "c1" }),
+        ),
+        item(json!({ "type": "function_call", "name": "update_plan", "arguments": plan, "call_id": "c2" })),
+        item(
+            json!({ "type": "function_call_output", "call_id": "c1", "output": "Wall time: 0.0 seconds\nProcess exited with code 2\nOutput:\nno rule" }),
+        ),
+        item(json!({ "type": "function_call_output", "call_id": "c2", "output": "Plan updated" })),
+        item(message("assistant", "There is no rule.")),
+    ]
+}
+
+#[test]
+fn a_rollout_of_codex_is_read_without_its_scaffolding() {
+    let (thread, notes) = read(&lines(&codex_start()));
+    assert_eq!(
+        seen(&thread),
+        "user: Fix the build, and never touch the vendored folder.\n\
+         agent:  [exec_command {\"cmd\":\"make build\"}; update_plan {\"plan\":[{\"step\":\"Write the release notes\",\"status\":\"pending\"}]}]\n  \
+         Failed: Wall time: 0.0 seconds\nProcess exited with code 2\nOutput:\nno rule\n  \
+         Completed: Plan updated\n\
+         agent: There is no rule. []\n"
+    );
+    assert_eq!((notes.len(), thread.cwd()), (0, Path::new("/w")));
+    // The same without envelopes, as versions of 2025 wrote it.
+    let mut old =
+        vec![json!({ "id": "01a2", "timestamp": "2025-06-01T10:00:00.000Z", "instructions": null })];
+    old.extend(
+        codex_start()
+            .iter()
+            .filter(|line| line["type"] == "response_item")
+            .map(|line| line["payload"].clone()),
+    );
+    assert_eq!(seen(&read(&lines(&old)).0), seen(&thread));
+}
+
+#[test]
+fn what_codex_takes_back_and_compacts_is_taken_back_and_compacted() {
+    let mut all = codex_start();
+    all.push(item(message("user", "Delete everything.")));
+    all.push(item(message("assistant", "Gone.")));
+    all.push(rollout("event_msg", json!({ "type": "thread_rolled_back", "num_turns": 1 })));
+    all.push(item(message("user", "Look again.")));
+    // The reply that is the summary.
+    all.push(item(message("assistant", "The build was looked at.")));
+    let kept = json!([message("user", "<environment_context>"), message("user", "Look again.")]);
+    all.push(rollout(
+        "compacted",
+        json!({ "message": "Summary: The build was looked at.", "replacement_history": kept }),
+    ));
+    all.push(item(message("user", "And now?")));
+    let (thread, notes) = read(&lines(&all));
+    assert_eq!(
+        seen(&thread),
+        "user: What Codex kept of the conversation so far:\n\nThe user said:\nLook again.\nuser: And now?\n"
+    );
+    assert_eq!(notes, ["1 turns that were taken back were left out"]);
+    let log = format!("{:?}", thread.entries());
+    assert!(!log.contains("Gone.") && !log.contains("The build was looked at."), "{log}");
+}
+
+// ---- What a summary lost ----
+
+#[test]
+fn what_the_summary_of_another_agent_lost_is_told_without_a_model() {
+    let mut all = codex_start();
+    all.push(item(json!({ "type": "custom_tool_call", "name": "apply_patch", "call_id": "c3",
+        "input": "*** Begin Patch\n*** Update File: src/parser.rs\n*** End Patch" })));
+    all.push(item(json!({ "type": "custom_tool_call_output", "call_id": "c3", "output": "Success" })));
+    let history = json!([message("user", "The build of the folder was to be fixed; src/lexer.rs is fine.")]);
+    all.push(rollout("compacted", json!({ "message": "", "replacement_history": history })));
+    let (thread, _) = read(&lines(&all));
+    let lost = compaction::lost(&thread).expect("it was compacted");
+    let told: Vec<(Kind, &str, bool)> =
+        lost.forgotten.iter().map(|item| (item.kind, item.text.as_str(), item.is_ours)).collect();
+    assert_eq!(
+        told,
+        [
+            (Kind::Said, "Fix the build, and never touch the vendored folder.", true),
+            (Kind::File, "src/parser.rs", true),
+            (Kind::Failing, "make build", true),
+            (Kind::Step, "Write the release notes", true),
+        ]
+    );
+    assert_eq!(compaction::lost(&read(&lines(&codex_start())).0), None, "nobody has compacted it");
+}
+
+// ---- Where they lie ----
+
+struct Home {
+    directory: tempfile::TempDir,
+}
+
+impl Home {
+    /// A home with two sessions of Claude Code in one project and one of Codex.
+    fn new() -> Home {
+        let home = Home { directory: tempfile::tempdir().expect("a folder") };
+        let project = home.project();
+        fs::create_dir_all(&project).expect("made");
+        let claude = |id: &str, cwd: &Path, words: &str| {
+            let mut line = user("a", None, words);
+            line["cwd"] = json!(cwd);
+            let answer = reply("b", "a", "m1", said("Yes."));
+            home.write(&format!(".claude/projects/-any/{id}.jsonl"), &lines(&[line, answer]));
+        };
+        claude("11111111-0000-4000-8000-000000000000", Path::new("/other"), "In another folder");
+        claude("22222222-0000-4000-8000-000000000000", &project, "In this folder");
+        // Written at every start, before anything is said.
+        home.write(
+            ".claude/projects/-any/33333333-0000-4000-8000-000000000000.jsonl",
+            "{\"type\":\"summary\",\"leafUuid\":\"x\"}\n",
+        );
+        home.write(
+            ".codex/sessions/2026/11/01/rollout-2026-11-01T10-00-00-01a2.jsonl",
+            &lines(&codex_start()),
+        );
+        home
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().canonicalize().expect("a folder")
+    }
+
+    fn project(&self) -> PathBuf {
+        self.path().join("project")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
+        command.args(arguments).current_dir(self.project()).env_clear();
+        command.env("HOME", self.path()).env("EPITOME_HOME", self.path().join("epitome"));
+        command.output().expect("it runs")
+    }
+
+    fn stdout(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+#[test]
+fn sessions_of_other_agents_are_found_where_they_lie() {
+    let home = Home::new();
+    let (path, project) = (home.path(), home.project());
+    let variable = |_: &str| None;
+    let machine = Machine { variable: &variable, home: Some(&path), cwd: &project };
+    let of = |name: &str, machine: &Machine| {
+        let sessions = Agent::named(name).expect("an agent").sessions(machine);
+        sessions
+            .into_iter()
+            .map(|session| (session.id, session.title.unwrap_or_default()))
+            .collect::<Vec<_>>()
+    };
+    let title = |id: &str, title: &str| (id.to_owned(), title.to_owned());
+    assert_eq!(
+        of("claude-code", &machine),
+        [
+            title("22222222-0000-4000-8000-000000000000", "In this folder"),
+            title("11111111-0000-4000-8000-000000000000", "In another folder"),
+        ]
+    );
+    assert_eq!(of("codex", &machine), [title("01a2", "Fix the build, and never touch the vendored folder.")]);
+    assert_eq!(of("gemini", &machine), []);
+    // The agent's own variable says where it keeps them.
+    let moved = |name: &str| (name == "CODEX_HOME").then(|| "/nowhere".into());
+    let machine = Machine { variable: &moved, ..machine };
+    assert_eq!((of("codex", &machine).len(), of("claude-code", &machine).len()), (0, 2));
+}
+
+#[test]
+fn a_session_is_imported_once_unless_it_is_wanted_again() {
+    let home = Home::new();
+    let listed = home.stdout(&["sessions", "import", "--from", "claude-code"]);
+    assert!(listed.starts_with("22222222-000"), "{listed}");
+    assert!(!listed.contains("imported as"), "{listed}");
+    let latest = ["sessions", "import", "--from", "claude-code", "latest"];
+    let first = home.stdout(&latest);
+    assert!(first.starts_with("s_"), "{first}");
+    assert_eq!(home.stdout(&latest), first, "the same session");
+    let json = home.stdout(&["sessions", "import", "--from", "claude-code", "2222", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&json).expect("JSON")[0]["is_known"], true, "{json}");
+    assert_ne!(home.stdout(&["sessions", "import", "--from", "claude-code", "2222", "--again"]), first);
+    let listed = home.stdout(&["sessions", "import", "--from", "claude-code"]);
+    assert!(listed.contains(&format!("imported as {}", first.trim())), "{listed}");
+    assert_eq!(home.stdout(&["sessions", "list", "--json"]).lines().count(), 2);
+    for (arguments, words) in [
+        (&["sessions", "import"][..], "claude-code  3 sessions"),
+        (&["sessions", "import", "--from", "claude"], "--from takes claude-code, codex"),
+        (&["sessions", "import", "--from", "claude-code", "9"], "has no session 9"),
+        (&["sessions", "import", "--from", "codex", "latest"], "has no session in"),
+    ] {
+        let output = home.run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn what_a_file_is_a_session_of_is_told_by_its_beginning() {
+    let claude = lines(&[json!({ "type": "file-history-snapshot" }), user("a", None, "x")]);
+    for (text, source) in [
+        (claude.as_str(), Some(Source::ClaudeCode)),
+        (&lines(&codex_start()), Some(Source::Codex)),
+        ("{\"type\":\"session.start\",\"data\":{}}", Some(Source::Copilot)),
+        (
+            "{\n  \"sessionId\": \"s\",\n  \"projectHash\": \"h\",\n  \"messages\": []\n}",
+            Some(Source::Gemini),
+        ),
+        ("{\n  \"info\": {},\n  \"messages\": []\n}", Some(Source::Opencode)),
+        ("[\n  {\"role\": \"user\", \"content\": []}\n]", Some(Source::Cline)),
+        ("\n# aider chat started at 2026-01-01 10:00:00\n", Some(Source::Aider)),
+        ("{\"type\":\"session\",\"id\":\"x\"}", Some(Source::Pi)),
+        ("{\"type\":\"user\"}", None),
+        ("notes", None),
+        ("", None),
+    ] {
+        assert_eq!(Source::of(text), source, "{text}");
+    }
+}
