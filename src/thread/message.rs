@@ -298,11 +298,11 @@ pub struct Usage {
 impl Usage {
     /// Adds another call's tokens.
     pub fn add(&mut self, other: &Usage) {
-        self.input += other.input;
-        self.output += other.output;
-        self.cache_read += other.cache_read;
-        self.cache_write += other.cache_write;
-        self.thinking += other.thinking;
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
+        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        self.cache_write = self.cache_write.saturating_add(other.cache_write);
+        self.thinking = self.thinking.saturating_add(other.thinking);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Draft, Source};
+use super::{Draft, Source, TOKENS_MAX};
 use crate::thread::{
     Account, CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId,
     ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind,
@@ -19,6 +19,9 @@ const TITLE_CHARS_MAX: usize = 60;
 
 /// The longest id of a call that every provider takes.
 const CALL_ID_CHARS_MAX: usize = 64;
+
+/// The latest time that can be shown: the end of the year 9999, in milliseconds since the epoch.
+const LATEST: u64 = 253_402_207_200_000;
 
 /// Stands for a session until it gets its id.
 const NOBODY: &str = "s_00000000000000000000";
@@ -57,7 +60,7 @@ impl Builder {
         let session = SessionId(NOBODY.to_owned());
         let mut builder = Builder {
             entries: Vec::new(),
-            at,
+            at: at.min(LATEST),
             next_message: 0,
             titled: false,
             in_turn: false,
@@ -75,7 +78,7 @@ impl Builder {
 
     /// What comes next happened then; a time before that of the newest entry is not taken.
     pub fn at(&mut self, at: u64) {
-        self.at = self.at.max(at);
+        self.at = self.at.max(at.min(LATEST));
     }
 
     /// The number of the next entry.
@@ -228,7 +231,7 @@ impl Builder {
             summary,
             trigger,
             focus: None,
-            tokens_before,
+            tokens_before: tokens_before.min(TOKENS_MAX),
             tokens_after,
             window: None,
             model: None,

@@ -640,7 +640,7 @@ fn plan(list: &str) -> Vec<PlanStep> {
 
 /// Some providers count cached tokens beside the input, some within it; we do the latter.
 fn usage(metrics: &Value) -> Option<Usage> {
-    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    let count = super::tokens;
     let tokens = &metrics["tokens"];
     if tokens.is_object() {
         let (cache_read, cache_write) = (count(&tokens["cached"]), 0);

@@ -412,7 +412,7 @@ impl Reader {
 }
 
 fn usage(usage: &Value) -> Option<Usage> {
-    let count = |name: &str| usage[name].as_u64().unwrap_or_default();
+    let count = |name: &str| super::tokens(&usage[name]);
     usage.is_object().then(|| Usage {
         input: count("inputTokens"),
         output: count("outputTokens"),

@@ -439,7 +439,7 @@ fn outcome(part: &Value) -> Option<OutcomeContent> {
 
 /// Gemini CLI counts thinking beside the output, we within it.
 fn usage(tokens: &Value) -> Option<Usage> {
-    let count = |name: &str| tokens[name].as_u64().unwrap_or_default();
+    let count = |name: &str| super::tokens(&tokens[name]);
     tokens.is_object().then(|| Usage {
         input: count("input"),
         output: count("output") + count("thoughts"),

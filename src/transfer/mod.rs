@@ -44,6 +44,9 @@ pub use ours::{entry_json, json_lines, of_log};
 /// Bytes of a file that is read.
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
+/// More tokens than anything has taken. Sums of them still fit.
+const TOKENS_MAX: u64 = 1 << 40;
+
 /// What a file is a conversation of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -222,6 +225,11 @@ fn text_of(value: &Value) -> Option<&str> {
 
 fn text(text: impl Into<String>) -> Content {
     Content::Text { text: text.into() }
+}
+
+/// A number of tokens; none where it is no number.
+fn tokens(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default().min(TOKENS_MAX)
 }
 
 /// Milliseconds since the epoch, as most agents write a line's time.

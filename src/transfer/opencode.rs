@@ -302,7 +302,7 @@ fn model(info: &Value) -> String {
 
 /// opencode counts cached tokens beside the input and thinking beside the output, we within them.
 fn usage(tokens: &Value) -> Option<Usage> {
-    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    let count = super::tokens;
     let (cache_read, cache_write) = (count(&tokens["cache"]["read"]), count(&tokens["cache"]["write"]));
     let thinking = count(&tokens["reasoning"]);
     tokens.is_object().then(|| Usage {
