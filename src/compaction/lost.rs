@@ -224,8 +224,13 @@ impl Text {
         let is_of_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
         self.plain.match_indices(&name).any(|(at, found)| {
             let before = self.plain[..at].chars().next_back();
-            let behind = self.plain[at + found.len()..].chars().next();
-            !before.is_some_and(is_of_name) && !behind.is_some_and(is_of_name)
+            let mut behind = self.plain[at + found.len()..].chars();
+            let goes_on = match behind.next() {
+                // The end of a sentence, or an extension.
+                Some('.') => behind.next().is_some_and(is_of_name),
+                next => next.is_some_and(is_of_name),
+            };
+            !before.is_some_and(is_of_name) && !goes_on
         })
     }
 }

@@ -63,29 +63,62 @@ pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
         }
         let mut lines = Lines::within(bytes_max);
         lines.push(format!("(relative to {})", cwd.display()));
-        let mut rows = Vec::new();
-        if !changed.is_empty() {
-            let names = changed.iter().map(|(path, file)| {
-                let done = match file.action {
-                    Action::Created => "created, ",
-                    Action::Deleted => "deleted, ",
-                    Action::Changed | Action::Read => "",
-                };
-                format!("{path} ({done}{}×, last {})", file.changes, file.last)
-            });
-            rows.push(("- changed: ", names.collect::<Vec<_>>()));
+        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        for (what, files) in [("changed", &changed), ("read", &read)] {
+            let directory = shared_directory(files.iter().map(|(path, _)| path.as_str()));
+            let (below, others): (Vec<_>, Vec<_>) =
+                files.iter().partition(|(path, _)| !directory.is_empty() && path.starts_with(directory));
+            let names = below.into_iter().map(|(path, file)| named(&path[directory.len()..], file));
+            rows.push((format!("- {what} below {directory}: "), names.collect()));
+            let names = others.into_iter().map(|(path, file)| named(path, file));
+            rows.push((format!("- {what}: "), names.collect()));
         }
-        if !read.is_empty() {
-            rows.push(("- read: ", read.iter().map(|(path, _)| path.clone()).collect()));
-        }
-        for (head, names) in rows {
-            let row = joined(&names, lines.left().saturating_sub(head.len() + 1));
+        rows.retain(|(_, names)| !names.is_empty());
+        for (at, (head, names)) in rows.iter().enumerate() {
+            let kept_free = ROW_BYTES * (rows.len() - at - 1);
+            let room = lines.left().saturating_sub(head.len() + 1 + kept_free);
+            let row = joined(names, room);
             if !row.is_empty() {
                 lines.push(format!("{head}{row}"));
             }
         }
         lines.text()
     }))
+}
+
+/// What is kept free for each row behind the one that is written, in bytes.
+const ROW_BYTES: usize = 60;
+
+/// What a row more takes before its first file, in bytes.
+const HEAD_BYTES: usize = 24;
+
+/// A file as it is listed: what happened to it, how often it was changed if more than once, and the last entry.
+fn named(path: &str, file: &Touched) -> String {
+    let done = match file.action {
+        Action::Created => "created, ",
+        Action::Deleted => "deleted, ",
+        Action::Changed => "",
+        Action::Read => return path.to_owned(),
+    };
+    match file.changes {
+        1 => format!("{path} ({done}{})", file.last),
+        changes => format!("{path} ({done}{changes}×, {})", file.last),
+    }
+}
+
+/// The directory, with its last slash, that saves most where it is written once for all files below it. Empty where
+/// none saves anything worth a row of its own.
+fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
+    let mut below: HashMap<&str, usize> = HashMap::new();
+    for path in paths {
+        for (at, _) in path.match_indices('/') {
+            *below.entry(&path[..=at]).or_default() += 1;
+        }
+    }
+    let saved = |(directory, files): (&str, usize)| directory.len() * (files - 1);
+    let best = below.into_iter().max_by_key(|(directory, files)| (saved((directory, *files)), *directory));
+    best.filter(|(directory, files)| saved((directory, *files)) > HEAD_BYTES)
+        .map_or("", |(directory, _)| directory)
 }
 
 /// The files that calls changed, created or deleted, each with the entry of the last change or look, oldest first.
@@ -186,6 +219,11 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, Action)> {
         None => {}
     }
     paths
+}
+
+/// Whether a call is an edit of some kind, and no command.
+pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
+    call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != Action::Read)
 }
 
 /// What a call does to the file it names; `None` where it does not touch one, such as a search.

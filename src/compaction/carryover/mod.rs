@@ -70,12 +70,12 @@ type Compute = for<'a> fn(&History<'a>, Deadline) -> Result<Render<'a>, TimedOut
 /// one, the agent's words, which have no share of their own.
 const PARTS: [(&str, Share, Compute); 10] = [
     ("Plan", Share::Percent(18), plan::compute),
-    ("Commands that failed when last run, newest first", Share::State(8), commands::failed),
-    ("Files, newest first", Share::Percent(20), files::touched),
-    ("Files named in results", Share::Percent(5), files::mentioned),
+    ("Commands that failed when last run, newest first", Share::State(8, 400), commands::failed),
+    ("Files, newest first", Share::State(20, 700), files::touched),
+    ("Files named in results", Share::Growing(5), files::mentioned),
     ("Names defined in edits", Share::Percent(8), files::defined),
     ("Other commands, most frequent first", Share::Percent(7), commands::others),
-    ("Version control, newest first", Share::State(5), git::compute),
+    ("Version control, newest first", Share::State(5, 400), git::compute),
     ("Newest calls that left the view", Share::Growing(8), newest::calls),
     ("Newest results that left the view", Share::Growing(20), newest::results),
     ("What the agent said, newest last", Share::Rest, newest::words),
@@ -85,18 +85,15 @@ const PARTS: [(&str, Share, Compute); 10] = [
 #[derive(Clone, Copy)]
 enum Share {
     Percent(usize),
-    /// Tells in a few lines where things stand: these lines are there in a small room as well.
-    State(usize),
-    /// Quotes at length: takes less than its share where there is little room, in proportion to it.
+    /// Tells in a few lines where things stand: these lines, of at most so many bytes, are there in a small room as well.
+    State(usize, usize),
+    /// Quotes at length, or tells what is less needed: takes less than its share where there is little room, in proportion to it.
     Growing(usize),
     /// What the others leave.
     Rest,
 }
 
-/// Bytes of a part that tells the state, also where its share is less.
-const STATE_BYTES_MIN: usize = 400;
-
-/// The room from which on long quotations have their whole share.
+/// The room from which on these parts have their whole share.
 const GROWN_BYTES: usize = 10_000;
 
 impl Share {
@@ -104,7 +101,7 @@ impl Share {
     fn of(self, room: usize, left: usize) -> usize {
         let bytes = match self {
             Share::Percent(percent) => room * percent / 100,
-            Share::State(percent) => (room * percent / 100).max(STATE_BYTES_MIN),
+            Share::State(percent, bytes_min) => (room * percent / 100).max(bytes_min),
             Share::Growing(percent) => room * percent / 100 * room.min(GROWN_BYTES) / GROWN_BYTES,
             Share::Rest => left,
         };

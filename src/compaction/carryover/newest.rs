@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::files::relative;
+use super::files::{changes_a_file, relative};
 use super::history::{CallRecord, CallResult, History};
 use super::quote::{Lines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
@@ -76,6 +76,8 @@ pub(super) fn results<'a>(history: &History<'a>, _: Deadline) -> Result<Render<'
         .iter()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
+        // That an edit went well is all that its result says.
+        .filter(|call| !(changes_a_file(call) && call.result() == CallResult::Succeeded))
         .take(RESULT_PERCENT.len())
         .copied()
         .collect();

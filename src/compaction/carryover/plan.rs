@@ -11,8 +11,10 @@ use crate::thread::{PlanStep, Seq};
 const STEP_BYTES_MAX: usize = 400;
 const DONE_BYTES_MAX: usize = 110;
 
-/// Of the room for the plan, what the text of an approved plan may take at most, in per cent.
+/// Of the room for the plan, what the text of an approved plan may take at most, in per cent. In little room it would
+/// be its heading and its last line, where steps that are done say more.
 const APPROVED_PERCENT: usize = 45;
+const APPROVED_ROOM_MIN: usize = 1_000;
 
 struct Step {
     /// The name that `TaskUpdate` has for it; empty in a list that is always written as a whole.
@@ -75,7 +77,8 @@ pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
         if left_out > 0 {
             lines.push(format!("- … and {left_out} more open steps"));
         }
-        if let Some((entry, text)) = approved.filter(|(_, text)| !text.is_empty()) {
+        let approved = approved.filter(|(_, text)| !text.is_empty() && bytes_max >= APPROVED_ROOM_MIN);
+        if let Some((entry, text)) = approved {
             let head = format!("Approved plan ({entry}):\n");
             let room = (bytes_max * APPROVED_PERCENT / 100).min(lines.left());
             let text = clip(text, room.saturating_sub(head.len() + 1));

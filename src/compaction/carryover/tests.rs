@@ -118,13 +118,33 @@ fn files_are_listed_by_what_was_done_last_relative_to_the_working_directory() {
     let text = carried(&talk, 5_000);
     let files = part(&text, "Files, newest first");
     assert_eq!(files[0], "(relative to /w)");
-    let changed = format!(
-        "- changed: src/old.rs (deleted, 1×, last {removed}), src/a.rs (2×, last {last}), src/new.rs"
-    );
+    let changed = format!("- changed: src/old.rs (deleted, {removed}), src/a.rs (2×, {last}), src/new.rs");
     assert!(files[1].starts_with(&changed), "{files:?}");
     assert!(!files.concat().contains("failed.rs"), "{files:?}");
     assert_eq!(part(&text, "Files named in results"), ["src/hit.rs"]);
     assert_eq!(part(&text, "Names defined in edits"), ["- a.rs: second", "- new.rs: fresh"]);
+}
+
+#[test]
+fn a_directory_of_many_files_is_written_once() {
+    let mut talk = Talk::new();
+    for path in
+        ["/w/cmd/tool/queue/ring.go", "/w/cmd/tool/queue/push.go", "/w/cmd/tool/main.go", "/w/README.md"]
+    {
+        talk.calls_with("Edit", json!({"file_path": path}), DONE, "ok");
+    }
+    for number in 0..4 {
+        talk.calls_with("Read", json!({"file_path": format!("/w/cmd/tool/read{number}.go")}), DONE, "ok");
+    }
+    let text = carried(&talk, 5_000);
+    assert_eq!(
+        part(&text, "Files, newest first")[1..],
+        [
+            "- changed below cmd/tool/: main.go (e6), queue/push.go (e4), queue/ring.go (e2)",
+            "- changed: README.md (e8)",
+            "- read below cmd/tool/: read3.go, read2.go, read1.go, read0.go"
+        ]
+    );
 }
 
 #[test]
