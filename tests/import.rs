@@ -354,6 +354,8 @@ fn what_codex_takes_back_and_compacts_is_taken_back_and_compacted() {
     all.push(item(message("assistant", "Gone.")));
     all.push(rollout("event_msg", json!({ "type": "thread_rolled_back", "num_turns": 1 })));
     all.push(item(message("user", "Look again.")));
+    all.push(item(message("assistant", "It is as it was.")));
+    all.push(rollout("event_msg", json!({ "type": "task_complete" })));
     // The reply that is the summary.
     all.push(item(message("assistant", "The build was looked at.")));
     let kept = json!([message("user", "<environment_context>"), message("user", "Look again.")]);
@@ -369,6 +371,7 @@ fn what_codex_takes_back_and_compacts_is_taken_back_and_compacted() {
     );
     assert_eq!(notes, ["1 turns that were taken back were left out"]);
     let log = format!("{:?}", thread.entries());
+    assert!(log.contains("It is as it was."), "{log}");
     assert!(!log.contains("Gone.") && !log.contains("The build was looked at."), "{log}");
 }
 

@@ -59,20 +59,34 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
     parts.join("\n\n")
 }
 
+const COLUMNS: &str = "\
+facts: written down after reading three of the sessions, before any output was seen. files used later, identifiers:
+what the agent used after the real compaction. pending, current work, next step: the names in that section of the
+stored summary, which Claude Code's model wrote there. baseline: 200 lines of code that collect what anybody would,
+at the same size.";
+
 /// The README's part.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown =
-        [Way::Ours, Way::OursHalf, Way::OursWithSummary, Way::Summary, Way::Baseline, Way::MaskedTail];
+    let shown = [
+        Way::Ours,
+        Way::OursHalf,
+        Way::OursWithSummary,
+        Way::Summary,
+        Way::Baseline,
+        Way::BaselineHalf,
+        Way::Tail,
+    ];
     let columns: Vec<_> = columns()
         .into_iter()
         .filter(|(asked, _)| !matches!(asked, Asked::Hashes | Asked::Section(3..)))
         .collect();
     let parts = [
-        about(corpus, results),
         ways(results, &shown, &columns),
+        COLUMNS.to_owned(),
         "And with the newest part of the conversation left word for word behind the message:".to_owned(),
         curve(results),
         truth(results),
+        about(corpus, results),
     ];
     parts.join("\n\n")
 }

@@ -58,6 +58,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         parts: Vec::new(),
         exit_codes: HashMap::new(),
         total_tokens: None,
+        context_tokens: 0,
         said: Vec::new(),
     };
     if let Some(broken) = &broken {
@@ -137,6 +138,8 @@ struct Reader {
     exit_codes: HashMap<String, i64>,
     /// Of the session, as told last.
     total_tokens: Option<u64>,
+    /// Of the request before and its reply, as told last.
+    context_tokens: u64,
     /// What the person said so far.
     said: Vec<String>,
 }
@@ -258,9 +261,11 @@ impl Reader {
                     && total != self.total_tokens
                 {
                     self.total_tokens = total;
+                    self.context_tokens = usage.input + usage.output;
                     self.log.spent(&usage);
                 }
             }
+            Some("task_started" | "task_complete") => self.flush(),
             Some("turn_aborted") => {
                 self.flush();
                 self.log.turn_ended(StopReason::Cancelled);
@@ -297,7 +302,7 @@ impl Reader {
             }
         };
         let summary = format!("What Codex kept of the conversation so far:\n\n{}", kept.join("\n\n"));
-        self.log.compacted(None, summary, Trigger::Threshold, 0);
+        self.log.compacted(None, summary, Trigger::Threshold, self.context_tokens);
     }
 
     /// The reply is whole.
