@@ -163,18 +163,17 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
     texts.filter_map(|text| pattern.captures(text)).map(|found| found[1].to_owned()).next()
 }
 
-/// The places of messages after which others were no longer sent, and the last one of these.
+/// The places of messages before which others were no longer sent, and the first one that still was.
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
+    let behind = |place: &Value| usize::try_from(place.as_i64()?.checked_add(1)?).ok();
     let mut deleted: Vec<(usize, usize)> = Vec::new();
     for message in shown.as_array().into_iter().flatten() {
-        let place =
-            message["conversationHistoryIndex"].as_i64().and_then(|place| usize::try_from(place + 1).ok());
-        let end =
-            message["conversationHistoryDeletedRange"][1].as_u64().and_then(|end| usize::try_from(end).ok());
-        if let (Some(place), Some(end)) = (place, end)
-            && deleted.last().is_none_or(|(_, last)| *last < end)
+        let place = behind(&message["conversationHistoryIndex"]);
+        let sent = behind(&message["conversationHistoryDeletedRange"][1]);
+        if let (Some(place), Some(sent)) = (place, sent)
+            && deleted.last().is_none_or(|(_, last)| *last < sent)
         {
-            deleted.push((place.max(end + 1), end));
+            deleted.push((place.max(sent), sent));
         }
     }
     deleted
@@ -241,9 +240,9 @@ impl Reader {
 
     /// What is no longer sent from this place on.
     fn truncated(&mut self, place: usize) {
-        while let Some((_, end)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
+        while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
             self.deleted.remove(0);
-            let next = self.first.get(end + 1).copied().unwrap_or(self.log.next_seq());
+            let next = self.first.get(sent).copied().unwrap_or(self.log.next_seq());
             self.without_summary(Some(Seq(next.0.saturating_sub(1))));
         }
     }

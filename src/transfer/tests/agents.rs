@@ -194,7 +194,8 @@ fn what_cline_left_out_of_the_context_is_a_layer() {
     let left_out = "user: The conversation up to here was left out of the context, without a summary. It began with:\n\nOne\n";
     let path = "1795444282775/api_conversation_history.json";
     let shown = r#"[{"conversationHistoryIndex":1},{"conversationHistoryIndex":3,"conversationHistoryDeletedRange":[2,3]},
-        {"conversationHistoryIndex":4,"conversationHistoryDeletedRange":[2,3]}]"#;
+        {"conversationHistoryIndex":4,"conversationHistoryDeletedRange":[2,3]},
+        {"conversationHistoryIndex":9223372036854775807,"conversationHistoryDeletedRange":[2,9223372036854775807]}]"#;
     let three = vec![said("user", "<feedback>Three</feedback>"), said("assistant", "Third")];
     let then = "user: Three\ncline/unknown: Third\n";
     let mut marked = three.clone();
