@@ -118,7 +118,8 @@ fn the_examples_of_the_page_on_seeing_hold() {
 }
 
 /// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
-/// API, `tests/redteam` writes what was tried; what `docs/inspect.md` shows is looked at by `tests/inspect`.
+/// API, `tests/redteam` writes what was tried, `tests/import.rs` imports what `docs/import.md` lists; what
+/// `docs/inspect.md` shows is looked at by `tests/inspect`.
 #[test]
 fn no_page_is_left_out() {
     let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
@@ -136,6 +137,7 @@ fn no_page_is_left_out() {
             "configuration.md",
             "control.md",
             "hooks.md",
+            "import.md",
             "inspect.md",
             "mcp.md",
             "migrating.md",

@@ -144,9 +144,19 @@ const SESSIONS: &[Word] = &[
     word(
         "import",
         &["FILE"],
-        &[&[flag("keep-id", "with the id that it had")], CWD, JSON],
-        "read it from a file",
+        &[
+            &[
+                option("from", "AGENT", "of another agent, where its sessions lie"),
+                flag("all", "of all directories"),
+                flag("again", "also what is here already"),
+                flag("keep-id", "with the id that it had"),
+            ],
+            CWD,
+            JSON,
+        ],
+        "read it from a file, or from another agent's sessions",
     ),
+    word("lost", &["ID"], &[JSON], "what another agent's compaction no longer mentions"),
     word("delete", &["ID"], &[YES, JSON], "for good"),
 ];
 
