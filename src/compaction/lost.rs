@@ -260,7 +260,7 @@ mod tests {
             (Kind::File, "src/http_client", false),
             (Kind::Said, "The user wants a retry", true),
             (Kind::Said, "Never touch the vendored folder", false),
-            (Kind::Step, "Make the tests of the parser pass", true),
+            (Kind::Step, "Fix the tests of the parser", true),
             (Kind::Step, "Write the release notes", false),
             (Kind::Failing, "cargo test", true),
             (Kind::Failing, "make docs", false),

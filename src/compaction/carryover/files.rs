@@ -66,8 +66,10 @@ pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
         for (what, files) in [("changed", &changed), ("read", &read)] {
             let directory = shared_directory(files.iter().map(|(path, _)| path.as_str()));
-            let (below, others): (Vec<_>, Vec<_>) =
-                files.iter().partition(|(path, _)| !directory.is_empty() && path.starts_with(directory));
+            let is_below = |path: &str| {
+                !directory.is_empty() && path.strip_prefix(directory).is_some_and(|rest| rest.contains('/'))
+            };
+            let (below, others): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| is_below(path));
             let names = below.into_iter().map(|(path, file)| named(&path[directory.len()..], file));
             rows.push((format!("- {what} below {directory}: "), names.collect()));
             let names = others.into_iter().map(|(path, file)| named(path, file));
@@ -106,12 +108,13 @@ fn named(path: &str, file: &Touched) -> String {
     }
 }
 
-/// The directory, with its last slash, that saves most where it is written once for all files below it. Empty where
-/// none saves anything worth a row of its own.
+/// The directory, with its last slash, that saves most where it is written once for all files in directories below it:
+/// the name of a file's own directory stays with it. Empty where none saves anything worth a row of its own.
 fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
     let mut below: HashMap<&str, usize> = HashMap::new();
     for path in paths {
-        for (at, _) in path.match_indices('/') {
+        let parents = path.rsplit_once('/').map_or("", |(parents, _)| parents);
+        for (at, _) in parents.match_indices('/') {
             *below.entry(&path[..=at]).or_default() += 1;
         }
     }

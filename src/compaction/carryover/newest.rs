@@ -59,6 +59,8 @@ fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
                 clip_line(&relative(text, cwd), left)
             }
             serde_json::Value::String(text) => clip_line(text, left),
+            // Switches that are off.
+            serde_json::Value::Bool(false) | serde_json::Value::Null => continue,
             // Lists of edits and the like may be large; one that is does not get here whole.
             other => clip_line(&other.to_string(), left),
         };

@@ -128,21 +128,29 @@ fn files_are_listed_by_what_was_done_last_relative_to_the_working_directory() {
 #[test]
 fn a_directory_of_many_files_is_written_once() {
     let mut talk = Talk::new();
-    for path in
-        ["/w/cmd/tool/queue/ring.go", "/w/cmd/tool/queue/push.go", "/w/cmd/tool/main.go", "/w/README.md"]
-    {
+    for path in [
+        "/w/internal/cmd/tool/queue/ring.go",
+        "/w/internal/cmd/tool/queue/push.go",
+        "/w/internal/cmd/tool/main.go",
+        "/w/README.md",
+    ] {
         talk.calls_with("Edit", json!({"file_path": path}), DONE, "ok");
     }
     for number in 0..4 {
-        talk.calls_with("Read", json!({"file_path": format!("/w/cmd/tool/read{number}.go")}), DONE, "ok");
+        talk.calls_with(
+            "Read",
+            json!({"file_path": format!("/w/internal/cmd/tool/read{number}.go")}),
+            DONE,
+            "ok",
+        );
     }
     let text = carried(&talk, 5_000);
     assert_eq!(
         part(&text, "Files, newest first")[1..],
         [
-            "- changed below cmd/tool/: main.go (e6), queue/push.go (e4), queue/ring.go (e2)",
+            "- changed below internal/cmd/: tool/main.go (e6), tool/queue/push.go (e4), tool/queue/ring.go (e2)",
             "- changed: README.md (e8)",
-            "- read below cmd/tool/: read3.go, read2.go, read1.go, read0.go"
+            "- read below internal/cmd/: tool/read3.go, tool/read2.go, tool/read1.go, tool/read0.go"
         ]
     );
 }
