@@ -1,6 +1,6 @@
 //! Sessions of realistic shape, and real ones: imported, compacted again and again, undone, redone, exported.
 //!
-//! `EPITOME_CORPUS=DIRECTORY` names a directory of real sessions, searched to any depth for `*.jsonl`. A line is
+//! `EPITOME_TRANSCRIPTS=DIRECTORY` names a directory of real sessions, searched to any depth for `*.jsonl`. A line is
 //! one message, as Claude Code keeps them: `{"type": "user" | "assistant", "message": {"role": …, "content":
 //! …}}`, where the content is a text or a list of blocks (`text`, `thinking`, `tool_use`, `tool_result`, `image`,
 //! `document`). Other lines, and lines that are no JSON, are passed over and counted. Thinking is imported for
@@ -111,8 +111,8 @@ fn generated_sessions_are_compacted_undone_and_exported() {
 
 #[test]
 fn real_sessions_are_compacted_undone_and_exported() {
-    let Ok(directory) = std::env::var("EPITOME_CORPUS") else {
-        println!("skipped: EPITOME_CORPUS names no directory of sessions");
+    let Ok(directory) = std::env::var("EPITOME_TRANSCRIPTS") else {
+        println!("skipped: EPITOME_TRANSCRIPTS names no directory of sessions");
         return;
     };
     let mut files = Vec::new();
