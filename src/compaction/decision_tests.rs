@@ -334,3 +334,41 @@ fn what_the_provider_made_stands_in_front_once_and_is_counted() {
     assert!(summary.content[1..].iter().all(|content| matches!(content, Content::Text { .. })));
     assert_eq!(ruler.message(summary), *tokens_after);
 }
+
+/// In a window of 32k an automatic compaction left a fifth of it, the message included, where two fifths were promised:
+/// it set aside room for the largest message that there could be.
+#[test]
+fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
+    let none = crate::config::Compaction {
+        model: crate::config::Summariser::Nobody,
+        ..crate::config::Compaction::default()
+    };
+    let mut off = Vec::new();
+    // Where a model writes and nothing is known of how it counts, the room for its longest summary takes more than that of
+    // a small window.
+    let with_model = (&Default::default(), Some("So far.".to_owned()), &[65_536, 200_000][..]);
+    for (settings, summary, windows) in [(&none, None, &[30_000, 32_768, 65_536, 200_000][..]), with_model] {
+        for &window in windows {
+            let frame = 4_000;
+            let budget = Budget::of(settings, window, (window / 4).min(16_384), frame);
+            let (mut talk, ruler) = (Talk::new(), Ruler::of(None));
+            while frame + ruler.view(talk.0.view()) < budget.due_at {
+                talk.says("Go on, and keep the tests green.");
+                talk.calls("bash", words(60));
+                talk.replies(words(120));
+            }
+            let wish = wish(Trigger::Threshold, Keep::Ratio(0.4));
+            let Decision::Summarise(plan) = decide(&ruler, &talk.0, &budget, &wish) else {
+                panic!("{window}: nothing is summarised")
+            };
+            let written = Written { text: summary.clone(), ..Written::default() };
+            let made = compacted(&ruler, &talk.0, &budget, &plan, talk.0.next_message(), written);
+            let Ok(Change::Compacted { tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
+            let percent = tokens_after as f64 * 100.0 / window as f64;
+            if !(37.0..=43.0).contains(&percent) {
+                off.push(format!("{percent:.1} % of {window}, summary {summary:?}"));
+            }
+        }
+    }
+    assert!(off.is_empty(), "{off:?}");
+}

@@ -228,16 +228,22 @@ fn agents_end_before_the_turn_that_is_cancelled_over_them() {
 fn who_comes_later_is_told_of_the_agents_at_work() {
     let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
+    let mut early = Shower::join(&mut desk, 6, Replay::Nothing);
     let ticket = desk.prompt("Go");
-    desk.client
-        .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
+    // What is streamed comes before it is in the log, and who joins between the two is told of neither.
+    let agent = early.began().session;
+    early.until(|session, out| {
+        let is_reply =
+            matches!(out, Out::Entry { entry, .. } if matches!(entry.change, Change::Replied { .. }));
+        (*session == agent && is_reply).then_some(())
+    });
     let loaded = Shower::join(&mut desk, 7, Replay::Everything);
     assert_eq!(
         loaded.story(&desk),
         ["parent works: general: Do it", "agent titled", "agent said", "agent replied"]
     );
     let mut resumed = Shower::join(&mut desk, 8, Replay::Nothing);
-    let agent = resumed.began().session;
+    resumed.began();
     desk.release_tool();
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
     resumed.ended(&agent);
