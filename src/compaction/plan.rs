@@ -2,7 +2,6 @@
 
 use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
-use super::carryover::Carryover;
 use super::fit::longest_summary;
 use super::material::Material;
 use super::prune::{self, Shorter};
@@ -200,27 +199,30 @@ fn room_for_kept(scene: &Scene<'_>) -> u64 {
     scene.limit - scene.limit / MESSAGE_PART
 }
 
-/// What the newest part may take so that it and the message beside it together leave this share of the window. At least
-/// half of that, whatever the message takes, and never more than there is room for beside the message.
+/// How far what an automatic compaction leaves may be from what is promised, in per cent of the window.
+const KEPT_SLACK_PERCENT: u64 = 3;
+
+/// What the newest part may take of a view that is to keep this share of the window: that share, and a little less
+/// where the message beside it would take the whole far beyond. Never more than there is room for beside the message.
 fn tail_tokens(scene: &Scene<'_>, share: f64) -> u64 {
     let window = scene.budget.window;
     let wanted = (window as f64 * share.clamp(0.0, 1.0)) as u64;
-    // What is kept are whole rounds, and so a little less than what they may take.
-    let rounding = window * KEPT_ROUNDING_PERCENT / 100;
-    let material = Material::of(scene, newest_within(scene, wanted));
-    let verbatim = material.tokens(scene).min(scene.limit / 2);
-    let tables = Carryover::of(scene, &material.kept).within(&scene.ruler, scene.budget.carried_max);
-    let longest = longest_summary(scene);
-    let message = verbatim + scene.ruler.text(&tables.text) + longest / USUAL_SUMMARY_PART;
-    let tail = (wanted + rounding).saturating_sub(message).max(wanted / 2);
-    tail.min(scene.limit.saturating_sub(verbatim + longest)).min(room_for_kept(scene))
+    let slack = window * KEPT_SLACK_PERCENT / 100;
+    let message = message_tokens(scene, newest_within(scene, wanted));
+    let tail = (wanted + slack).saturating_sub(message).clamp(wanted.saturating_sub(slack), wanted);
+    tail.min(scene.limit.saturating_sub(message))
 }
 
-/// What a summary takes as a rule of the longest one, as a divisor.
-const USUAL_SUMMARY_PART: u64 = 4;
+/// What the one message takes for a layer that keeps the view from the entry `cut` on: its real parts, and of the
+/// computed tables the least that is worth having, because these yield first.
+fn message_tokens(scene: &Scene<'_>, cut: usize) -> u64 {
+    let material = Material::of(scene, cut);
+    let tables = scene.budget.carried_max.min(scene.budget.window / TABLES_PART);
+    (material.tokens(scene) + longest_summary(scene) + tables).min(scene.limit / 2)
+}
 
-/// By how much the newest part falls short of what it may take, in per cent of the window.
-const KEPT_ROUNDING_PERCENT: u64 = 1;
+/// The part of a window that is set aside for tables at least when the size of the kept part is chosen, as a divisor.
+const TABLES_PART: u64 = 32;
 
 /// Whether a summary could be shorter than the view up to this place. The message of an earlier compaction is made
 /// shorter for its own sake only where it does not fit any more, as behind a change to a model with a smaller window:
