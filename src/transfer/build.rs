@@ -45,6 +45,15 @@ pub(super) struct Builder {
     foreign_id: Option<String>,
 }
 
+/// The texts of a message, each a paragraph of its own.
+pub(super) fn words(content: &[Content]) -> String {
+    let texts = content.iter().filter_map(|part| match part {
+        Content::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
 /// A call as another program tells of it.
 pub(super) struct ForeignCall {
     pub id: String,

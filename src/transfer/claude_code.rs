@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::build::{Builder, ForeignCall};
+use super::build::{Builder, ForeignCall, words};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use crate::problem::Problem;
 use crate::thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
@@ -451,14 +451,6 @@ fn contents(value: &Value) -> Vec<Content> {
         }
     });
     parts.collect()
-}
-
-fn words(content: &[Content]) -> String {
-    let texts = content.iter().filter_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// Cached tokens are counted beside the input there, within it here.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::build::{Builder, ForeignCall};
+use super::build::{Builder, ForeignCall, words};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use crate::problem::Problem;
 use crate::thread::{Content, OutcomeContent, OutcomeStatus, StopReason, Trigger, Usage};
@@ -350,14 +350,6 @@ fn contents(value: &Value) -> Vec<Content> {
         Some(_) | None => None,
     });
     parts.collect()
-}
-
-fn words(content: &[Content]) -> String {
-    let texts = content.iter().filter_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// Cached tokens are counted within the input, as here.

@@ -40,7 +40,8 @@ With --json each line has a \"type\"; fields are only ever added:
   notice           severity (info, warning, error), text
   compaction       entry, trigger (manual, overflow, threshold, must, hook), pre_tokens, post_tokens,
                    kept, masked, summarised (entries), quoted (messages of yours word for word), facts
-                   (lines of tables computed from the log), left_out (entries without room), fallback (why no model's summary stands, where none does)
+                   (lines of tables computed from the log), left_out (entries without room),
+                   fallback (why there is no model's summary)
   hook             hook, event, asked (what it asked for), verdict (nothing, done, refused, failed,
                    skipped), remarks (a list of texts); hooks that did and asked nothing have no line
   done             session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
