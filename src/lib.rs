@@ -38,7 +38,7 @@
 //! kept out, a call changed, a history replaced are entries of the log, with the trail of who asked.
 //! `/undo` takes a layer back.
 //!
-//! Start reading at `turn/mod.rs` (the loop), then `session/actor.rs` (who performs it), then
+//! Start reading at `turn/lib.rs` (the loop), then `session/actor.rs` (who performs it), then
 //! `thread/view.rs` (what the model sees).
 //!
 //! # The way of a model call
@@ -79,42 +79,44 @@
 //! everything else, over a snapshot, and what comes back is used only for the revision of the view that it was made
 //! from. A long log that was not read yet has a few readers beside that thread, as long as that takes.
 //!
-//! # The house, and who may import whom
+//! # The workspace
 //!
-//! `tests/tidy.rs` reads this table and holds the `use` lines to it.
+//! Each directory below `src/` is a crate, `epitome-NAME`, but for `cli`, which is a module of this one. A crate names
+//! in its manifest what it may use, and Cargo lets it use nothing else. From bottom to top, where a crate depends
+//! on some of the layers below its own and on none of its own layer:
 //!
-//! | module | what it is | may import |
-//! | --- | --- | --- |
-//! | `thread` | data: message, change, view | |
-//! | `problem` | what is wrong in a person's file | |
-//! | `paths` | where a person's files are | |
-//! | `whole` | files that are whole or not there | |
-//! | `spans` | what takes time, in the log | |
-//! | `rules` | permission rules as they are written, pure | problem |
-//! | `secrets` | what looks like a key, and the mask for it, pure | |
-//! | `config` | layered settings | thread, problem, paths, rules |
-//! | `family` | which model it is, by its name | |
-//! | `tokens` | counting, fitted to each model | thread, family |
-//! | `recall` | finds and reads what left the view, pure | thread |
-//! | `compaction` | what leaves the view and what stands for it, pure | thread, config, tokens, recall |
-//! | `checkpoint` | files as they were before a turn changed them | thread, whole |
-//! | `turn` | the agent loop as a state machine, pure | thread |
-//! | `transcript` | fixtures and recordings, pure | |
-//! | `transfer` | conversations as files, written and read, pure | thread, problem, tokens, transcript, secrets |
-//! | `recipe` | Markdown files as slash commands and as agents | problem, paths |
-//! | `hooks` | what runs at moments of a session | thread, problem, paths, whole, spans, config, recipe, provider, tools |
-//! | `provider` | model services: formats, HTTP, what is known of models | thread, whole, spans, config, tokens, transcript, family |
-//! | `tools` | what the model can do, and permission | thread, whole, recall, provider, rules |
-//! | `store` | journals, blobs, sled | thread, paths, whole |
-//! | `mcp` | tools of servers that are not ours, through the protocol's SDK | thread, whole, config, provider, tools |
-//! | `shelf` | what can be done with stored sessions: list, show, search, fork, export, import | thread, problem, recall, store, transfer, secrets |
-//! | `session` | the one writer | thread, problem, paths, spans, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, mcp, store, checkpoint, rules, secrets |
-//! | `acp` | the protocol | thread, session |
-//! | `daemon` | one process for all windows, its control API | thread, problem, paths, config, tokens, compaction, recall, turn, recipe, hooks, provider, tools, store, transfer, shelf, session, acp |
-//! | `cli` | commands and the composition root | thread, problem, paths, config, tokens, compaction, turn, transcript, recipe, hooks, provider, tools, mcp, store, transfer, shelf, session, acp, daemon |
+//! ```text
+//!            ┌ cli             commands, and the composition root: this package
+//!     8      ├ daemon          one process for all windows, its control API and inspector
+//!     7      ├ acp             the protocol
+//!     6      ├ session         the one writer
+//!     5      ├ hooks           what runs at moments of a session
+//!            │ mcp             tools of servers that are not ours, through the protocol's SDK
+//!     4      ├ tools           what the model can do, and permission
+//!            │ scripted_model  plays a model service, and knows what such services refuse
+//!     3      ├ provider        model services: formats, HTTP, what is known of models
+//!            │ compaction      what leaves the view and what stands for it, pure
+//!            │ shelf           stored sessions: list, show, search, fork, export, import
+//!     2      ├ config          layered settings
+//!            │ transfer        conversations as files, written and read, pure
+//!     1      ├ tokens          counting, fitted to each model; which model it is, by its name
+//!            │ turn            the agent loop as a state machine, pure
+//!            │ recall          finds and reads what left the view, pure
+//!            │ rules           permission rules as they are written, pure
+//!            │ checkpoint      files as they were before a turn changed them
+//!            │ store           journals, blobs, sled
+//!            │ recipe          Markdown files as slash commands and as agents
+//!     0      ├ thread          data: message, change, view
+//!            │ problem         what is wrong in a person's file
+//!            │ files           where a person's files are; files that are whole or not there
+//!            │ platform        what is Linux's own: process groups, sandbox, signals, memory
+//!            │ spans           what takes time, in the log
+//!            │ secrets         what looks like a key, and the mask for it, pure
+//!            └ transcript      fixtures and recordings, pure
+//! ```
 //!
-//! Names of crates that only one module may know: `sled` in `store`, `agent_client_protocol` in `acp`,
-//! `reqwest` in `provider`, `jsonrpsee` in `daemon`, `rmcp` in `mcp`.
+//! `tests/tidy.rs` holds the drawing to the manifests. Some crates of others are known to one of ours alone: `sled` to
+//! `store`, `agent_client_protocol` to `acp`, `reqwest` to `provider`, `jsonrpsee` to `daemon`, `rmcp` to `mcp`.
 //!
 //! # Invariants
 //!
@@ -162,30 +164,41 @@
 //! - What looks like a key is masked before an outcome is stored, so that log, view and client agree.
 //! - Every queue, loop, wait and output has a named bound.
 
-pub mod acp;
-pub mod checkpoint;
 pub mod cli;
-pub mod compaction;
-pub mod config;
-pub mod daemon;
-pub mod family;
-pub mod hooks;
-pub mod mcp;
-pub mod paths;
-pub mod problem;
-pub mod provider;
-pub mod recall;
-pub mod recipe;
-pub mod rules;
-pub mod secrets;
-pub mod session;
-pub mod shelf;
-pub mod spans;
-pub mod store;
-pub mod thread;
-pub mod tokens;
-pub mod tools;
-pub mod transcript;
-pub mod transfer;
-pub mod turn;
-pub mod whole;
+
+pub use epitome_acp as acp;
+pub use epitome_checkpoint as checkpoint;
+pub use epitome_compaction as compaction;
+pub use epitome_config as config;
+pub use epitome_daemon as daemon;
+pub use epitome_files::{paths, whole};
+pub use epitome_hooks as hooks;
+pub use epitome_mcp as mcp;
+pub use epitome_problem as problem;
+pub use epitome_recall as recall;
+pub use epitome_recipe as recipe;
+pub use epitome_rules as rules;
+pub use epitome_secrets as secrets;
+pub use epitome_session as session;
+pub use epitome_shelf as shelf;
+pub use epitome_spans as spans;
+pub use epitome_store as store;
+pub use epitome_thread as thread;
+pub use epitome_tokens as tokens;
+pub use epitome_tokens::family;
+pub use epitome_tools as tools;
+pub use epitome_transcript as transcript;
+pub use epitome_transfer as transfer;
+pub use epitome_turn as turn;
+
+/// Model services, and the one that plays them.
+pub mod provider {
+    pub use epitome_provider::*;
+    pub use epitome_scripted_model as scripted;
+
+    /// The wire formats, and what services refuse of them.
+    pub mod wire {
+        pub use epitome_provider::wire::*;
+        pub use epitome_scripted_model::valid;
+    }
+}

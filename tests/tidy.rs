@@ -1,65 +1,56 @@
-//! Holds the house to what its documents say: who imports whom, how files begin, who may print.
+//! Holds the workspace to what its documents say, as far as Cargo and Clippy can't.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Crates that only one module may name.
+use toml::Table;
+
+/// Crates of others that only one of ours may depend on.
 const PRIVATE_CRATES: [(&str, &str); 6] = [
     ("sled", "store"),
-    ("agent_client_protocol", "acp"),
+    ("agent-client-protocol", "acp"),
     ("reqwest", "provider"),
     ("jsonrpsee", "daemon"),
     ("rmcp", "mcp"),
-    ("jsonrpsee_types", "daemon"),
+    ("jsonrpsee-types", "daemon"),
 ];
 
+/// What crates that perform nothing may not depend on.
+const IMPURE: [&str; 4] = ["tokio", "reqwest", "notify", "sled"];
+const PURE: [&str; 7] = ["thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
+
 #[test]
-fn modules_import_only_what_the_table_in_lib_rs_allows() {
-    let table = import_table();
-    let mut faults = Vec::new();
-    for (path, text) in sources() {
-        let module = module_of(&path);
-        let Some(allowed) = table.get(&module) else {
-            if !matches!(module.as_str(), "lib" | "main") {
-                faults.push(format!("{}: {module} is not in the table", path.display()));
-            }
-            continue;
-        };
-        for (at, line) in text.lines().enumerate() {
-            if line.trim_start().starts_with("//") {
-                continue;
-            }
-            for imported in crate_paths(line) {
-                if imported != module && table.contains_key(&imported) && !allowed.contains(&imported) {
-                    faults.push(format!("{}:{}: {module} imports {imported}", path.display(), at + 1));
-                }
-            }
+fn the_drawing_has_every_crate_above_those_that_it_depends_on() {
+    let layers = drawing();
+    let members: BTreeSet<String> = members("members").into_iter().collect();
+    assert_eq!(members, layers.keys().cloned().collect());
+    for member in &members {
+        for (name, is_ours) in dependencies(member) {
+            assert!(
+                !is_ours || layers[&name] < layers[member],
+                "{member} is drawn below {name}, which it uses"
+            );
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[test]
-fn the_table_names_every_module() {
-    let table: BTreeSet<String> = import_table().into_keys().collect();
-    let declared: BTreeSet<String> = read("src/lib.rs")
-        .lines()
-        .filter_map(|line| Some(line.strip_prefix("pub mod ")?.strip_suffix(';')?.to_owned()))
-        .collect();
-    assert_eq!(table, declared);
+fn a_plain_cargo_test_runs_the_tests_of_every_crate() {
+    let mut all = members("members");
+    all.insert(0, ".".to_owned());
+    assert_eq!(members("default-members"), all);
 }
 
 #[test]
-fn some_crates_are_known_to_one_module_alone() {
-    for (path, text) in sources() {
-        let module = module_of(&path);
+fn some_crates_are_known_to_one_of_ours_alone() {
+    for member in members("members") {
+        let used: Vec<String> = dependencies(&member).into_iter().map(|(name, _)| name).collect();
         for (name, owner) in PRIVATE_CRATES {
-            let names = |line: &str| {
-                !line.trim_start().starts_with("//")
-                    && (line.contains(&format!("{name}::")) || line.contains(&format!("use {name};")))
-            };
-            let named = text.lines().any(names);
-            assert!(!named || module == owner, "{} names {name}, which is {owner}'s", path.display());
+            assert!(member == owner || !used.iter().any(|used| used == name), "{member} uses {name}");
+        }
+        for name in IMPURE {
+            let is_pure = PURE.contains(&member.as_str());
+            assert!(!is_pure || !used.iter().any(|used| used == name), "{member} is pure and uses {name}");
         }
     }
 }
@@ -71,47 +62,40 @@ fn every_file_says_first_what_it_is() {
     }
 }
 
-#[test]
-fn only_the_command_line_prints() {
-    for (path, text) in sources() {
-        if matches!(module_of(&path).as_str(), "cli" | "main") {
-            continue;
-        }
-        for (at, line) in text.lines().enumerate() {
-            let code = line.split("//").next().unwrap_or_default();
-            let prints = ["println!(", "print!(", "dbg!("].iter().any(|print| code.contains(print));
-            assert!(!prints, "{}:{} prints, and stdout is the wire", path.display(), at + 1);
+/// The layer of each crate in the drawing of the crate's documentation.
+fn drawing() -> BTreeMap<String, usize> {
+    let text = read("src/lib.rs");
+    let drawn =
+        text.split("//! # The workspace").nth(1).expect("a chapter").split("```").nth(1).expect("a drawing");
+    let mut layer = None;
+    let mut found = BTreeMap::new();
+    for line in drawn.lines().filter_map(|line| line.strip_prefix("//! ")) {
+        let (number, rest) = line.split_once(['├', '│', '└', '┌']).expect("a line of the drawing");
+        layer = number.trim().parse().ok().or(layer);
+        let name = rest.split_whitespace().next().expect("a name");
+        if let Some(layer) = layer {
+            found.insert(name.to_owned(), layer);
         }
     }
+    found
 }
 
-/// Each module with what it may import, from the table in the crate's documentation.
-fn import_table() -> BTreeMap<String, BTreeSet<String>> {
-    let text = read("src/lib.rs");
-    let rows = text.lines().filter_map(|line| line.strip_prefix("//! | `"));
-    let table: BTreeMap<String, BTreeSet<String>> = rows
-        .map(|row| {
-            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            let allowed = cells[2].split(',').map(|name| name.trim().to_owned());
-            (cells[0].trim_end_matches('`').to_owned(), allowed.filter(|name| !name.is_empty()).collect())
-        })
-        .collect();
-    assert!(table.len() > 10, "the table was not found");
-    table
+/// The members by the names of their directories.
+fn members(key: &str) -> Vec<String> {
+    let root: Table = read("Cargo.toml").parse().expect("a manifest");
+    let listed = root["workspace"][key].as_array().expect("a list");
+    let paths = listed.iter().map(|path| path.as_str().expect("a path"));
+    paths.map(|path| path.trim_start_matches("src/").to_owned()).collect()
 }
 
-/// The modules that a line names as `crate::MODULE`.
-fn crate_paths(line: &str) -> Vec<String> {
-    line.split("crate::")
-        .skip(1)
-        .map(|rest| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
-        .collect()
-}
-
-fn module_of(path: &Path) -> String {
-    let inside = path.strip_prefix(Path::new(env!("CARGO_MANIFEST_DIR")).join("src")).expect("a source file");
-    let first = inside.components().next().expect("a name").as_os_str().to_string_lossy().into_owned();
-    first.trim_end_matches(".rs").to_owned()
+/// What the manifest of a member names to build it: crates of the workspace by their directories.
+fn dependencies(member: &str) -> Vec<(String, bool)> {
+    let manifest: Table = read(&format!("src/{member}/Cargo.toml")).parse().expect("a manifest");
+    let Some(named) = manifest.get("dependencies").and_then(|table| table.as_table()) else {
+        return Vec::new();
+    };
+    let ours = |name: &str| name.strip_prefix("epitome-").map(|name| (name.replace('-', "_"), true));
+    named.keys().map(|name| ours(name).unwrap_or_else(|| (name.clone(), false))).collect()
 }
 
 fn sources() -> Vec<(PathBuf, String)> {

@@ -11,9 +11,9 @@ use super::envelope::INVALID_REQUEST;
 use super::from_wire::BadParams;
 use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
-use crate::session::registry::Header;
-use crate::session::{Answer, ModelChoice, SessionError, SessionOptions, Steered, provider_title};
-use crate::thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
+use epitome_session::registry::Header;
+use epitome_session::{Answer, ModelChoice, SessionError, SessionOptions, Steered, provider_title};
+use epitome_thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
 
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
@@ -330,7 +330,7 @@ mod tests {
         };
         assert_eq!(told(&refused(None))["details"], "The key was not accepted");
         assert_eq!(told(&refused(Some("Set another.")))["details"], "The key was not accepted. Set another.");
-        let gone = told(&SessionError::NotFound(crate::thread::SessionId("s_1".to_owned())));
+        let gone = told(&SessionError::NotFound(epitome_thread::SessionId("s_1".to_owned())));
         assert_eq!(gone["details"], "Resource not found: there is no such session");
         assert_eq!(gone["sessionId"], "s_1");
     }

@@ -10,8 +10,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, ge
 use percent_encoding::percent_decode_str;
 
 use super::from_wire::BadParams;
-use crate::thread::Content;
-use crate::thread::attached::FileType;
+use epitome_thread::Content;
+use epitome_thread::attached::FileType;
 
 /// Clients leave the padding out, or what little the last character says too much in.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(

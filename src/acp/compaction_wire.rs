@@ -12,9 +12,9 @@ use serde_json::json;
 use wire::SessionUpdate;
 
 use super::updates::pieces;
-use crate::session::CompactionState;
-use crate::thread::boundary::boundary_of;
-use crate::thread::{Change, Content, Entry, Message, MessageId, text};
+use epitome_session::CompactionState;
+use epitome_thread::boundary::boundary_of;
+use epitome_thread::{Change, Content, Entry, Message, MessageId, text};
 
 /// How the model's own summary stands in the message that it is committed in.
 const SUMMARY_OPEN: &str = "<summary>\n";

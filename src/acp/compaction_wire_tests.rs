@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::thread::{Account, Seq, Share, Trigger};
+use epitome_thread::{Account, Seq, Share, Trigger};
 
 fn entry(id: u64, parts: &[&str], account: Account) -> Entry {
     let content = parts.iter().map(|text| Content::Text { text: (*text).to_owned() }).collect();

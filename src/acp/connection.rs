@@ -12,7 +12,7 @@ use super::outlet::Outbox;
 use super::post::Post;
 use super::requests::first_id;
 use super::server::{Parts, Pending, Server};
-use crate::session::port::SessionPort;
+use epitome_session::port::SessionPort;
 
 /// The longest line that is read, in bytes: a prompt with several large images.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -173,7 +173,7 @@ pub struct Closer<P> {
     /// What sessions hold of this client.
     held: Pending,
     sessions: P,
-    client: crate::session::ClientId,
+    client: epitome_session::ClientId,
     runtime: tokio::runtime::Handle,
 }
 

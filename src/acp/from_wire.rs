@@ -13,10 +13,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::attached;
-use crate::session::{self, EditorAnswer, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply};
-use crate::thread::attached::prompt_too_large;
-use crate::thread::halves::whole_characters;
-use crate::thread::{Content, SessionId};
+use epitome_session::{
+    self as session, EditorAnswer, MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpSource, McpWay, Reply,
+};
+use epitome_thread::attached::prompt_too_large;
+use epitome_thread::halves::whole_characters;
+use epitome_thread::{Content, SessionId};
 
 /// ACP's code for what is not there, and JSON-RPC's for a method that is not known.
 const RESOURCE_NOT_FOUND: i32 = -32002;

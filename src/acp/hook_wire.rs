@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::updates::agent_line;
-use crate::thread::{Change, Entry, Message, MessageId, text};
+use epitome_thread::{Change, Entry, Message, MessageId, text};
 
 /// What a hook asked the agent to do next, as it happens: a line of the agent's, and for programs whose
 /// it is.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::from_wire::ClientTraits;
 use super::requests::Requests;
-use crate::session::{CompactionState, Offers, Out, Outlet, Shows};
-use crate::thread::{Change, MessageId, SessionId};
+use epitome_session::{CompactionState, Offers, Out, Outlet, Shows};
+use epitome_thread::{Change, MessageId, SessionId};
 
 /// Live text and progress that may wait for a client that does not read, in bytes.
 pub const PENDING_TEXT_BYTES_MAX: usize = 1024 * 1024;
@@ -388,9 +388,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::acp::post::Post;
-    use crate::session::{TextKind, UsageNow};
-    use crate::thread::{CallId, Content, Entry, Message, ModelName, Seq, Usage};
+    use crate::post::Post;
+    use epitome_session::{TextKind, UsageNow};
+    use epitome_thread::{CallId, Content, Entry, Message, ModelName, Seq, Usage};
 
     fn session(name: u64) -> SessionId {
         SessionId(format!("s_{name:020x}"))

@@ -15,11 +15,11 @@ use super::requests::{Asked, RequestKind, What};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, Detail};
 use super::updates::wire_path;
-use crate::session::{
+use epitome_session::{
     Answer, AskId, AskedByAgent, Out, PermissionAsk, Question, SessionError, Shows, Subagent, SubagentState,
     Ticket, Wants, Wish,
 };
-use crate::thread::{Card, SessionId, ToolCall};
+use epitome_thread::{Card, SessionId, ToolCall};
 
 /// Addresses whose end is waited for at a time.
 const ADDRESSES_MAX: usize = 256;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::session::{AskId, Ticket};
-use crate::thread::SessionId;
+use epitome_session::{AskId, Ticket};
+use epitome_thread::SessionId;
 
 /// Requests of one client that may be open at a time; a runaway client gets errors beyond.
 pub const REQUESTS_OPEN_MAX: usize = 4096;

@@ -19,13 +19,13 @@ use super::outlet::Outbox;
 use super::post;
 use super::requests::{OpenRequest, RequestKind, What};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
-use crate::session::port::SessionPort;
-use crate::session::registry::{Header, Overrides};
-use crate::session::{
+use epitome_session::port::SessionPort;
+use epitome_session::registry::{Header, Overrides};
+use epitome_session::{
     Attachment, ClientId, Decision, EditorAnswer, Offers, Opening, Out, Outlet, Replay, SessionCommand,
     SessionError, Shows, Ticket,
 };
-use crate::thread::{Part, SessionId};
+use epitome_thread::{Part, SessionId};
 
 /// Sessions on one page of a listing.
 pub const PAGE_SESSIONS: usize = 50;

@@ -8,8 +8,8 @@ use wire::SessionUpdate;
 
 use super::answers;
 use super::updates::pieces;
-use crate::session::{Subagent, SubagentAbout, SubagentEnd, SubagentState};
-use crate::thread::{Content, Message, SessionId, StopReason};
+use epitome_session::{Subagent, SubagentAbout, SubagentEnd, SubagentState};
+use epitome_thread::{Content, Message, SessionId, StopReason};
 
 /// How an agent stands, and what it is where that is told.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {

@@ -17,8 +17,8 @@ use super::updates::{
     agent_line, chunks, command, cut_line, empty_line, ending_line, info_update, line_id, notice, part_id,
     plan, set_apart, stands_behind, usage_update, user_message,
 };
-use crate::session::{CompactionState, Out, Severity, TextKind};
-use crate::thread::{
+use epitome_session::{CompactionState, Out, Severity, TextKind};
+use epitome_thread::{
     CallId, Change, Content, Entry, Message, MessageId, Origin, OutcomeStatus, SessionId, ToolCall,
     ToolOutcome, text,
 };

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::session::{CommandInfo, ModelChoice, SessionOptions, UsageNow};
-use crate::thread::{
+use epitome_session::{CommandInfo, ModelChoice, SessionOptions, UsageNow};
+use epitome_thread::{
     Card, Cut, Edit, HookRun, Location, Mode, ModelName, OutcomeStatus, Part, PlanPriority, PlanStatus,
     PlanStep, Role, Rule, Seq, SessionId, Shown, Spoken, StopReason, ThoughtLevel, ToolKind, ToolOutcome,
     Trigger, Usage, Withheld,

@@ -6,8 +6,8 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
 
 use super::updates::wire_path;
-use crate::session::PermissionAsk;
-use crate::thread::{
+use epitome_session::PermissionAsk;
+use epitome_thread::{
     CallId, Card, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, Shown, ToolCall, ToolKind,
     ToolOutcome,
 };

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::answers;
-use crate::session::{CommandInfo, Severity, TextKind, UsageNow};
-use crate::thread::{
+use epitome_session::{CommandInfo, Severity, TextKind, UsageNow};
+use epitome_thread::{
     Content, Cut, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
 };
 

@@ -16,7 +16,7 @@ use super::node::Node;
 use super::record::{self, PathName};
 use super::scan::{Found, Known, Seen, side_by_side};
 use super::walk::order;
-use crate::thread::Seq;
+use epitome_thread::Seq;
 
 /// A list with so many times the lines that the look has is written anew.
 const GROWTH_MAX: usize = 4;

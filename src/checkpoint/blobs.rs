@@ -12,7 +12,7 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use sha2::{Digest, Sha256};
 
-use crate::whole::Unfinished;
+use epitome_files::whole::Unfinished;
 
 /// How hard contents are compressed, from 0 to 10: a command waits for the first look at a workspace, and the
 /// lowest level takes source code to a third already.

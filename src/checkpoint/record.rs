@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::CheckpointError;
 use super::blobs::{Durable, private_directory, write_private};
 use super::node::{Node, written};
-use crate::thread::Seq;
+use epitome_thread::Seq;
 
 /// What one turn did to files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,7 +13,7 @@ use super::node::{self, Node};
 use super::plan::Step;
 use super::record::{self, PathName};
 use super::{CheckpointError, TEMPORARY};
-use crate::thread::Seq;
+use epitome_thread::Seq;
 
 /// One rewind: what it does, what was there before, and how far it came.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

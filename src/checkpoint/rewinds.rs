@@ -13,7 +13,7 @@ use super::restore::{self, Came, Rewind};
 use super::scan;
 use super::tracker::{Asked, Checkpoints, LetGo, Report, State, opened};
 use super::{Bounds, CheckpointError};
-use crate::thread::Seq;
+use epitome_thread::Seq;
 
 /// Rewinds that can be taken back, the newest of them first. What older ones need is let go.
 const REWINDS_MAX: usize = 20;

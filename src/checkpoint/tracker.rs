@@ -15,7 +15,7 @@ use super::record::{self, TurnRecord};
 use super::restore::{self, Failure};
 use super::scan::{Found, Seen};
 use super::{Bounds, CheckpointError, directory};
-use crate::thread::{Seq, SessionId};
+use epitome_thread::{Seq, SessionId};
 
 /// How long the look behind a call may take that has ended: twice what a look takes at most.
 const CALL_END_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! What there is room for. All in tokens.
 
-use crate::config::{self, Prune, Summariser, Threshold};
+use epitome_config::{self as config, Prune, Summariser, Threshold};
 
 /// The room of one model's window, and how a compaction may use it.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,11 +8,11 @@ use super::parts::{Summary, names};
 use super::plan::{NO_GAIN, Plan};
 use super::scene::Scene;
 use super::unknown::flagged;
-use crate::thread::edits::Replacement;
-use crate::thread::{
+use epitome_thread::edits::Replacement;
+use epitome_thread::{
     Account, Change, Content, Mask, Message, MessageId, ModelName, Part, Seq, Share, Thread, Usage,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 use std::collections::HashSet;
 
 /// What a model wrote, or why none did.
@@ -107,7 +107,7 @@ pub enum Fate {
 pub(super) fn fates(scene: &Scene<'_>, cut: usize, masks: &[Mask], quoted: &[Seq]) -> Vec<Fate> {
     let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
     let quoted: HashSet<Seq> = quoted.iter().copied().collect();
-    let fate = |(at, entry): (usize, &std::sync::Arc<crate::thread::Entry>)| match at < cut {
+    let fate = |(at, entry): (usize, &std::sync::Arc<epitome_thread::Entry>)| match at < cut {
         true if quoted.contains(&entry.seq) => Fate::Quoted,
         true => Fate::Summarised,
         false if masked.contains(&entry.seq) => Fate::Masked,

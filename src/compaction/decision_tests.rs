@@ -2,11 +2,11 @@
 
 use super::talk::{Talk, budget, wish, words};
 use super::*;
-use crate::thread::{
+use epitome_thread::{
     CallId, Card, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus, Seq,
     ToolCall, ToolOutcome, Trigger,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 
 fn masks(decision: Decision) -> Vec<Mask> {
     match decision {

@@ -7,7 +7,7 @@ use super::parts::{Measure, Parts, Summary};
 use super::plan::Plan;
 use super::prune::{SAID_BYTES_MIN, Shorter};
 use super::scene::Scene;
-use crate::thread::{Content, Mask, Message, MessageId, Seq, Trigger};
+use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
 /// What of a summary stays as long as anything else can give way, in bytes.
 const SUMMARY_BYTES_MIN: usize = 1_000;
@@ -104,7 +104,7 @@ pub(super) struct Unfit {
     /// What the smallest one would take.
     pub tokens_after: u64,
     /// Of that, what is pinned.
-    pub pins: Vec<(crate::thread::Part, String)>,
+    pub pins: Vec<(epitome_thread::Part, String)>,
     /// Whether it would fit, and gain too little.
     pub fits: bool,
 }

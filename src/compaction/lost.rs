@@ -13,9 +13,9 @@ use super::compose::{Written, compacted_in};
 use super::plan::{Decision, Keep, Wish, decided};
 use super::scene::{Scene, tools};
 use super::text::said;
-use crate::config;
-use crate::thread::{Account, Change, Content, Seq, Thread, Trigger, View};
-use crate::tokens::Ruler;
+use epitome_config as config;
+use epitome_thread::{Account, Change, Content, Seq, Thread, Trigger, View};
+use epitome_tokens::Ruler;
 
 /// The windows that our own compaction is made for, the first that holds the conversation; the other agent's is not
 /// in the log.

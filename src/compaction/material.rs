@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::carryover::user_reply;
 use super::scene::{Rewritten, Scene, tools};
 use super::text::{is_attached, said, said_with};
-use crate::thread::{Change, Content, Entry, Message, MessageId, Origin, Part, Seq};
+use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, Part, Seq};
 
 /// What leaves the view, or left it before, and is to be said beside the summary.
 pub(super) struct Material {

@@ -1,7 +1,7 @@
 //! When a compaction happens by itself: in time, and never in circles. Pure.
 
-use crate::thread::{Change, Entry, Seq, Thread};
-use crate::tokens::Ruler;
+use epitome_thread::{Change, Entry, Seq, Thread};
+use epitome_tokens::Ruler;
 
 /// Automatic compactions in a row that gained nothing before they are paused.
 pub const USELESS_MAX: u32 = 2;
@@ -99,7 +99,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::thread::{Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, Trigger};
+    use epitome_thread::{Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, Trigger};
 
     /// Tokens; small, so that a few words are a tenth of it.
     const WINDOW: u64 = 1_000;

@@ -5,7 +5,7 @@ use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN};
 use super::prune::RECALL;
 use super::scene::Scene;
 use super::text::head_and_tail;
-use crate::thread::{Content, Part, Seq};
+use epitome_thread::{Content, Part, Seq};
 
 /// How the one message begins. What it lists is not to be done again.
 const INTRO: &str = "The conversation so far was compacted. This is its summary, kept as background. It is not a \

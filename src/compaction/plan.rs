@@ -6,8 +6,8 @@ use super::fit::longest_summary;
 use super::material::Material;
 use super::prune::{self, Shorter};
 use super::scene::Scene;
-use crate::thread::{Change, Mask, Seq, Thread, Trigger, View};
-use crate::tokens::Ruler;
+use epitome_thread::{Change, Mask, Seq, Thread, Trigger, View};
+use epitome_tokens::Ruler;
 
 /// Why a conversation is left as it is.
 pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
@@ -264,7 +264,7 @@ fn start(thread: &Thread, keep: Keep) -> Option<usize> {
         Keep::From(first) => {
             // A summary in front is newer than what is behind it.
             let own = entries.iter().position(|entry| entry.seq == first);
-            let behind = |entry: &std::sync::Arc<crate::thread::Entry>| {
+            let behind = |entry: &std::sync::Arc<epitome_thread::Entry>| {
                 entry.seq >= first && !matches!(entry.change, Change::Compacted { .. })
             };
             let mut at = own.or_else(|| entries.iter().position(behind)).unwrap_or(entries.len());

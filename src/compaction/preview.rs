@@ -8,8 +8,8 @@ use super::fit::longest_summary;
 use super::parts::Summary;
 use super::plan::{Decision, Wish, decided};
 use super::scene::Scene;
-use crate::thread::{Change, Mask, Message, MessageId, Seq, Thread};
-use crate::tokens::Ruler;
+use epitome_thread::{Change, Mask, Message, MessageId, Seq, Thread};
+use epitome_tokens::Ruler;
 
 /// Bytes of a digest that are shown, in hexadecimal.
 const DIGEST_BYTES: usize = 6;

@@ -12,11 +12,11 @@ use super::budget::Budget;
 use super::pace;
 use super::scene::{READS_ALL, Scene, quick, tools};
 use super::text::said;
-use crate::thread::{
+use epitome_thread::{
     Change, Content, Entry, Mask, Message, MessageId, Origin, OutcomeContent, Seq, Thread, ToolOutcome,
     Trigger,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 
 /// Tokens that a batch frees at least, where nothing but its price asks for it.
 const BATCH_TOKENS_MIN: u64 = 30_000;
@@ -48,7 +48,7 @@ const OUTCOME_BYTES: [usize; 4] = [64 * 1024, 16 * 1024, 4 * 1024, 1024];
 pub(super) const SAID_BYTES_MIN: usize = 512;
 
 /// The tool that reads what is no longer in the view.
-pub(super) const RECALL: &str = crate::recall::NAME;
+pub(super) const RECALL: &str = epitome_recall::NAME;
 
 /// The cuts that are worth a changed prefix by themselves: they free at least 30,000 tokens, what reading those would
 /// cost in the calls to come is more than writing what stands behind the first cut once more, and no change of the

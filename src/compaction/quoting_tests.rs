@@ -2,8 +2,8 @@
 
 use super::talk::{Talk, budget, wish, words};
 use super::*;
-use crate::thread::{Change, Content, Origin, Seq, ToolSpec, Trigger};
-use crate::tokens::Ruler;
+use epitome_thread::{Change, Content, Origin, Seq, ToolSpec, Trigger};
+use epitome_tokens::Ruler;
 
 /// The one message of a compaction of everything in a window of so many tokens.
 fn message(talk: &Talk, window: u64) -> (Vec<Content>, String) {

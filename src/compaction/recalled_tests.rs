@@ -2,8 +2,8 @@
 
 use super::talk::{Talk, words};
 use super::*;
-use crate::thread::{Change, Seq, Trigger};
-use crate::tokens::Ruler;
+use epitome_thread::{Change, Seq, Trigger};
+use epitome_tokens::Ruler;
 
 /// How an outcome is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

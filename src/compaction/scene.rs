@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::budget::Budget;
 use super::prune::RECALL;
 use super::text::shortened;
-use crate::thread::{Change, Content, Edit, Entry, OutcomeContent, Seq, Thread};
-use crate::tokens::{Count, Ruler};
+use epitome_thread::{Change, Content, Edit, Entry, OutcomeContent, Seq, Thread};
+use epitome_tokens::{Count, Ruler};
 
 /// Bytes of a view up to which its tokens are counted with the vocabulary. Of a longer one they are estimated:
 /// a count takes half a millisecond for a thousand tokens, and a decision must not be waited for.

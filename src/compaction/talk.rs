@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::thread::{
+use epitome_thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus,
     Part, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger, Usage,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 
 /// A conversation that is written down as it goes.
 pub struct Talk(pub Thread);

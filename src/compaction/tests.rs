@@ -1,11 +1,11 @@
 //! What a summary replaces, what it quotes, and what it must not bring back.
 
 use super::*;
-use crate::thread::{
+use epitome_thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin,
     OutcomeStatus, Part, Role, Seq, SessionId, Spoken, Thread, ToolCall, ToolOutcome, Trigger, edits,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 use std::sync::Arc;
 
 fn message(text: &str) -> Message {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::prune::RECALL;
 use super::scene::tools;
-use crate::thread::{Change, Content, Entry, Message, View};
+use epitome_thread::{Change, Content, Entry, Message, View};
 
 /// Bytes of a piece at the least: a smaller one would hold nothing that could be summarised.
 const PIECE_BYTES_MIN: usize = 1_024;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::thread::Thread;
+use epitome_thread::Thread;
 
 /// Names of one summary that are looked for.
 const NAMES_MAX: usize = 200;
@@ -71,7 +71,7 @@ fn files(text: &str) -> BTreeMap<&str, &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compaction::talk::Talk;
+    use crate::talk::Talk;
 
     #[test]
     fn only_source_files_are_looked_for() {

@@ -12,7 +12,7 @@ use super::values::{
     summariser, summary_role, thought, threshold, truth, url, variable, wire_format,
 };
 use super::{BuiltInSettings, Compaction, Owner, ProviderSettings, Prune, Settings, WireFormat};
-use crate::problem::{Problem, nearest, place_in};
+use epitome_problem::{Problem, nearest, place_in};
 
 const KEYS: &[&str] = &[
     "model",

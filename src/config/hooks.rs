@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::file::{Reader, Value};
 use super::values::{Wrong, between, json, text, truth};
-use crate::problem::nearest;
+use epitome_problem::nearest;
 
 /// Whether and how hooks run.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,7 +84,7 @@ const KEYS: [&str; 8] = [
     "overrides",
 ];
 /// What a hook's manifest can have.
-pub(crate) const MANIFEST_KEYS: [&str; 11] = [
+pub const MANIFEST_KEYS: [&str; 11] = [
     "protocol",
     "events",
     "match",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpWay, named, sealed};
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 /// Its name, in a session's directory.
 pub const MCP_JSON: &str = ".mcp.json";

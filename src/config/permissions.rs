@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::file::{Reader, Value};
 use super::values::{truth, wanted};
-use crate::rules::{self, Word, Written};
+use epitome_rules::{self as rules, Word, Written};
 
 /// Rules that a file may have of one word: each is looked at for each call.
 const RULES_MAX: usize = 500;

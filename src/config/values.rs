@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::{Summariser, Threshold, WireFormat};
-use crate::thread::{Mode, ModelName, ThoughtLevel};
+use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
 /// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
 const MAX_ROUNDS_MAX: i64 = 10_000;

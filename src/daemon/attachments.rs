@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::session::ClientId;
+use epitome_session::ClientId;
 
 /// Numbers of clients are told apart in the whole process.
 static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);

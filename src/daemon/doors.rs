@@ -15,13 +15,13 @@ use super::attachments::{Attached, Kind, fresh_client};
 use super::build::Build;
 use super::frame::{Farewell, FrameWriter};
 use super::hello::{self, Answer, HELLO_BYTES_MAX};
-use crate::acp::connection::Connection;
-use crate::acp::server::Parts;
-use crate::config::Settings;
-use crate::paths::Paths;
-use crate::provider::endpoint::{self, Environment};
-use crate::session::registry::Overrides;
-use crate::session::{ClientId, SessionError, provider_error};
+use epitome_acp::connection::Connection;
+use epitome_acp::server::Parts;
+use epitome_config::Settings;
+use epitome_files::paths::Paths;
+use epitome_provider::endpoint::{self, Environment};
+use epitome_session::registry::Overrides;
+use epitome_session::{ClientId, SessionError, provider_error};
 
 /// How long a front end may take for its hello. It sends it at once.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);

@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn the_lines_that_the_protocol_writes_begin_as_the_frames_expect() {
         let mut line = Vec::new();
-        crate::acp::post::response(&mut line, "\"x\"", Err(crate::acp::answers::internal("no")));
+        epitome_acp::post::response(&mut line, "\"x\"", Err(epitome_acp::answers::internal("no")));
         assert_eq!(sorted(&line), (Kind::Response, &b"\"x\""[..]));
     }
 

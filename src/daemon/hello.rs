@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, VERSION};
-use crate::paths::Paths;
-use crate::session::registry::Overrides;
+use epitome_files::paths::Paths;
+use epitome_session::registry::Overrides;
 
 /// The version of all that follows the two lines.
 pub const PROTOCOL: u32 = 1;

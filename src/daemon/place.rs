@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::paths::Paths;
+use epitome_files::paths::Paths;
 
 /// The longest path of a socket, in bytes, with its closing zero: `sun_path` of Linux has 108, that of the
 /// BSDs 104.

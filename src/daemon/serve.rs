@@ -24,8 +24,8 @@ use super::control;
 use super::doors::Doors;
 use super::entrance::{Entrance, Socket, remove};
 use super::frame::Farewell;
-use super::lean::{self, Lean};
 use super::place::Place;
+use epitome_platform::lean::{self, Lean};
 
 /// Sets how long a daemon stays without an attachment, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";

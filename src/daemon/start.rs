@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::session::resting::REST_VARIABLE;
+use epitome_session::resting::REST_VARIABLE;
 
 /// The arguments of the daemon itself.
 pub const ARGUMENTS: [&str; 2] = ["daemon", "serve"];

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::output::{Exit, Ran};
 use super::process::{self, Order, Program};
 use super::trust;
-use crate::paths::Paths;
-use crate::tools::reaper::Reaper;
+use epitome_files::paths::Paths;
+use epitome_platform::reaper::Reaper;
 
 /// How long an executable may take to say what it handles.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);

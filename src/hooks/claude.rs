@@ -20,7 +20,7 @@ use super::digest::hexadecimal;
 use super::event::HookEvent;
 use super::hook::{FailMode, Hook, Kind, Manifest, Place, RUN_TIME_MAX, RUN_TIME_MIN};
 use super::moment::{Moment, What};
-use crate::problem::{Problem, nearest, place_in};
+use epitome_problem::{Problem, nearest, place_in};
 
 /// How long a command may take unless it says otherwise.
 pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use super::claude_tools::{ours, output_text, theirs};
 use super::event::HookEvent;
 use super::moment::{Moment, What};
 use super::output::{Exit, HookOutput, PermissionDecision, Utterance};
-use crate::thread::Role;
+use epitome_thread::Role;
 
 /// The reason where a hook gives none.
 const NO_REASON: &str = "A hook stopped this without a reason.";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::claude_tools::{response, theirs, tool_name};
 use super::moment::{CallResult, CompactTrigger, InvokedBy, Moment, What};
-use crate::thread::Mode;
+use epitome_thread::Mode;
 
 /// The payload of a moment; `transcript` is the file with the conversation as JSON lines.
 pub fn payload(moment: &Moment, transcript: &Path) -> Value {

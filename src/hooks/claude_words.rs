@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tools::normal;
+use epitome_tools::normal;
 
 /// Files that one line can name; the rest of a longer line is not looked at.
 pub(super) const FILES_NAMED_MAX: usize = 64;

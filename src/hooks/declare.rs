@@ -6,7 +6,7 @@ use super::asked::Answers;
 use super::discover::{Candidate, Finder, Written};
 use super::hook::{Hook, Kind};
 use super::manifest::{self, Declared, Form, Given};
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 /// Characters that a description of what consent is asked for has.
 const WHAT_CHARS_MAX: usize = 400;

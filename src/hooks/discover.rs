@@ -16,10 +16,10 @@ use super::manifest::Syntax;
 use super::places::sources;
 pub use super::places::watched;
 use super::trust::{Trust, Verdict};
-use crate::config;
-use crate::paths::Paths;
-use crate::problem::Problem;
-use crate::tools::reaper::Reaper;
+use epitome_config as config;
+use epitome_files::paths::Paths;
+use epitome_platform::reaper::Reaper;
+use epitome_problem::Problem;
 
 /// Hooks of one session; a folder with more is one of something else.
 pub const HOOKS_MAX: usize = 500;

@@ -14,7 +14,7 @@ use super::moment::{Moment, What};
 use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution};
 use super::settle::checked;
 use super::words;
-use crate::thread::{HookRun, Verdict};
+use epitome_thread::{HookRun, Verdict};
 
 /// The moment as changed so far, and what is decided so far.
 #[derive(Clone, Debug)]

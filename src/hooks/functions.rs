@@ -20,7 +20,7 @@ type Answer = Arc<dyn Fn(Handler, Moment) -> Running<HookOutput> + Send + Sync>;
 
 /// Callbacks and handlers by name. Cheap to clone; a clone does not see what is registered later, so
 /// register first and give it to the sessions then (the field `functions` of
-/// [`Services`](crate::session::registry::Services)).
+/// [`Services`](epitome_session::registry::Services)).
 ///
 /// A callback is what a hook names in `{"result": "callback", "callback": NAME}`. It comes before a
 /// recipe of the same name. A handler is what a recipe names in its `hooks` table; it comes before the

@@ -12,7 +12,7 @@ use super::hook::{Kind, Place};
 use super::manifest::Syntax;
 use super::places::{Source, SourceForm, enforced};
 use super::trust::Verdict;
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 

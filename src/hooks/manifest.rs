@@ -13,8 +13,8 @@ use serde_json::{Map, Value};
 use super::event::HookEvent;
 use super::hook::Manifest;
 use super::manifest_fields::{EVENTS_MAX, Reader, at, events_hint, of_answer};
-use crate::problem::Problem;
-use crate::recipe::fields::{self, Field, Fields};
+use epitome_problem::Problem;
+use epitome_recipe::fields::{self, Field, Fields};
 
 /// What a hook declares.
 #[derive(Clone, Debug, PartialEq)]

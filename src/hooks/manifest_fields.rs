@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::event::HookEvent;
 use super::hook::{FailMode, Manifest, Match, Messages, RUN_TIME_MAX, RUN_TIME_MIN};
 use super::manifest::{Declared, Form, Given, Secret};
-use crate::config::MANIFEST_KEYS;
-use crate::problem::{Problem, nearest};
-use crate::recipe::fields::{Fields, Wanted, choice, text, text_map, truth};
+use epitome_config::MANIFEST_KEYS;
+use epitome_problem::{Problem, nearest};
+use epitome_recipe::fields::{Fields, Wanted, choice, text, text_map, truth};
 
 /// Events that one hook may register for; all names of all events are fewer.
 pub(super) const EVENTS_MAX: usize = 64;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::hook::Messages;
 use super::output::Utterance;
-use crate::thread::{Origin, Part, Piece, Role, View};
+use epitome_thread::{Origin, Part, Piece, Role, View};
 
 /// Bytes of content in one payload. A script that reads JSON in a shell is no place for 100 MB.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
-use crate::thread::{MessageId, Mode, ModelName, Part, Seq, ToolKind, View};
+use epitome_thread::{MessageId, Mode, ModelName, Part, Seq, ToolKind, View};
 
 /// A moment: who and where, and what is about to happen or just has.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::event::HookEvent;
 use super::fields::{Fields, block_text};
 use super::output::{HookOutput, PermissionDecision, RequestedEdit, RequestedEdits, ResultChange, Utterance};
 use super::read::shown;
-use crate::thread::{Part, Role, Seq};
+use epitome_thread::{Part, Role, Seq};
 use round::round;
 
 /// Fields of the results of turn_end and agent_stop.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::thread::{HookRun, Part, Role, Seq};
+use epitome_thread::{HookRun, Part, Role, Seq};
 
 /// A hook's result after normalisation. Every field that a hook did not give is empty.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::hook::Place;
 use super::trust::Trust;
-use crate::paths::Paths;
-use crate::recipe::watch::WatchPlan;
+use epitome_files::paths::Paths;
+use epitome_recipe::watch::WatchPlan;
 
 /// Plugins whose folders are watched for each place of plugins.
 const PLUGINS_MAX: usize = 64;

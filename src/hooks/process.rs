@@ -19,9 +19,9 @@ use tokio::net::unix::pipe;
 
 use super::output::{Exit, Ran};
 use super::streams::{Feed, Keep, READ_BYTES, Stream};
-use crate::tools::group::{Ending, Running};
-use crate::tools::reaper::Reaper;
-use crate::tools::shell;
+use epitome_platform::group::{Ending, Running};
+use epitome_platform::reaper::Reaper;
+use epitome_tools::shell;
 
 /// Bytes of stdout that are kept. A result is a small object; a whole history is some hundred kilobytes.
 pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;

@@ -23,7 +23,7 @@ use super::resident::{
     CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
 };
 use super::streams::{Keep, READ_BYTES, Stream};
-use crate::tools::group::{Ending, Running};
+use epitome_platform::group::{Ending, Running};
 
 /// A run that somebody waits for.
 pub(super) struct Ask {

@@ -27,9 +27,9 @@ use super::resident::{Resident, Residents, Services};
 use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
 use super::{claude_payload, digest, handlers};
-use crate::provider::http::Http;
-use crate::spans::Timed;
-use crate::tools::reaper::Reaper;
+use epitome_platform::reaper::Reaper;
+use epitome_provider::http::Http;
+use epitome_spans::Timed;
 
 /// Hooks of one group that run at once. People have a handful.
 const SIDE_BY_SIDE_MAX: usize = 8;

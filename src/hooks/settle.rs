@@ -1,7 +1,7 @@
 //! The guards that keep hooks from running in circles, and what a mutation must be like. Pure.
 
 use super::output::{Action, Callback, Resolution, Utterance};
-use crate::thread::{Role, Verdict};
+use epitome_thread::{Role, Verdict};
 
 /// Callbacks that are compactions by their names.
 const COMPACTING: [&str; 2] = ["compact", "compact-brief"];

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::discover::{Found, Untrusted};
 use super::hook::{Hook, Kind, Place};
-use crate::problem::Problem;
-use crate::thread::{Change, Entry};
+use epitome_problem::Problem;
+use epitome_thread::{Change, Entry};
 
 /// What a directory has: the hooks that run, those that wait for a word, what is passed over, what is wrong.
 pub fn found(found: &Found) -> Value {

@@ -17,9 +17,9 @@ use serde_json::{Map, Value, json};
 use super::claude_tools::{theirs, tool_name};
 use super::moment::{Base, Call, Moment};
 use super::payload::timestamp;
-use crate::paths::Paths;
-use crate::thread::{Change, Content, Entry, Message, OutcomeStatus, ToolOutcome, Usage};
-use crate::whole::Unfinished;
+use epitome_files::paths::Paths;
+use epitome_files::whole::Unfinished;
+use epitome_thread::{Change, Content, Entry, Message, OutcomeStatus, ToolOutcome, Usage};
 
 /// Only the person may look into the folder, and read what is in it.
 const FOLDER_MODE: u32 = 0o700;

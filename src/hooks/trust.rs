@@ -14,9 +14,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 pub use super::digest::{recipe_digest, unchanged};
-use crate::config;
-use crate::paths::Paths;
-use crate::problem::Problem;
+use epitome_config as config;
+use epitome_files::paths::Paths;
+use epitome_problem::Problem;
 
 /// Decisions that are kept; beyond it the oldest are forgotten, and asked for again.
 pub const CONSENTS_MAX: usize = 10_000;
@@ -237,10 +237,10 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
 }
 
 /// Puts a whole new private file in the place of another.
-pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    crate::whole::replace_private(file, bytes)
+    epitome_files::whole::replace_private(file, bytes)
 }
 
 fn private() -> OpenOptions {

@@ -14,8 +14,8 @@ use sha2::Sha256;
 
 use super::output::Ran;
 use super::process::STDOUT_BYTES_MAX;
-use crate::provider::endpoint::Secret;
-use crate::provider::http::Http;
+use epitome_provider::endpoint::Secret;
+use epitome_provider::http::Http;
 
 /// Carries the signature.
 pub const SIGNATURE_HEADER: &str = "X-Epitome-Signature";

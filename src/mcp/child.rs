@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Surroundings;
-use crate::tools::group::Running;
+use epitome_platform::group::Running;
 
 /// Bytes of one message; what a server sends beyond ends its connection. A result with a few images has some.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::News;
 use super::listed::short;
-use crate::tools::question::{Door, Question, Reply, Wants, fitting};
+use epitome_tools::question::{Door, Question, Reply, Wants, fitting};
 
 /// Questions that one connection may ask the person.
 pub const QUESTIONS_MAX: u32 = 20;

@@ -19,9 +19,9 @@ use super::expand::{Hidden, expanded, variable};
 use super::listed::{self, TOOLS_MAX};
 use super::server::{ENDING_WITHIN, Link, Server, State, bounded, chain};
 use super::{News, Surroundings, login};
-use crate::config::McpWay;
-use crate::tools::group::{Ending, Running};
-use crate::tools::question::Door;
+use epitome_config::McpWay;
+use epitome_platform::group::{Ending, Running};
+use epitome_tools::question::Door;
 
 /// How long a server may take until its tools are known.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);

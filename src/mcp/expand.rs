@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use crate::config::{McpServer, McpSource, McpWay, origin};
+use epitome_config::{McpServer, McpSource, McpWay, origin};
 
 /// Shorter values are no keys, and taking them out of a text would take out words.
 const SECRET_BYTES_MIN: usize = 6;

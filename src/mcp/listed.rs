@@ -5,7 +5,7 @@ use rmcp::model;
 use serde_json::{Value, json};
 
 use super::names;
-use crate::thread::ToolSpec;
+use epitome_thread::ToolSpec;
 
 /// Tools of one server that are used; some servers have a hundred.
 pub const TOOLS_MAX: usize = 256;

@@ -22,8 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::{News, Surroundings};
-use crate::provider::http::Http;
-use crate::tools::question::{Door, Question, Reply, Wants};
+use epitome_provider::http::Http;
+use epitome_tools::question::{Door, Question, Reply, Wants};
 
 /// How long the person may take.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -273,7 +273,7 @@ fn on_disk<'a, T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    crate::whole::replace_private(path, bytes)
+    epitome_files::whole::replace_private(path, bytes)
 }
 
 #[cfg(test)]

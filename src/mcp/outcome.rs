@@ -6,10 +6,10 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::json;
 
 use super::listed::short;
-use crate::thread::attached::FileType;
-use crate::thread::{OutcomeContent, OutcomeStatus, Shown};
-use crate::tools::ToolResult;
-use crate::tools::truncate::{
+use epitome_thread::attached::FileType;
+use epitome_thread::{OutcomeContent, OutcomeStatus, Shown};
+use epitome_tools::ToolResult;
+use epitome_tools::truncate::{
     KEPT_NOWHERE, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, WHOLE_BYTES_MAX, head_and_tail,
 };
 
@@ -100,7 +100,7 @@ fn checked_image(data: &str) -> Result<&'static str, String> {
 
 /// Text of a server's in a fence that nothing in it closes, or an editor would render it.
 pub fn fenced(text: &str) -> String {
-    crate::tools::disk::fenced("", text)
+    epitome_tools::disk::fenced("", text)
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ use super::client::Shared;
 use super::expand::Hidden;
 use super::listed::Known;
 use super::outcome;
-use crate::config::McpServer;
-use crate::tools::ToolResult;
+use epitome_config::McpServer;
+use epitome_tools::ToolResult;
 
 /// How long a call waits for a server that is just being started again.
 const READY_TIME_MAX: Duration = Duration::from_secs(30);

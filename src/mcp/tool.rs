@@ -10,9 +10,9 @@ use super::listed::Known;
 use super::names::PREFIX;
 use super::outcome::fenced;
 use super::server::Server;
-use crate::thread::{Card, Shown, ToolKind, ToolSpec};
-use crate::tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
-use crate::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
+use epitome_tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
+use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 
 /// The name of the tool that reaches the others.
 pub const REACH: &str = "mcp";

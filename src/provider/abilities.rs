@@ -1,9 +1,9 @@
 //! What a model takes beside text, and how its thinking is asked for.
 
-pub use crate::config::Effort;
-use crate::config::{ModelSettings, ThinkingSettings, WireFormat};
-use crate::family::{Family, Named};
-use crate::thread::ThoughtLevel;
+pub use epitome_config::Effort;
+use epitome_config::{ModelSettings, ThinkingSettings, WireFormat};
+use epitome_thread::ThoughtLevel;
+use epitome_tokens::family::{Family, Named};
 
 /// What a model can do that a request depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

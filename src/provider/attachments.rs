@@ -2,8 +2,8 @@
 //! the person is told.
 
 use super::endpoint::Endpoint;
-use crate::config::WireFormat;
-use crate::thread::Content;
+use epitome_config::WireFormat;
+use epitome_thread::Content;
 
 const PDF: &str = "application/pdf";
 
@@ -76,7 +76,7 @@ fn is_common(mime_type: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::endpoint::test_endpoint;
+    use crate::endpoint::test_endpoint;
 
     #[test]
     fn a_person_is_told_what_their_model_does_not_take() {

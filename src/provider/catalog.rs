@@ -9,9 +9,9 @@ use super::endpoint::{self, Choice, Endpoint, Environment, LocalServer};
 use super::learned::{Learned, Source};
 use super::listing::{Life, Listed};
 use super::models::{self, Price};
-use crate::config::Settings;
-use crate::family::undated;
-use crate::thread::ModelName;
+use epitome_config::Settings;
+use epitome_thread::ModelName;
+use epitome_tokens::family::undated;
 
 /// A model that can be chosen.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,8 @@
 //! Which models are offered, and who says what of them.
 
 use super::*;
-use crate::config::{ModelSettings, PriceSettings, ProviderSettings, WireFormat};
-use crate::provider::listing::Facts;
+use crate::listing::Facts;
+use epitome_config::{ModelSettings, PriceSettings, ProviderSettings, WireFormat};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
     pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()

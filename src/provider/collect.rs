@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{ProviderEvent, ReplyStop};
-use crate::thread::{CallId, Card, Content, ModelName, Native, ToolCall, Usage};
+use epitome_thread::{CallId, Card, Content, ModelName, Native, ToolCall, Usage};
 
 /// Collects the events of one reply.
 ///

@@ -11,8 +11,8 @@ use super::http::Http;
 use super::wire::compaction;
 use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError, ReplyStop};
-use crate::config::WireFormat;
-use crate::thread::{Content, Usage};
+use epitome_config::WireFormat;
+use epitome_thread::{Content, Usage};
 
 /// The last bound on an answer that comes in one piece. Nothing of it comes before the model has read a whole
 /// window and written some thousand tokens; callers have a tighter one of their own.

@@ -10,7 +10,7 @@ use super::failure;
 use super::http::Http;
 use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError};
-use crate::config::WireFormat;
+use epitome_config::WireFormat;
 
 /// How long a count may take. It comes before a call that a person waits for, and an estimate is at hand.
 const COUNT_TIME_MAX: Duration = Duration::from_secs(4);

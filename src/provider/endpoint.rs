@@ -11,8 +11,8 @@ use std::fmt;
 use super::abilities::Abilities;
 use super::address::{beneath, has_version, path_of, shown, with_query};
 use super::network::Network;
-use crate::config::WireFormat;
-use crate::thread::ModelName;
+use epitome_config::WireFormat;
+use epitome_thread::ModelName;
 
 pub use super::local::{LocalServer, find_local};
 pub use errors::{no_local_server, nothing_configured};
@@ -205,8 +205,8 @@ pub(crate) fn test_endpoint(name: &str) -> Endpoint {
 /// The same where OpenAI's own service is spoken to with Chat Completions.
 #[cfg(test)]
 pub(crate) fn test_chat_endpoint(name: &str) -> Endpoint {
-    let mut settings = crate::config::Settings::default();
-    let chat = crate::config::BuiltInSettings { wire: Some(WireFormat::OpenAiChat), ..Default::default() };
+    let mut settings = epitome_config::Settings::default();
+    let chat = epitome_config::BuiltInSettings { wire: Some(WireFormat::OpenAiChat), ..Default::default() };
     settings.built_in.insert("openai".into(), chat);
     let env = [("OPENAI_API_KEY".into(), "sk-test-key".into())];
     resolve(&ModelName(name.into()), &settings, &env).expect("the key is there")

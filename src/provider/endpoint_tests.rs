@@ -5,8 +5,8 @@ use std::ffi::OsString;
 
 use super::resolve::LOCAL_BASES;
 use super::*;
-use crate::config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings};
-use crate::provider::ErrorClass;
+use crate::ErrorClass;
+use epitome_config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::endpoint::Endpoint;
 use super::retry::RETRY_AFTER_MAX;
 use super::{ErrorClass, ProviderError, models};
-use crate::config::WireFormat;
+use epitome_config::WireFormat;
 use said::Said;
 
 pub(super) use secrets::scrub;

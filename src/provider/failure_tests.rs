@@ -1,9 +1,9 @@
 //! Every error literal that the services are known to send, with what it must mean.
 
 use super::*;
-use crate::config::{ProviderSettings, Settings};
-use crate::provider::endpoint::{Secret, resolve, test_chat_endpoint, test_endpoint};
-use crate::thread::ModelName;
+use crate::endpoint::{Secret, resolve, test_chat_endpoint, test_endpoint};
+use epitome_config::{ProviderSettings, Settings};
+use epitome_thread::ModelName;
 
 fn plain(status: u16, body: &str) -> Failure<'_> {
     Failure { status, retry_after: None, should_retry: None, request_id: None, body }

@@ -21,10 +21,10 @@ use super::endpoint::Endpoint;
 use super::http::Http;
 use super::listing::{self, Facts, ListError, Listed};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
-use crate::config::Settings;
-use crate::thread::ModelName;
-use crate::tokens::Calibration;
 use book::{Book, Calibrated, Known, Learnt, Lesson};
+use epitome_config::Settings;
+use epitome_thread::ModelName;
+use epitome_tokens::Calibration;
 
 /// The window of a model on one's own machine of which nothing is known, in tokens. Such servers
 /// often have a small one, which is learned from what they list or refuse; below this, a conversation with
@@ -354,7 +354,7 @@ fn write(file: &Path, mut book: Book) -> Result<Book, String> {
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
     // Only the person can read it, and it is whole or not there.
-    crate::whole::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
+    epitome_files::whole::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
     Ok(book)
 }
 

@@ -12,7 +12,7 @@ pub use facts::{Facts, Life, Listed, Steering};
 use super::address::{beneath, host_of, is_loopback, with_query, without_v1};
 use super::endpoint::Endpoint;
 use super::http::Http;
-use crate::config::WireFormat;
+use epitome_config::WireFormat;
 use read::Page;
 
 /// The most that one answer about models may hold, in bytes. The longest real one, a router's with some
@@ -147,7 +147,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::endpoint::test_endpoint;
+    use crate::endpoint::test_endpoint;
 
     #[test]
     fn pages_are_asked_for_where_the_provider_has_them() {

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use super::address::{beneath, host_of, port_of, without_v1};
 use super::http::Http;
 use super::listing::{self, Facts, Life, Listed};
-use crate::thread::ModelName;
+use epitome_thread::ModelName;
 
 /// A server of one's own machine that listens accepts within this time.
 const CONNECT_MAX: Duration = Duration::from_millis(300);

@@ -5,9 +5,9 @@ mod table;
 
 use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
-use crate::config::{PriceSettings, Settings};
-use crate::family::undated;
-use crate::thread::{ModelName, Usage};
+use epitome_config::{PriceSettings, Settings};
+use epitome_thread::{ModelName, Usage};
+use epitome_tokens::family::undated;
 use table::KNOWN;
 
 /// The window of a model of which nothing is known, in tokens: what nearly every current hosted model

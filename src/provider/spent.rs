@@ -1,8 +1,8 @@
 //! What the model calls of a conversation took, by its log: tokens, the cache's share of them, dollars. Pure.
 
 use super::models;
-use crate::config::Settings;
-use crate::thread::{Change, ModelName, Thread, Usage};
+use epitome_config::Settings;
+use epitome_thread::{Change, ModelName, Thread, Usage};
 
 /// What was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

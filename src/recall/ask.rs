@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::thread::{Part, Seq};
+use epitome_thread::{Part, Seq};
 
 /// A question. With a range alone it is read, else searched; conditions combine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

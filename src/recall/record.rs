@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::NAME;
 use super::ask::Kind;
-use crate::thread::{
+use epitome_thread::{
     CallId, Change, Content, Edit, Entry, Location, Message, Origin, OutcomeContent, OutcomeStatus, Part,
     Role, Shown, ToolCall, ToolOutcome,
 };

@@ -6,7 +6,7 @@ use super::ask::Ask;
 use super::record::Record;
 use super::time::Clock;
 use super::{Find, Log};
-use crate::thread::{Change, Seq};
+use epitome_thread::{Change, Seq};
 
 /// Finds in one answer, where the question names no smaller number.
 const HITS_MAX: usize = 20;

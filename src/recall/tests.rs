@@ -3,7 +3,7 @@
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::thread::{
+use epitome_thread::{
     Card, Content, FORMAT_VERSION, Location, Message, MessageId, ModelName, Origin, OutcomeStatus, Part,
     Role, SessionId, Spoken, ToolCall, ToolKind, ToolOutcome, Trigger, Withheld,
 };

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::fields::{self, Wanted, names, text};
 use super::parse::{self, ModelChoice, Source};
-use crate::paths::Paths;
-use crate::problem::{Problem, nearest};
+use epitome_files::paths::Paths;
+use epitome_problem::{Problem, nearest};
 
 /// Bytes of one agent's file: all of it is in each of the agent's requests.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;

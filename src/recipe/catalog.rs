@@ -13,8 +13,8 @@ use super::parse::{self, Parsed, Recipe, Source};
 use super::places::{Owner, Place, PlaceKind, hook_folders, id_of, places};
 use super::walk::{ENTRIES_MAX, Found, Walk};
 use super::{foreign, watch::WatchPlan};
-use crate::paths::Paths;
-use crate::problem::Problem;
+use epitome_files::paths::Paths;
+use epitome_problem::Problem;
 
 /// Bytes of one recipe file. A prompt of this size would fill a small model's window.
 pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
@@ -24,14 +24,14 @@ pub const RECIPES_MAX: usize = 1000;
 pub const PROBLEMS_MAX: usize = 50;
 
 const BUILT_IN: [(&str, &str); 8] = [
-    ("commit", include_str!("../../recipes/commit.md")),
-    ("compact", include_str!("../../recipes/compact.md")),
-    ("compact-brief", include_str!("../../recipes/compact-brief.md")),
-    ("handoff", include_str!("../../recipes/handoff.md")),
-    ("init", include_str!("../../recipes/init.md")),
-    ("pr", include_str!("../../recipes/pr.md")),
-    ("review", include_str!("../../recipes/review.md")),
-    ("summary", include_str!("../../recipes/summary.md")),
+    ("commit", include_str!("recipes/commit.md")),
+    ("compact", include_str!("recipes/compact.md")),
+    ("compact-brief", include_str!("recipes/compact-brief.md")),
+    ("handoff", include_str!("recipes/handoff.md")),
+    ("init", include_str!("recipes/init.md")),
+    ("pr", include_str!("recipes/pr.md")),
+    ("review", include_str!("recipes/review.md")),
+    ("summary", include_str!("recipes/summary.md")),
 ];
 
 /// Read once for all sessions. That nothing is wrong with them is tested.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_saphyr::Spanned;
 
-use crate::problem::{Problem, place_in};
+use epitome_problem::{Problem, place_in};
 
 /// Nodes of one declaration. The longest front matter known has about a hundred.
 const NODES_MAX: usize = 4096;
@@ -18,18 +18,18 @@ const DEPTH_MAX: usize = 32;
 const ALIASES_MAX: usize = 1024;
 
 /// The fields of a declaration by name.
-pub(crate) type Fields = BTreeMap<String, Field>;
+pub type Fields = BTreeMap<String, Field>;
 
 /// A field's value and where it stands: line and column, both from 1.
 #[derive(Clone, Debug)]
-pub(crate) struct Field {
+pub struct Field {
     pub value: Value,
     pub place: (u64, u64),
 }
 
 /// Reads YAML. `lines_before` is how many lines of the file stand before the text, `what` names the text
 /// in a problem.
-pub(crate) fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Result<Fields, Problem> {
+pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Result<Fields, Problem> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: NODES_MAX,
@@ -59,7 +59,7 @@ pub(crate) fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) 
 }
 
 /// Reads one JSON object.
-pub(crate) fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem> {
+pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem> {
     let problem = |error: serde_json::Error| Problem {
         path: path.to_path_buf(),
         place: Some((error.line().max(1) as u64, error.column().max(1) as u64)),
@@ -81,9 +81,9 @@ fn first_line(text: &str) -> &str {
 }
 
 /// What was wanted where a field's value is of another kind.
-pub(crate) type Wanted = String;
+pub type Wanted = String;
 
-pub(crate) fn text(value: &Value) -> Result<String, Wanted> {
+pub fn text(value: &Value) -> Result<String, Wanted> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
@@ -92,7 +92,7 @@ pub(crate) fn text(value: &Value) -> Result<String, Wanted> {
     }
 }
 
-pub(crate) fn truth(value: &Value) -> Result<bool, Wanted> {
+pub fn truth(value: &Value) -> Result<bool, Wanted> {
     match value {
         Value::Bool(truth) => Ok(*truth),
         Value::String(text) if text == "true" || text == "yes" => Ok(true),
@@ -102,7 +102,7 @@ pub(crate) fn truth(value: &Value) -> Result<bool, Wanted> {
 }
 
 /// A list, or text with commas; `none` is the empty list.
-pub(crate) fn names(value: &Value) -> Result<Vec<String>, Wanted> {
+pub fn names(value: &Value) -> Result<Vec<String>, Wanted> {
     let wanted = || "a list of names, or names with commas between them".to_owned();
     match value {
         Value::String(all) if all.trim() == "none" => Ok(Vec::new()),
@@ -114,13 +114,13 @@ pub(crate) fn names(value: &Value) -> Result<Vec<String>, Wanted> {
     }
 }
 
-pub(crate) fn text_map(value: &Value) -> Result<BTreeMap<String, String>, Wanted> {
+pub fn text_map(value: &Value) -> Result<BTreeMap<String, String>, Wanted> {
     let wanted = || "a map from names to text".to_owned();
     let map = value.as_object().ok_or_else(wanted)?;
     map.iter().map(|(name, value)| Ok((name.clone(), text(value).map_err(|_| wanted())?))).collect()
 }
 
-pub(crate) fn choice<T: Copy>(value: &Value, kinds: &[(&str, T)]) -> Result<T, Wanted> {
+pub fn choice<T: Copy>(value: &Value, kinds: &[(&str, T)]) -> Result<T, Wanted> {
     let chosen = value.as_str().and_then(|name| kinds.iter().find(|(known, _)| *known == name));
     chosen.map(|(_, kind)| *kind).ok_or_else(|| {
         let known: Vec<&str> = kinds.iter().map(|(name, _)| *name).collect();

@@ -8,7 +8,7 @@ use super::command::split_words;
 use super::parse::{Recipe, Source, Split, Syntax, split};
 use super::render::{Prompt, Rendered, ShellCall, ShellOutputs};
 use super::template::SHELL_CALLS_MAX;
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 /// Reads a file of `.claude/commands`. Its front matter is read line by line: in the wild it is often
 /// no YAML (`argument-hint: [a] [b]`).
@@ -60,7 +60,7 @@ pub fn gemini_command(id: &str, source: Source, text: &str) -> Result<Recipe, Pr
         hint: Some("a Gemini command has `prompt = \"…\"` and `description = \"…\"`".to_owned()),
     };
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let place = error.span().map(|span| crate::problem::place_in(text, span.start));
+        let place = error.span().map(|span| epitome_problem::place_in(text, span.start));
         problem(place, format!("the command is not valid TOML: {}", error.message()))
     })?;
     let prompt = table.get("prompt").and_then(toml::Value::as_str);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::fields::{self, Fields, Wanted, choice, names, text, text_map, truth};
 use super::handlers;
 use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
-use crate::problem::{Problem, nearest};
+use epitome_problem::{Problem, nearest};
 
 /// Lines of a file that stand before its front matter: the `---`.
 const LINES_BEFORE: u64 = 1;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::problem::{nearest, place_in};
+use epitome_problem::{nearest, place_in};
 
 /// Those that do something and come with the program. What they do is the business of `hooks`.
 pub const BUILT_IN: [&str; 8] = [

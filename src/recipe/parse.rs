@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::handlers::UnknownHandler;
 use super::{front_matter, template};
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 /// A recipe, all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Recipe {
     /// `None` inherits the session's; an empty list is no tool at all.
     pub allowed_tools: Option<Vec<String>>,
     /// As `allowed_tools`, for command lines; see
-    /// [`command_line`](crate::tools::command_line::refused).
+    /// [`command_line`](epitome_tools::command_line::refused).
     pub allowed_commands: Option<Vec<String>>,
     /// Declared arguments; those of the older `defaults` map are among them.
     pub arguments: BTreeMap<String, Argument>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::paths::Paths;
+use epitome_files::paths::Paths;
 
 /// A folder where recipes can be, and how its files are read.
 pub(super) struct Place {

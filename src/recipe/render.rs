@@ -10,7 +10,7 @@ use super::command::Arguments;
 use super::foreign;
 use super::parse::{Recipe, Syntax, template_problem};
 use super::template::{self, Evaluated, Scope, Value};
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 /// A command that a recipe wants run in the session's directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::catalog::{Catalog, Shadowed};
 use super::command;
 use super::parse::{CallableBy, Context, History, ModelChoice, Output, Recipe, Source, Syntax};
-use crate::problem::Problem;
+use epitome_problem::Problem;
 
 /// All that a directory has, what is hidden by another place, and what is wrong.
 pub fn list(catalog: &Catalog) -> Value {

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::actor::Session;
 use super::{Attachment, Out, SessionCommand, Subagent, SubagentAbout, SubagentEnd, SubagentState, ToolCall};
-use crate::thread::{CallId, Change, Entry, Seq, SessionId, StopReason};
+use epitome_thread::{CallId, Change, Entry, Seq, SessionId, StopReason};
 
 /// An agent that works, as clients were told of it.
 pub(super) struct ShownAgent {
@@ -146,7 +146,7 @@ impl Session {
 
     /// Tells a client that goes on behind a daemon's death that the agent of this call is no more.
     pub(super) fn show_lost_agent(&self, attachment: &Attachment, call: &ToolCall) {
-        if !attachment.outlet.shows_agents() || call.name != crate::tools::task::NAME {
+        if !attachment.outlet.shows_agents() || call.name != epitome_tools::task::NAME {
             return;
         }
         let Some((reply, _)) = self.call_with_place(&call.id) else { return };

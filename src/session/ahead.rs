@@ -10,11 +10,11 @@ use super::effects;
 use super::foreign::UNUSED_SUMMARY;
 use super::summary::{Attempt, Summary};
 use super::work::Background;
-use crate::compaction::pace::Fullness;
-use crate::compaction::{Decision, Plan, Written};
-use crate::config::Summariser;
-use crate::thread::Seq;
-use crate::turn::Why;
+use epitome_compaction::pace::Fullness;
+use epitome_compaction::{Decision, Plan, Written};
+use epitome_config::Summariser;
+use epitome_thread::Seq;
+use epitome_turn::Why;
 
 /// The share of the window before the threshold at which a summary is begun, in per cent.
 const BEFORE_PERCENT: u64 = 10;

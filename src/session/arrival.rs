@@ -2,12 +2,12 @@
 //! of it is kept in the log, where `recall` reads it. Pure but for the session's own numbers.
 
 use super::actor::Session;
-use crate::provider::models;
-use crate::recall;
-use crate::secrets::Masker;
-use crate::thread::{Change, OutcomeContent, Seq, Shown, Thread, ToolOutcome};
-use crate::tokens::Ruler;
-use crate::tools::{task, truncate};
+use epitome_provider::models;
+use epitome_recall as recall;
+use epitome_secrets::Masker;
+use epitome_thread::{Change, OutcomeContent, Seq, Shown, Thread, ToolOutcome};
+use epitome_tokens::Ruler;
+use epitome_tools::{task, truncate};
 
 /// The part of a window that one outcome may take, as a divisor.
 const WINDOW_PART: u64 = 8;
@@ -255,7 +255,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::thread::{CallId, Entry, FORMAT_VERSION, OutcomeStatus, SessionId};
+    use epitome_thread::{CallId, Entry, FORMAT_VERSION, OutcomeStatus, SessionId};
 
     const LARGE: Room =
         Room { window: 200_000, free: 180_000, taken: 0, open: 1, keep_bytes: WHOLES_BYTES_MAX };

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::actor::Session;
 use super::work::{Prompt, Responder};
 use super::{AskId, Attachment, ClientId, Opening, Out, Shows};
-use crate::thread::{CallId, Change, Seq, SessionId, ToolCall};
-use crate::tools::Workspace;
+use epitome_thread::{CallId, Change, Seq, SessionId, ToolCall};
+use epitome_tools::Workspace;
 
 /// Somebody who looks on, and the first entry that they have not seen.
 pub struct Watcher {

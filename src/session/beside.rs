@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::Severity;
 use super::actor::Session;
-use crate::thread::{Change, Entry, Origin};
-use crate::tools::Access;
-use crate::tools::background::Standing;
-use crate::tools::sandbox::{Rules, TEMPORARY};
+use epitome_thread::{Change, Entry, Origin};
+use epitome_tools::Access;
+use epitome_tools::background::Standing;
+use epitome_tools::sandbox::{Rules, TEMPORARY};
 
 /// Who tells it, in the log. No hook has this name: a hook's is that of a file.
 const BY: &str = "/background";
@@ -144,7 +144,7 @@ mod tests {
 
     use super::super::rounds;
     use super::*;
-    use crate::thread::{CallId, Message, MessageId, OutcomeStatus, Seq, ToolOutcome};
+    use epitome_thread::{CallId, Message, MessageId, OutcomeStatus, Seq, ToolOutcome};
 
     fn entries(changes: Vec<Change>) -> Vec<Arc<Entry>> {
         let entry = |(seq, change)| Arc::new(Entry { seq: Seq(seq as u64), at: 0, change });

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use super::actor::Session;
 use super::work::Background;
 use super::{AskId, ClientId, Out};
-use crate::thread::{Change, Thread};
-use crate::tools::buffers::{Answer, Look, Offers, Wish, Wished};
-use crate::tools::{Access, Tool, ToolContext};
+use epitome_thread::{Change, Thread};
+use epitome_tools::buffers::{Answer, Look, Offers, Wish, Wished};
+use epitome_tools::{Access, Tool, ToolContext};
 
 /// How long an editor may take to say what it holds of a file. Each read of a file waits for it.
 const TEXT_TIME_MAX: Duration = Duration::from_secs(1);

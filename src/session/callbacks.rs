@@ -12,19 +12,19 @@ use super::hooks::refuse;
 use super::rounds::text_content;
 use super::thinking;
 use super::work::{Done, Pending};
-use crate::compaction::{self, Decision};
-use crate::hooks::discover::Found;
-use crate::hooks::event::HookEvent;
-use crate::hooks::functions::{CallbackInput, CallbackOutput};
-use crate::hooks::handlers;
-use crate::hooks::hook::Place;
-use crate::hooks::moment::What;
-use crate::hooks::output::{Callback, Utterance};
-use crate::provider::models;
-use crate::recipe::command::{self, Arguments};
-use crate::recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
-use crate::thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
-use crate::turn::Why;
+use epitome_compaction::{self as compaction, Decision};
+use epitome_hooks::discover::Found;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::functions::{CallbackInput, CallbackOutput};
+use epitome_hooks::handlers;
+use epitome_hooks::hook::Place;
+use epitome_hooks::moment::What;
+use epitome_hooks::output::{Callback, Utterance};
+use epitome_provider::models;
+use epitome_recipe::command::{self, Arguments};
+use epitome_recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
+use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
+use epitome_turn::Why;
 
 /// Why a history is not replaced twice: the model would never have seen the first one.
 const REPLACED_ALREADY: &str = "the history was already compacted since the last model call";
@@ -168,7 +168,7 @@ impl Session {
         args: BTreeMap<String, String>,
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.thread.view();
-        let messages = crate::hooks::messages::utterances(view);
+        let messages = epitome_hooks::messages::utterances(view);
         let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
         let moment = self.moment(match event == HookEvent::AgentStop {
             true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },

@@ -10,19 +10,19 @@ use super::actor::Session;
 use super::work::{Done, Ended, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
 use super::{arrival, buffers, checkpoints, effects, kept, trace};
-use crate::hooks::output::PermissionDecision;
-use crate::problem::Problem;
-use crate::recall::Log;
-use crate::secrets::{self, Masker};
-use crate::spans::Timed;
-use crate::thread::{
+use epitome_hooks::output::PermissionDecision;
+use epitome_problem::Problem;
+use epitome_recall::Log;
+use epitome_secrets::{self as secrets, Masker};
+use epitome_spans::Timed;
+use epitome_thread::{
     Answered, CallId, Change, Decided, Decider, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome,
 };
-use crate::tools::command_line;
-use crate::tools::permission::Verdict;
-use crate::tools::permission::ruled::{self, Hidden};
-use crate::tools::{Access, Tool, ToolContext, task};
-use crate::turn::{Answer as Told, Permit};
+use epitome_tools::command_line;
+use epitome_tools::permission::Verdict;
+use epitome_tools::permission::ruled::{self, Hidden};
+use epitome_tools::{Access, Tool, ToolContext, task};
+use epitome_turn::{Answer as Told, Permit};
 
 /// How much of unreadable arguments the model is shown, in bytes.
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;

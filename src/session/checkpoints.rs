@@ -10,9 +10,9 @@ use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::rounds::text_content;
 use super::work::Background;
-use crate::checkpoint::{Checkpoints, Report, What};
-use crate::thread::{Change, Message, Origin};
-use crate::tools::Access;
+use epitome_checkpoint::{Checkpoints, Report, What};
+use epitome_thread::{Change, Message, Origin};
+use epitome_tools::Access;
 
 /// Who says in the log what became of files. No hook has this name: a hook's is that of a file.
 pub(super) const BY: &str = "/rewind";

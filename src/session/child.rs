@@ -30,19 +30,19 @@ use super::work::{Prompt, Responder};
 use super::{
     Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, SubagentAbout, SubagentEnd, Ticket,
 };
-use crate::compaction;
-use crate::config::Settings;
-use crate::hooks::discover::Found;
-use crate::hooks::handlers::Table;
-use crate::hooks::moment::InvokedBy;
-use crate::provider::endpoint::Endpoint;
-use crate::store::Journal;
-use crate::thread::{
+pub use ending::Bound;
+use epitome_compaction as compaction;
+use epitome_config::Settings;
+use epitome_hooks::discover::Found;
+use epitome_hooks::handlers::Table;
+use epitome_hooks::moment::InvokedBy;
+use epitome_provider::endpoint::Endpoint;
+use epitome_store::Journal;
+use epitome_thread::{
     Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
-use crate::tools::BoxFuture;
-pub use ending::Bound;
+use epitome_tools::BoxFuture;
 use history::Shape;
 pub use tray::{ChildNews, Diary};
 use tray::{Gone, Tray};

@@ -13,14 +13,14 @@ use super::{
     Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Steered,
     Ticket, problem_notice,
 };
-use crate::problem::Problem;
-use crate::provider::ProviderError;
-use crate::provider::attachments::left_out;
-use crate::provider::wire::encoding::Encoding;
-use crate::recipe::command;
-use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Content, Message, Origin, Seq, StopReason};
-use crate::turn::Turn;
+use epitome_problem::Problem;
+use epitome_provider::ProviderError;
+use epitome_provider::attachments::left_out;
+use epitome_provider::wire::encoding::Encoding;
+use epitome_recipe::command;
+use epitome_recipe::render::ShellOutputs;
+use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
+use epitome_turn::Turn;
 
 /// How many prompts may wait for a turn to end or for a model to be found.
 const WAITING_MAX: usize = 64;
@@ -425,7 +425,7 @@ impl Session {
 /// What a prompt is answered with where a provider refuses or can't be reached.
 pub fn provider_error(error: &ProviderError) -> SessionError {
     match error.class {
-        crate::provider::ErrorClass::Auth => SessionError::AuthRequired(sentence(error)),
+        epitome_provider::ErrorClass::Auth => SessionError::AuthRequired(sentence(error)),
         _ => SessionError::Provider { message: error.message.clone(), hint: error.hint.clone() },
     }
 }

@@ -21,13 +21,13 @@ pub mod why;
 use super::actor::Session;
 use super::work::{Background, Prompt};
 use super::{Answer, CommandInfo, Out, Severity, summary, thinking};
-use crate::checkpoint::Report;
-use crate::compaction::{Budget, Preview};
-use crate::config::Summariser;
-use crate::provider::models;
-use crate::provider::spent::Spent;
-use crate::recipe::command;
-use crate::thread::{Change, StopReason, Usage};
+use epitome_checkpoint::Report;
+use epitome_compaction::{Budget, Preview};
+use epitome_config::Summariser;
+use epitome_provider::models;
+use epitome_provider::spent::Spent;
+use epitome_recipe::command;
+use epitome_thread::{Change, StopReason, Usage};
 
 /// The longest title that a person may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;

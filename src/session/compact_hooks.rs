@@ -9,15 +9,15 @@ use super::recipes::Text;
 use super::rounds::{apply_to, text_content};
 use super::work::{Pending, Point};
 use super::{CompactionState, Severity};
-use crate::compaction::Plan;
-use crate::hooks::event::HookEvent;
-use crate::hooks::moment::{CompactTrigger, Round, What};
-use crate::hooks::output::{Action, Resolution};
-use crate::provider::spent::call_of;
-use crate::recipe::command::Arguments;
-use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
-use crate::turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
+use epitome_compaction::Plan;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::moment::{CompactTrigger, Round, What};
+use epitome_hooks::output::{Action, Resolution};
+use epitome_provider::spent::call_of;
+use epitome_recipe::command::Arguments;
+use epitome_recipe::render::ShellOutputs;
+use epitome_thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
+use epitome_turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
@@ -125,10 +125,10 @@ impl Session {
         moment.base.view = self.view_with_reply(text);
         moment.base.recipe = recipe.id.clone();
         moment.base.callback_depth = 1;
-        moment.base.invoked_by = crate::hooks::moment::InvokedBy::Subagent;
+        moment.base.invoked_by = epitome_hooks::moment::InvokedBy::Subagent;
         moment.base.callback_args =
             order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
-        let links = crate::hooks::chain::links(&self.hooks.hooks, &moment);
+        let links = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
         if links.is_empty() {
             return false;
         }

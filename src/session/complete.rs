@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::effects;
 use super::registry::Services;
 use super::replies::sentence;
-use crate::config::Settings;
-use crate::hooks::output::Utterance;
-use crate::provider::endpoint::{self, Choice, Endpoint};
-use crate::provider::http::Http;
-use crate::provider::network::Network;
-use crate::provider::{ProviderError, ReplyStop, Request, retry};
-use crate::thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel, Usage, ViewItem};
+use epitome_config::Settings;
+use epitome_hooks::output::Utterance;
+use epitome_provider::endpoint::{self, Choice, Endpoint};
+use epitome_provider::http::Http;
+use epitome_provider::network::Network;
+use epitome_provider::{ProviderError, ReplyStop, Request, retry};
+use epitome_thread::{Content, Message, MessageId, ModelName, Role, ThoughtLevel, Usage, ViewItem};
 
 /// How long a completion may take.
 const COMPLETION_TIME_MAX: Duration = Duration::from_secs(120);

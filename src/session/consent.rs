@@ -7,15 +7,15 @@ use std::sync::Arc;
 use super::actor::Session;
 use super::work::{Background, OpenConsent, Prompt};
 use super::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
-use crate::hooks::discover::{self, Found, Search};
-use crate::hooks::handlers::At;
-use crate::hooks::run::Runner;
-use crate::hooks::transcript::Transcript;
-use crate::hooks::trust::{self, Item, Trust, Verdict};
-use crate::provider::network::Network;
-use crate::recipe::parse::{Recipe, Source};
-use crate::recipe::render::ShellOutputs;
-use crate::thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
+use epitome_hooks::discover::{self, Found, Search};
+use epitome_hooks::handlers::At;
+use epitome_hooks::run::Runner;
+use epitome_hooks::transcript::Transcript;
+use epitome_hooks::trust::{self, Item, Trust, Verdict};
+use epitome_provider::network::Network;
+use epitome_recipe::parse::{Recipe, Source};
+use epitome_recipe::render::ShellOutputs;
+use epitome_thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
 
 /// Things that a question lists by name; of more it says how many.
 const LISTED_MAX: usize = 20;
@@ -89,7 +89,7 @@ impl Session {
         look: u64,
         found: Found,
         trust: Trust,
-        watch: Option<Arc<crate::recipe::watch::Registration>>,
+        watch: Option<Arc<epitome_recipe::watch::Registration>>,
     ) {
         // It began before something changed: what the person allowed meanwhile is not in it.
         if look != self.consent.looks {

@@ -2,9 +2,9 @@
 
 use super::actor::Session;
 use super::registry::Services;
-use crate::provider::models;
-use crate::thread::{Change, Entry};
-use crate::tokens::Ruler;
+use epitome_provider::models;
+use epitome_thread::{Change, Entry};
+use epitome_tokens::Ruler;
 
 /// From so many tokens in context on, the vocabulary is worth its memory and its second of CPU time, and
 /// from this part of a small window on. An estimate of less is wrong by a fifth at most: 2,000 tokens, and a

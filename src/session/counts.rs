@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::thread::{Change, Usage};
+use epitome_thread::{Change, Usage};
 
 /// Counts of a process. They only grow.
 #[derive(Default)]

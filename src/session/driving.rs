@@ -2,7 +2,7 @@
 
 use super::actor::Session;
 use super::work::{Prompt, Work};
-use crate::turn::{Answer as Told, Ask, Next};
+use epitome_turn::{Answer as Told, Ask, Next};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.

@@ -10,19 +10,19 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, Sleep};
 use tracing::Span;
 
-use crate::provider::collect::{Collector, Reply};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::http::{Http, ReplyStream, Starting};
-use crate::provider::wire::Purpose;
-use crate::provider::wire::encoding::{Encoded, Encoding};
-use crate::provider::{Basis, ErrorClass, ProviderError, ProviderEvent, Request, retry};
-use crate::store::Syncer;
-use crate::thread::{
+use epitome_provider::collect::{Collector, Reply};
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::http::{Http, ReplyStream, Starting};
+use epitome_provider::wire::Purpose;
+use epitome_provider::wire::encoding::{Encoded, Encoding};
+use epitome_provider::{Basis, ErrorClass, ProviderError, ProviderEvent, Request, retry};
+use epitome_store::Syncer;
+use epitome_thread::{
     CallId, Change, Content, Entry, Message, MessageId, ModelName, OutcomeStatus, PlanStep, ThoughtLevel,
     ToolCall, ToolOutcome, View, ViewItem,
 };
-use crate::tokens::Ruler;
-use crate::tools::{Tool, ToolContext};
+use epitome_tokens::Ruler;
+use epitome_tools::{Tool, ToolContext};
 
 /// What a request is made of, apart from the thread so that it can outlive a borrow of it.
 #[derive(Clone)]

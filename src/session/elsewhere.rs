@@ -15,17 +15,17 @@ use super::hooks::refuse;
 use super::registry::Services;
 use super::rounds::room;
 use super::work::{Background, Done, Pending};
-use crate::compaction;
-use crate::config::Settings;
-use crate::hooks::output::Utterance;
-use crate::hooks::settle;
-use crate::provider::endpoint::{self, Choice};
-use crate::provider::models;
-use crate::store::StoreError;
-use crate::thread::{
+use epitome_compaction as compaction;
+use epitome_config::Settings;
+use epitome_hooks::output::Utterance;
+use epitome_hooks::settle;
+use epitome_provider::endpoint::{self, Choice};
+use epitome_provider::models;
+use epitome_store::StoreError;
+use epitome_thread::{
     Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, Verdict, edits,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 
 /// A history on its way to another conversation.
 #[derive(Clone, Debug)]

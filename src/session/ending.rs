@@ -7,8 +7,8 @@ use super::actor::Session;
 use super::registry::Sessions;
 use super::work::{Background, Closer, Done, TooLate, Work};
 use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
-use crate::thread::{Change, Cut, StopReason, Usage};
-use crate::turn::interrupted;
+use epitome_thread::{Change, Cut, StopReason, Usage};
+use epitome_turn::interrupted;
 
 /// How long what was written of a conversation is kept behind a turn: a person who reads the answer and
 /// types on finds it there, and an idle session does not hold its conversation twice.

@@ -11,7 +11,7 @@ use super::actor::Session;
 use super::child::ChildNews;
 use super::tasks::Follower;
 use super::{AskId, Attachment, Decision, Out, PermissionAsk, SessionCommand};
-use crate::thread::{CallId, Change, ModelName, OutcomeStatus, SessionId, ToolOutcome, Usage};
+use epitome_thread::{CallId, Change, ModelName, OutcomeStatus, SessionId, ToolOutcome, Usage};
 
 /// Whose calls they were that wrote a summary which is not used, in the log.
 pub(super) const UNUSED_SUMMARY: &str = "a summary that is not used";

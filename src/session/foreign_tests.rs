@@ -15,14 +15,14 @@ use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Outlet, PermissionAsk, Replay,
     SessionCommand, SubagentEnd, Ticket,
 };
-use crate::paths::Paths;
-use crate::provider::http::Http;
-use crate::recipe::watch::RecipeWatch;
-use crate::store::{Journal, Store};
-use crate::thread::{
+use epitome_files::paths::Paths;
+use epitome_provider::http::Http;
+use epitome_recipe::watch::RecipeWatch;
+use epitome_store::{Journal, Store};
+use epitome_thread::{
     CallId, Card, Change, FORMAT_VERSION, OutcomeStatus, Rule, SessionId, Thread, ToolOutcome,
 };
-use crate::tools::Toolbox;
+use epitome_tools::Toolbox;
 
 /// Nothing here takes this long; a test that waits longer has failed.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -97,12 +97,12 @@ impl Parent {
             store: Store::new(&paths),
             paths,
             http: Http::new(),
-            learned: crate::provider::learned::Learned::below(directory.path()),
+            learned: epitome_provider::learned::Learned::below(directory.path()),
             toolbox: Toolbox::new(Vec::new()),
             watch: RecipeWatch::new(),
-            reaper: Arc::new(crate::tools::reaper::Reaper::none()),
-            rulers: crate::tokens::Rulers::default(),
-            functions: crate::hooks::functions::Functions::default(),
+            reaper: Arc::new(epitome_platform::reaper::Reaper::none()),
+            rulers: epitome_tokens::Rulers::default(),
+            functions: epitome_hooks::functions::Functions::default(),
             rest_after: REST_AFTER,
             checkpoints: None,
         };

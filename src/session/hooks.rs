@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 use super::actor::Session;
 use super::work::{Ended, Point};
 use super::{Out, Severity};
-use crate::hooks::event::HookEvent;
-use crate::hooks::moment::{Attachment, Call, CallResult, What};
-use crate::hooks::output::Resolution;
-pub(super) use crate::hooks::settle::refuse;
-use crate::hooks::words;
-use crate::thread::{
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::moment::{Attachment, Call, CallResult, What};
+use epitome_hooks::output::Resolution;
+pub(super) use epitome_hooks::settle::refuse;
+use epitome_hooks::words;
+use epitome_thread::{
     CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
     ToolCall, ToolOutcome, Verdict, Withheld,
 };
-use crate::turn::Answer as Told;
+use epitome_turn::Answer as Told;
 
 impl Session {
     /// All hooks of a moment have spoken: the work goes on where it waited for them.
@@ -229,7 +229,7 @@ impl Session {
         let ended = Ended { outcome, milliseconds: 0, blocked: false };
         let result = result_of(call, &ended);
         let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
-        let scripts = crate::hooks::chain::links(&self.hooks.hooks, &moment);
+        let scripts = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
         let declared =
             self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()

@@ -17,11 +17,11 @@ use known::{instructed, told_paths, touched, untold};
 use super::actor::Session;
 use super::prompt::{self, Instructions, Place};
 use super::work::Done;
-use crate::paths::Paths;
-use crate::problem::Problem;
-use crate::recipe::agents::Agents;
-use crate::thread::{Change, Content, Message, Origin, Seq, Thread};
-use crate::tools::Workspace;
+use epitome_files::paths::Paths;
+use epitome_problem::Problem;
+use epitome_recipe::agents::Agents;
+use epitome_thread::{Change, Content, Message, Origin, Seq, Thread};
+use epitome_tools::Workspace;
 
 /// Directories below the working directory whose instructions are followed. Who touches more is on a tour.
 const NESTED_MAX: usize = 32;

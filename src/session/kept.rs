@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::hooks::trust;
-use crate::paths::Paths;
-use crate::thread::Rule;
+use epitome_files::paths::Paths;
+use epitome_hooks::trust;
+use epitome_thread::Rule;
 
 /// Rules that one workspace keeps.
 pub const KEPT_MAX: usize = 200;

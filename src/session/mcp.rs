@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 use super::Severity;
 use super::actor::Session;
 use super::work::Background;
-use crate::config::{McpServer, McpSource};
-use crate::hooks::trust::{Item, Verdict};
-use crate::mcp::{Hub, News, PREFIX, REACH, Standing, Surroundings};
-use crate::provider::network::Network;
-use crate::thread::{Change, Content, Origin, ToolSpec};
-use crate::tools::Toolbox;
+use epitome_config::{McpServer, McpSource};
+use epitome_hooks::trust::{Item, Verdict};
+use epitome_mcp::{Hub, News, PREFIX, REACH, Standing, Surroundings};
+use epitome_provider::network::Network;
+use epitome_thread::{Change, Content, Origin, ToolSpec};
+use epitome_tools::Toolbox;
 
 /// Who the model is told of late tools by.
 const BY: &str = "mcp";

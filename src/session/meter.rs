@@ -5,11 +5,11 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::compaction::{CARRIED_HEAD, REQUEST_HEAD, USER_HEAD};
-use crate::thread::{
+use epitome_compaction::{CARRIED_HEAD, REQUEST_HEAD, USER_HEAD};
+use epitome_thread::{
     Change, Content, Entry, Message, Origin, OutcomeContent, PINNED_BY_PERSON, Thread, ToolOutcome, ToolSpec,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 
 /// How the parts of the one message of a compaction begin that are no summary.
 const FACTS_HEADS: [&str; 2] = [CARRIED_HEAD, "<ledger>"];

@@ -7,14 +7,14 @@ use super::provider_error;
 use super::replies::sentence;
 use super::work::Background;
 use super::{ModelChoice, Out, SessionError, SessionOptions};
-use crate::provider::ProviderError;
-use crate::provider::abilities::Thinking;
-use crate::provider::catalog::{Catalog, Offer, Scope};
-use crate::provider::endpoint::{self, Choice, LocalServer};
-use crate::provider::learned::Source;
-use crate::provider::network::Network;
-use crate::recipe::render::ShellOutputs;
-use crate::thread::{Change, Mode, ModelName, ThoughtLevel};
+use epitome_provider::ProviderError;
+use epitome_provider::abilities::Thinking;
+use epitome_provider::catalog::{Catalog, Offer, Scope};
+use epitome_provider::endpoint::{self, Choice, LocalServer};
+use epitome_provider::learned::Source;
+use epitome_provider::network::Network;
+use epitome_recipe::render::ShellOutputs;
+use epitome_thread::{Change, Mode, ModelName, ThoughtLevel};
 
 /// Models that a client is offered. Some routers have hundreds, and a list is sent whole each time.
 const OFFERED_MAX: usize = 200;

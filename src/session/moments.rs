@@ -12,15 +12,15 @@ use super::effects;
 use super::replies::with_full_stop;
 use super::work::{Done, Point};
 use super::{Out, Severity};
-use crate::config::Threshold;
-use crate::hooks::chain::{self, Chain, Link, Takes};
-use crate::hooks::event::HookEvent;
-use crate::hooks::handlers::{self, Declared};
-use crate::hooks::hook::{Hook, Place};
-use crate::hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
-use crate::hooks::output::Resolution;
-use crate::hooks::run;
-use crate::thread::{Change, Entry, HookRun, Seq, Verdict};
+use epitome_config::Threshold;
+use epitome_hooks::chain::{self, Chain, Link, Takes};
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::handlers::{self, Declared};
+use epitome_hooks::hook::{Hook, Place};
+use epitome_hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
+use epitome_hooks::output::Resolution;
+use epitome_hooks::run;
+use epitome_thread::{Change, Entry, HookRun, Seq, Verdict};
 
 /// The window that hooks are told where none is known. Scripts divide by it.
 const WINDOW_UNKNOWN: u64 = 128_000;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::registry::{Header, Sessions};
 use super::{ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use crate::thread::{Seq, SessionId};
+use epitome_thread::{Seq, SessionId};
 
 /// The sessions as a connection sees them. `Sessions` tells what each promises.
 pub trait SessionPort: Clone + Send + Sync + 'static {

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::problem::Problem;
-use crate::tools::Workspace;
+use epitome_problem::Problem;
+use epitome_tools::Workspace;
 
 /// The most of one instruction file that is read, in bytes. A larger one is cut, and that is said.
 const INSTRUCTION_BYTES_MAX: usize = 64 * 1024;

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::actor::Session;
 use super::work::Background;
 use super::{AskId, Attachment, Out};
-use crate::tools::question::{Asked, Question, Reply};
+use epitome_tools::question::{Asked, Question, Reply};
 
 /// Questions that are open at a time; more are put aside at once.
 const OPEN_MAX: usize = 8;

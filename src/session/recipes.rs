@@ -15,19 +15,19 @@ use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
-use crate::compaction::{self, Wish};
-use crate::config::Summariser;
-use crate::hooks::handlers;
-use crate::provider::endpoint::{self, Endpoint};
-use crate::provider::models;
-use crate::recipe::catalog::Catalog;
-use crate::recipe::command::{self, Arguments};
-use crate::recipe::parse::{ModelChoice, Recipe};
-use crate::recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
-use crate::thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
-use crate::tools::shell_output::shell_output;
-use crate::tools::{Toolbox, Workspace};
-use crate::turn::Turn;
+use epitome_compaction::{self as compaction, Wish};
+use epitome_config::Summariser;
+use epitome_hooks::handlers;
+use epitome_provider::endpoint::{self, Endpoint};
+use epitome_provider::models;
+use epitome_recipe::catalog::Catalog;
+use epitome_recipe::command::{self, Arguments};
+use epitome_recipe::parse::{ModelChoice, Recipe};
+use epitome_recipe::render::{self, NOT_RUN, Rendered, ShellCall, ShellOutputs, Surroundings};
+use epitome_thread::{Change, Content, Message, ModelName, Origin, Seq, Trigger};
+use epitome_tools::shell_output::shell_output;
+use epitome_tools::{Toolbox, Workspace};
+use epitome_turn::Turn;
 
 /// A prompt whose recipe waits for what its shell calls print, or that waits for what a compaction would do.
 pub struct Rendering {

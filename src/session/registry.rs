@@ -19,19 +19,19 @@ use super::counts::{Counts, Reading};
 use super::resting::Resting;
 use super::work::Responder;
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
-use crate::checkpoint::Checkpoints;
-use crate::config::{Settings, Threshold, Trust};
-use crate::hooks::functions::Functions;
-use crate::paths::Paths;
-use crate::provider::http::Http;
-use crate::provider::learned::Learned;
-use crate::recipe::watch::RecipeWatch;
-pub use crate::store::Header;
-use crate::store::{Store, StoreError};
-use crate::thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
-use crate::tokens::Rulers;
-use crate::tools::Toolbox;
-use crate::tools::reaper::Reaper;
+use epitome_checkpoint::Checkpoints;
+use epitome_config::{Settings, Threshold, Trust};
+use epitome_files::paths::Paths;
+use epitome_hooks::functions::Functions;
+use epitome_platform::reaper::Reaper;
+use epitome_provider::http::Http;
+use epitome_provider::learned::Learned;
+use epitome_recipe::watch::RecipeWatch;
+pub use epitome_store::Header;
+use epitome_store::{Store, StoreError};
+use epitome_thread::{Change, FORMAT_VERSION, Mode, Seq, SessionId, Thread};
+use epitome_tokens::Rulers;
+use epitome_tools::Toolbox;
 
 /// Commands that may wait for a session. It takes them as fast as it can think; this many waiting
 /// means that it is stuck, and the sender is told so.
@@ -401,5 +401,5 @@ fn store_error(session: &SessionId, error: StoreError) -> SessionError {
 }
 
 pub(super) fn new_id() -> SessionId {
-    crate::store::new_id()
+    epitome_store::new_id()
 }

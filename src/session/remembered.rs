@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::thread::Rule;
+use epitome_thread::Rule;
 
 /// See the module. Clones are the same list.
 #[derive(Clone, Debug, Default)]

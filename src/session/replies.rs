@@ -9,13 +9,13 @@ use super::commands::{goal, plan_mode};
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::models::Located;
 use super::{Out, Severity, TextKind, UsageNow};
-use crate::provider::collect::{Piece, PieceKind, Reply};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::wire::Purpose;
-use crate::provider::wire::encoding::Encoded;
-use crate::provider::{ErrorClass, ProviderError, ReplyStop, retry};
-use crate::thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
-use crate::turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
+use epitome_provider::collect::{Piece, PieceKind, Reply};
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::wire::Purpose;
+use epitome_provider::wire::encoding::Encoded;
+use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
+use epitome_thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
+use epitome_turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// From so long a wait on it is told how to end it: nobody could end a shorter one.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);

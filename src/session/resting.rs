@@ -17,14 +17,14 @@ use super::consent::Consent;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
-use crate::compaction::pace::Pace;
-use crate::config::{McpServer, Settings};
-use crate::hooks::handlers::Fired;
-use crate::problem::Problem;
-use crate::store::Journal;
-use crate::thread::{Seq, Thread, Verdict};
-use crate::tools::background::Background;
-use crate::tools::buffers::Buffers;
+use epitome_compaction::pace::Pace;
+use epitome_config::{McpServer, Settings};
+use epitome_hooks::handlers::Fired;
+use epitome_problem::Problem;
+use epitome_store::Journal;
+use epitome_thread::{Seq, Thread, Verdict};
+use epitome_tools::background::Background;
+use epitome_tools::buffers::Buffers;
 
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);

@@ -6,13 +6,13 @@ use super::compacting::CompactionOrder;
 use super::elsewhere::replacement;
 use super::hooks::refuse;
 use super::work::{Pending, Point};
-use crate::compaction;
-use crate::hooks::event::HookEvent;
-use crate::hooks::moment::What;
-use crate::hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use crate::hooks::settle::{self, Guards};
-use crate::thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
-use crate::turn::{Answer as Told, HooksAnswer, Why};
+use epitome_compaction as compaction;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::moment::What;
+use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
+use epitome_hooks::settle::{self, Guards};
+use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
+use epitome_turn::{Answer as Told, HooksAnswer, Why};
 
 /// Tokens that come before old outcomes are looked through once more.
 const EASE_TOKENS: u64 = 10_000;
@@ -313,9 +313,9 @@ pub(super) fn room(window: u64, max_output: u32, frame: u64) -> u64 {
 }
 
 /// Applies a change that is not committed, to see what it would come to.
-pub(super) fn apply_to(thread: &mut crate::thread::Thread, change: Change) {
+pub(super) fn apply_to(thread: &mut epitome_thread::Thread, change: Change) {
     let seq = thread.next_seq();
-    thread.apply(std::sync::Arc::new(crate::thread::Entry { seq, at: 0, change }));
+    thread.apply(std::sync::Arc::new(epitome_thread::Entry { seq, at: 0, change }));
 }
 
 pub(super) fn text_content(text: String) -> Vec<Content> {

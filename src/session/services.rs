@@ -13,14 +13,14 @@ use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
 use super::thinking;
 use super::work::Background;
-use crate::compaction::Decision;
-use crate::hooks::hook::Messages;
-use crate::hooks::messages;
-use crate::hooks::output::Utterance;
-use crate::hooks::resident::Services;
-use crate::provider::models;
-use crate::thread::{Change, HookRun, Role, Verdict, View};
-use crate::turn::Why;
+use epitome_compaction::Decision;
+use epitome_hooks::hook::Messages;
+use epitome_hooks::messages;
+use epitome_hooks::output::Utterance;
+use epitome_hooks::resident::Services;
+use epitome_provider::models;
+use epitome_thread::{Change, HookRun, Role, Verdict, View};
+use epitome_turn::Why;
 
 /// Calls that may wait for the session; a hook that sends more waits.
 pub const SERVICE_CALLS_MAX: usize = 64;

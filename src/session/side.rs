@@ -5,7 +5,7 @@ use super::actor::Session;
 use super::callbacks::Called;
 use super::effects;
 use super::work::Background;
-use crate::thread::{Change, HookRun, Seq, Verdict};
+use epitome_thread::{Change, HookRun, Seq, Verdict};
 
 /// The one background callback of a session.
 pub struct Side {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::actor::Session;
-use crate::recipe::parse::Recipe;
-use crate::thread::{Change, Origin};
-use crate::tools::skill_tool::{self, Skill, SkillTool};
+use epitome_recipe::parse::Recipe;
+use epitome_thread::{Change, Origin};
+use epitome_tools::skill_tool::{self, Skill, SkillTool};
 
 /// Whose words they are that tell of later skills.
 const BY: &str = "skills";

@@ -20,14 +20,14 @@ use asking::{ask, broken, too_slow};
 use super::complete::find_endpoint;
 use super::effects::{self, Snapshot};
 use super::registry::Services;
-use crate::compaction::{self, Written};
-use crate::config::{Settings, Summariser};
-use crate::provider::compact::{NativeCompaction, compact};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::http::Http;
-use crate::provider::wire::Purpose;
-use crate::provider::{ErrorClass, ProviderError, Request, models, retry};
-use crate::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
+use epitome_compaction::{self as compaction, Written};
+use epitome_config::{Settings, Summariser};
+use epitome_provider::compact::{NativeCompaction, compact};
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::http::Http;
+use epitome_provider::wire::Purpose;
+use epitome_provider::{ErrorClass, ProviderError, Request, models, retry};
+use epitome_thread::{Content, Message, MessageId, ModelName, ThoughtLevel, Usage, ViewItem};
 
 /// How often the way that reuses the cached prefix is tried. A local server can fail it every time: with
 /// the tools in the request, a small model may write something that its grammar does not take, and the
@@ -382,7 +382,7 @@ fn narrowed(window: u64, error: &ProviderError) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::endpoint::resolve;
+    use epitome_provider::endpoint::resolve;
 
     /// Without `models.small` nobody but the session's model wrote summaries, however dear it was.
     #[test]

@@ -3,11 +3,11 @@
 
 use super::actor::Session;
 use super::effects::Counting;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::http::Http;
-use crate::provider::wire::Purpose;
-use crate::provider::{ProviderError, count};
-use crate::thread::{Change, Content, Seq};
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::http::Http;
+use epitome_provider::wire::Purpose;
+use epitome_provider::{ProviderError, count};
+use epitome_thread::{Change, Content, Seq};
 
 /// From this share of the room on, in per cent, an estimate is not enough: it may be wrong by the rest.
 const RISKY_PERCENT: u64 = 90;

@@ -4,8 +4,8 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use crate::spans::Timed;
-use crate::thread::{Change, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
+use epitome_spans::Timed;
+use epitome_thread::{Change, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
 
 /// A session, for as long as it is in memory.
 pub(super) fn session(id: &SessionId, thread: &Thread) -> Timed {

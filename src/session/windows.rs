@@ -3,10 +3,10 @@
 use super::actor::Session;
 use super::work::Background;
 use super::{Out, Severity};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::learned::{Source, WINDOW_TOKENS_MIN, When};
-use crate::provider::{ErrorClass, listing};
-use crate::thread::ModelName;
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::learned::{Source, WINDOW_TOKENS_MIN, When};
+use epitome_provider::{ErrorClass, listing};
+use epitome_thread::ModelName;
 
 /// A request of fewer tokens that is refused as too long, without numbers, teaches nothing: no model that is
 /// served holds so little, so that something else is wrong, and a window that small would leave no room to work.

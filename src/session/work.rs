@@ -19,23 +19,23 @@ use super::tasks::Running;
 use super::trace::TurnTrace;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
-use crate::compaction::Plan;
-use crate::hooks::discover::Found;
-use crate::hooks::event::HookEvent;
-use crate::hooks::handlers::Table;
-use crate::hooks::output::{PermissionDecision, Resolution};
-use crate::hooks::trust::{Item, Trust};
-use crate::provider::endpoint::{Endpoint, LocalServer};
-use crate::recipe::catalog::Catalog;
-use crate::recipe::parse::Recipe;
-use crate::recipe::render::ShellOutputs;
-use crate::recipe::watch::Registration;
-use crate::store::StoreError;
-use crate::thread::{
+use epitome_compaction::Plan;
+use epitome_hooks::discover::Found;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::handlers::Table;
+use epitome_hooks::output::{PermissionDecision, Resolution};
+use epitome_hooks::trust::{Item, Trust};
+use epitome_provider::endpoint::{Endpoint, LocalServer};
+use epitome_recipe::catalog::Catalog;
+use epitome_recipe::parse::Recipe;
+use epitome_recipe::render::ShellOutputs;
+use epitome_recipe::watch::Registration;
+use epitome_store::StoreError;
+use epitome_thread::{
     CallId, Change, Content, Decided, MessageId, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome,
 };
-use crate::tools::Access;
-use crate::turn::{Ask, HooksAnswer, Turn, Why};
+use epitome_tools::Access;
+use epitome_turn::{Ask, HooksAnswer, Turn, Why};
 
 /// A client that leaves once the turn has ended.
 pub enum Closer {

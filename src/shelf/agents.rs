@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::files::{beside, id_of, imported_id};
 use super::opencode;
-use crate::thread::{Change, SessionId};
-use crate::transfer::{self, Circumstances, Source};
+use epitome_thread::{Change, SessionId};
+use epitome_transfer::{self as transfer, Circumstances, Source};
 
 /// Bytes of a session's beginning that are read for a listing. It has the first prompt, behind what some agents put
 /// before it.

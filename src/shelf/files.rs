@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{ShelfError, fold, opencode};
-use crate::problem::Problem;
-use crate::secrets;
-use crate::store::{Store, StoreError, new_id};
-use crate::thread::{SessionId, Thread, text};
-use crate::transfer::{self, Circumstances, Draft, IMPORT_BYTES_MAX, Source};
+use epitome_problem::Problem;
+use epitome_secrets as secrets;
+use epitome_store::{Store, StoreError, new_id};
+use epitome_thread::{SessionId, Thread, text};
+use epitome_transfer::{self as transfer, Circumstances, Draft, IMPORT_BYTES_MAX, Source};
 
 /// How a session is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

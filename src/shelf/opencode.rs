@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::transfer::IMPORT_BYTES_MAX;
+use epitome_transfer::IMPORT_BYTES_MAX;
 
 /// How often a database is copied whose files changed meanwhile.
 const COPIES_MAX: usize = 3;

@@ -8,9 +8,9 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 
 use super::{ShelfError, Which, fold, list};
-use crate::recall::{Ask, Clock, Finder, Log};
-use crate::store::Store;
-use crate::thread::SessionId;
+use epitome_recall::{Ask, Clock, Finder, Log};
+use epitome_store::Store;
+use epitome_thread::SessionId;
 
 /// How long a search may take before it says what it found so far.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(20);

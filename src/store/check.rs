@@ -9,7 +9,7 @@ use super::health::{Finding, FindingKind, Health, IndexState, Severity, Sizes};
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
 use super::{Places, Store, StoreError};
-use crate::thread::SessionId;
+use epitome_thread::SessionId;
 
 /// Directories below the data directory that are entered while bytes are counted.
 const DEPTH_MAX: usize = 4;

@@ -16,7 +16,7 @@ use super::health::Backup;
 use super::line::{self, Bodies, EncodeError};
 use super::scan::{self, Scan};
 use super::{Header, Places, Store, StoreError, io_error, open_private, private_directory, sync_directory};
-use crate::thread::{Change, Entry, Seq, SessionId};
+use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// A session that goes on from another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

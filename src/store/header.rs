@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::thread::{Change, Entry, Seq, SessionId};
+use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// What a listing shows of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::thread::SessionId;
+use epitome_thread::SessionId;
 
 /// Findings of one look that are told; of a disk that breaks everywhere the first ones say enough.
 pub(super) const FINDINGS_MAX: usize = 1_000;

@@ -13,7 +13,7 @@ use super::Places;
 use super::header::{Mark, MarkedHeader};
 use super::health::{IndexState, Rebuilt};
 use super::index_thread::{Thread, end_within};
-use crate::thread::SessionId;
+use epitome_thread::SessionId;
 
 /// Notes that wait for the thread. A turn makes some tens of entries.
 pub(super) const QUEUE_NOTES_MAX: usize = 256;

@@ -2,8 +2,8 @@
 
 use super::super::Store;
 use super::*;
-use crate::paths::Paths;
-use crate::thread::{Change, FORMAT_VERSION, MessageId};
+use epitome_files::paths::Paths;
+use epitome_thread::{Change, FORMAT_VERSION, MessageId};
 
 fn session(number: u64) -> SessionId {
     SessionId(format!("s_{number:020x}"))

@@ -17,14 +17,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::header::{Mark, MarkedHeader};
 use super::health::{IndexState, Rebuilt};
-use super::holder::holder;
 use super::index::{Backlog, Keep, Note, QUEUE_NOTES_MAX, Row};
 use super::index_whole;
 use super::line::Bodies;
 use super::rows::{self, Rows, RowsError};
 use super::scan::{self, Scan, ScannedLine};
 use super::{Places, StoreError, open_private, private_directory};
-use crate::thread::SessionId;
+use epitome_platform::holder::holder;
+use epitome_thread::SessionId;
 
 /// How long a lock that nobody is known to hold is waited for.
 const JUST_HELD: Duration = Duration::from_millis(500);

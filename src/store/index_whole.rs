@@ -12,7 +12,7 @@ use super::line::Bodies;
 use super::rows::{Rows, RowsError};
 use super::scan::{self, Scan};
 use super::{Places, StoreError};
-use crate::thread::SessionId;
+use epitome_thread::SessionId;
 
 /// A database that was written beside the one in use.
 pub(super) struct New {

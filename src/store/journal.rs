@@ -21,7 +21,7 @@ use super::index::Index;
 use super::line::{self, Bodies, EncodeError};
 use super::scan::Scan;
 use super::{Places, StoreError, io_error, open_private, private_directory, sync_directory};
-use crate::thread::{Change, Entry, Seq, SessionId};
+use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// How long the lock of a journal is waited for. Who let go of one may have started a process at that moment, which
 /// holds a copy of all files until it runs its own program.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blobs::{Blobs, INLINE_BYTES_MAX, Moved};
-use crate::thread::Entry;
+use epitome_thread::Entry;
 
 /// What stands before the checksummed bytes; the zeros are replaced.
 const HEAD: &[u8] = br#"{"crc":"00000000","#;
@@ -158,7 +158,7 @@ pub(super) fn format(line: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{Change, Seq};
+    use epitome_thread::{Change, Seq};
 
     fn entry(title: &str) -> Entry {
         Entry { seq: Seq(3), at: 17, change: Change::Titled { title: title.to_owned() } }

@@ -9,12 +9,12 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::copies::write_synced;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
-use super::holder::holder;
 use super::index::Keep;
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
 use super::{Places, Store, StoreError, io_error, open_private, sync_directory};
-use crate::thread::SessionId;
+use epitome_platform::holder::holder;
+use epitome_thread::SessionId;
 
 impl Store {
     /// Repairs what can be repaired: of a damaged journal the part before the damage goes on as the journal,

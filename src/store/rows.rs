@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use sled::{Db, IVec, Tree};
 
 use super::header::MarkedHeader;
-use crate::thread::SessionId;
+use epitome_thread::SessionId;
 
 /// Memory that sled may cache with, in bytes; its default is 1 GB.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;

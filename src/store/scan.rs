@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::header::{Header, Mark};
 use super::line::{self, Bodies, LineFault};
 use super::{Places, StoreError, io_error};
-use crate::thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// What a journal's bytes say.
 pub(super) struct Scan {

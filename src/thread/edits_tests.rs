@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::thread::{
+use crate::{
     Card, FORMAT_VERSION, ModelName, Native, Origin, OutcomeStatus, SessionId, ToolCall, ToolOutcome, Trigger,
 };
 

@@ -1,7 +1,7 @@
 //! Layers in small logs, each told by its changes behind the opening entry e0.
 
 use super::*;
-use crate::thread::{
+use crate::{
     CallId, Card, Content, FORMAT_VERSION, Mask, Message, MessageId, ModelName, Origin, OutcomeStatus, Part,
     Role, SessionId, Spoken, ToolCall, ToolOutcome, Trigger,
 };

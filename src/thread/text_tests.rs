@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::thread::{
+use crate::{
     Card, FORMAT_VERSION, HookRun, MessageId, ModelName, OutcomeStatus, Part, SessionId, StopReason,
     ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
@@ -265,7 +265,7 @@ fn what_is_shown_shorter_says_so_and_the_whole_output_is_in_the_full_form() {
     }
     let outcome = changes.iter().position(|change| matches!(change, Change::ToolFinished { .. }));
     let entry = Seq(outcome.expect("a read has an outcome") as u64 + 1);
-    let masks = vec![crate::thread::Mask { entry, text: "[shorter]".to_owned() }];
+    let masks = vec![crate::Mask { entry, text: "[shorter]".to_owned() }];
     let before = thread(changes.clone());
     changes.push(Change::Pruned {
         masks,

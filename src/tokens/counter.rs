@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ruler::Ruler;
 use super::tally::Tally;
 use crate::family::Family;
-use crate::thread::{Change, Entry, Seq, Thread};
+use epitome_thread::{Change, Entry, Seq, Thread};
 
 /// Tokens that one call counts with the vocabulary, more or less; the rest of a long conversation is
 /// estimated until later calls come to it. It bounds what a session waits for, to about 10 ms.

@@ -10,7 +10,7 @@ use super::media;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use crate::family::Family;
-use crate::thread::{
+use epitome_thread::{
     Change, Content, Edit, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread, ToolOutcome,
     ToolSpec, View,
 };

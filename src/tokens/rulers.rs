@@ -10,7 +10,7 @@ use super::calibration::Calibration;
 use super::ruler::Ruler;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
-use crate::thread::ModelName;
+use epitome_thread::ModelName;
 
 /// Models that are remembered; a client that makes names up costs no more than this.
 const MODELS_MAX: usize = 1_000;

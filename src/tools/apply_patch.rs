@@ -17,7 +17,7 @@ use super::disk::Stop;
 use super::file_edit::listed;
 use super::read_state::{self, Files};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
-use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 /// Bytes of all files of a patch together, old and new: they are held in memory, to have a way back.
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::input;
 use super::question::{Door, Question, Reply, Wants, fitting};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
-use crate::thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// Its name.
 pub const NAME: &str = "ask_user";
@@ -215,7 +215,7 @@ mod tests {
     fn what_became_of_it_is_told_in_words() {
         let schema = schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true}));
         let text = |reply| match told(&schema, reply).content.remove(0) {
-            crate::thread::OutcomeContent::Text { text } => text,
+            epitome_thread::OutcomeContent::Text { text } => text,
             other => panic!("text was expected: {other:?}"),
         };
         let Value::Object(both) = json!({"answer": ["a", "b"]}) else { panic!("an object") };

@@ -8,8 +8,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{ToolContext, ToolResult, disk, read_state};
-use crate::thread::attached::FileType;
-use crate::thread::{Location, OutcomeContent, Shown};
+use epitome_thread::attached::FileType;
+use epitome_thread::{Location, OutcomeContent, Shown};
 
 /// Pixels of a side of an image: Anthropic's models refuse the whole request for more.
 const SIDE_PIXELS_MAX: u32 = 8_000;

@@ -13,11 +13,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use super::group::Ending;
 use super::output::{Cleaner, drawn};
 use super::shell_run::{self, DRAIN, Reading, Started};
 use super::{ToolContext, ToolResult, disk, sandbox, truncate};
-use crate::thread::{OutcomeContent, OutcomeStatus, Shown};
+use epitome_platform::group::Ending;
+use epitome_thread::{OutcomeContent, OutcomeStatus, Shown};
 
 /// Commands that may run at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;

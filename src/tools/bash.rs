@@ -14,14 +14,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
+use epitome_thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
-use super::group::{Ending, KILL_GRACE};
 use super::output::{Finished, Output};
-use super::reaper::Reaper;
 use super::shell_run::{self, DRAIN, Live, Reading, Started};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate};
+use epitome_platform::group::{Ending, KILL_GRACE};
+use epitome_platform::reaper::Reaper;
 
 /// Seconds that a command may take if the model does not say: most builds and tests are done by then.
 pub const TIMEOUT_SECONDS: u64 = 120;

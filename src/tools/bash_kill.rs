@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::background::{Wanted, unknown};
-use super::group::KILL_GRACE;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
-use crate::thread::{Card, ToolKind, ToolSpec};
+use epitome_platform::group::KILL_GRACE;
+use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// How long its end is waited for behind the moment in which it gets its KILL.
 const GIVE_UP: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::background::{Wanted, unknown};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
-use crate::thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// Seconds that can be waited for a command: a person waits for the answer.
 const WAIT_SECONDS_MAX: u64 = 300;

@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::judge::Stamp;
 use self::judge::{Busy, Compared, Form, Standing, Trail, as_on_disk, judge, same, when};
 use super::{Workspace, disk};
-use crate::thread::attached::FileType;
+use epitome_thread::attached::FileType;
 
 /// Bytes of a file, and of an editor's text, that are compared. Nobody types into larger ones.
 pub const TEXT_BYTES_MAX: u64 = 2 * 1024 * 1024;

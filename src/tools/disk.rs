@@ -20,8 +20,8 @@ use serde_json::Value;
 
 use super::buffers::Saved;
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
-use crate::thread::{Card, Location, Shown, ToolKind};
-use crate::whole::Unfinished;
+use epitome_files::whole::Unfinished;
+use epitome_thread::{Card, Location, Shown, ToolKind};
 
 /// Bytes of a file that is edited or replaced: all of it is held in memory, twice.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -337,7 +337,7 @@ pub fn fenced(language: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::OutcomeStatus;
+    use epitome_thread::OutcomeStatus;
 
     #[tokio::test]
     async fn work_that_hangs_is_given_up() {

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use serde_json::{Value, json};
 
-use crate::thread::attached::FileType;
-use crate::thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::attached::FileType;
+use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::{

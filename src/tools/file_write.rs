@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::thread::{Card, Location, Shown, ToolKind, ToolSpec};
+use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state};

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};

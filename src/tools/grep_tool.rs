@@ -9,7 +9,7 @@ use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
 use serde_json::{Value, json};
 
-use crate::thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::thread::{Mode, Rule};
+use epitome_thread::{Mode, Rule};
 
 use super::Access;
 

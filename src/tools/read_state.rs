@@ -21,8 +21,8 @@ use similar::{DiffTag, TextDiff};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 use super::{Access, Workspace, truncate};
-use crate::thread::diff::{DiffLine, diff};
-use crate::thread::{Change, Content, Entry, Shown, Thread, ToolOutcome};
+use epitome_thread::diff::{DiffLine, diff};
+use epitome_thread::{Change, Content, Entry, Shown, Thread, ToolOutcome};
 
 /// Files whose state is kept for a session. Of more, those that were touched the longest ago have to be read again.
 const FILES_MAX: usize = 10_000;
@@ -40,7 +40,7 @@ const CHANGE_BYTES_MAX: usize = 4 * 1024;
 const COMPARED_BYTES_MAX: usize = 512 * 1024;
 
 /// Where in an outcome's `raw` the states are.
-const FILES: &str = crate::thread::RAW_FILES;
+const FILES: &str = epitome_thread::RAW_FILES;
 
 /// What a session's model knows of files, and the order in which the calls of one reply touch them.
 #[derive(Debug, Default)]
@@ -398,7 +398,7 @@ fn window(part: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{CallId, FORMAT_VERSION, Message, MessageId, Origin, OutcomeStatus, Seq, SessionId};
+    use epitome_thread::{CallId, FORMAT_VERSION, Message, MessageId, Origin, OutcomeStatus, Seq, SessionId};
 
     fn workspace() -> Workspace {
         Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::default() }

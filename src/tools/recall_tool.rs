@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use crate::recall::{self, Ask, Clock, Kind};
-use crate::thread::{Card, ToolKind, ToolSpec};
+use epitome_recall::{self as recall, Ask, Clock, Kind};
+use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// How long one search may take. The largest logs are searched in a fraction of it, whatever the expression.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);

@@ -1,39 +1,22 @@
 //! The sandbox of commands: what a command line that the model wrote can read, write and reach.
 //!
-//! Three things of Linux, each where the kernel has it, each beside the others:
-//!
-//! - *landlock* lists what may be opened: reading everywhere but the person's secrets, writing in the workspace,
-//!   the temporary directory and the usual caches of builds.
-//! - *Namespaces* of mounts and of the network take away what landlock can't subtract below a directory that it
-//!   allows: in the workspace, what runs later without anybody being asked (`.git/hooks`) is mounted read-only. The
-//!   network that a command sees is a loopback of its own.
-//!   In a user namespace of its own the kernel also counts a command's processes apart from the person's others, so
-//!   that they can be bounded.
-//! - *A filter of system calls* (seccomp) refuses sockets, and what would lead around the other two.
-//!
-//! All is made ready before the fork (`Confinement::prepare`) and put on between fork and exec
-//! (`Confinement::enter`), where nothing may allocate. What is put on can't be taken off, and children inherit it.
+//! `epitome_platform::sandbox` holds a command; here is decided to what.
 //!
 //! It holds commands of the model. Hooks, and the shell calls of recipes, are programs that the person consented
 //! to; they are not held.
 
-mod enter;
-mod filter;
-mod grants;
 mod hint;
 mod places;
-mod support;
 
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 
+use epitome_platform::sandbox::{Confinement, Reach};
+pub use epitome_platform::sandbox::{Namespaces, Support, support};
+use epitome_thread::Mode;
 pub use hint::{HOW_TO_ASK, hint};
-pub use support::{Namespaces, Support, support};
 
 use super::Workspace;
-use crate::thread::Mode;
 
 /// Where programs put what they need for a moment, whatever the environment says.
 pub const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -70,57 +53,15 @@ impl Rules {
     }
 }
 
-/// All that a command needs to be held, made ready before the fork.
-pub struct Confinement {
-    ruleset: Option<std::os::fd::OwnedFd>,
-    filter: seccompiler::BpfProgram,
-    world: Option<enter::World>,
-}
-
-impl Confinement {
-    /// Looks at the disk for what may be read and written; blocks. `None` where this system has nothing to hold a
-    /// command with.
-    pub fn prepare(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Confinement>> {
-        let support = support();
-        if support.is_nothing() {
-            return Ok(None);
-        }
-        let places = places::Places::find(rules, workspace, support);
-        let loopback = !rules.network && support.namespaces != Namespaces::None;
-        let ruleset = match support.landlock {
-            0 => None,
-            _ => grants::ruleset(&places, rules.network || loopback)?,
-        };
-        let world = enter::World::new(&places, support.namespaces, loopback, rules.processes)?;
-        let filter = match support.filter {
-            true => filter::program(rules.network || loopback, rules.network, rules.unix_sockets)?,
-            false => Vec::new(),
-        };
-        Ok(Some(Confinement { ruleset, filter, world }))
+/// What a command needs to be held; looks at the disk and blocks. `None` where this system has nothing to hold a
+/// command with.
+pub fn confinement(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Confinement>> {
+    let support = support();
+    if support.is_nothing() {
+        return Ok(None);
     }
-
-    /// Has a command put it on before it runs.
-    pub(super) fn hold(self, command: &mut Command) {
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on data
-        // that the closure owns, and allocates nothing.
-        unsafe {
-            command.pre_exec(move || self.enter());
-        }
-    }
-
-    /// Puts it on, for good. For between fork and exec: it makes system calls alone, and allocates nothing.
-    fn enter(&self) -> io::Result<()> {
-        if let Some(world) = &self.world {
-            world.enter()?;
-        }
-        enter::give_up_rights()?;
-        if let Some(ruleset) = &self.ruleset {
-            enter::restrict(ruleset)?;
-        }
-        if self.filter.is_empty() {
-            return Ok(());
-        }
-        // It has no text of its own to make for an error of a system call.
-        seccompiler::apply_filter(&self.filter).map_err(|_| io::Error::last_os_error())
-    }
+    let places = places::find(rules, workspace, support);
+    let reach =
+        Reach { network: rules.network, unix_sockets: rules.unix_sockets, processes: rules.processes };
+    Confinement::prepare(&places, reach, support).map(Some)
 }

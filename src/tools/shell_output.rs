@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{ToolContext, Toolbox, Workspace};
-use crate::thread::OutcomeContent;
+use epitome_thread::OutcomeContent;
 
 /// How long one shell call of a recipe may take, in seconds.
 const SHELL_SECONDS_MAX: u64 = 30;

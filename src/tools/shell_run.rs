@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Workspace;
 use super::disk::Stop;
-use super::group::{Ending, Running};
-use super::reaper::Reaper;
-use super::sandbox::{Confinement, Rules};
+use super::sandbox::{self, Rules};
+use epitome_platform::group::{Ending, Running};
+use epitome_platform::reaper::Reaper;
 
 /// How long output is still read when the shell has ended but something keeps the pipe open.
 pub(super) const DRAIN: Duration = Duration::from_millis(200);
@@ -98,7 +98,7 @@ pub(super) fn start(
     }
     // The shell would look at it and find that it is the editor's.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
-    let confinement = rules.map(|rules| Confinement::prepare(rules, workspace)).transpose();
+    let confinement = rules.map(|rules| sandbox::confinement(rules, workspace)).transpose();
     let confinement =
         confinement.map_err(|error| format!("The command's sandbox could not be made: {error}."))?.flatten();
     let is_held = confinement.is_some();

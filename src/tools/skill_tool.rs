@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
-use crate::thread::{Card, Shown, ToolKind, ToolSpec};
+use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
 

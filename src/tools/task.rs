@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input, truncate};
-use crate::thread::{Card, ToolKind, ToolSpec};
+use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// The tool's name.
 pub const NAME: &str = "task";

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::thread::{Card, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
+use epitome_thread::{Card, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, truncate};
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::disk::Stop;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input};
-use crate::thread::attached::FileType;
-use crate::thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::attached::FileType;
+use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 /// Bytes that tell one type from another.
 const HEAD_BYTES: u64 = 64;

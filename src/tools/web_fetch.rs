@@ -6,10 +6,10 @@ mod markdown;
 use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input, truncate};
-use crate::provider::http::page::{self, Address, BODY_BYTES_MAX, Document, Fetched};
-use crate::provider::network::Network;
-use crate::thread::attached::FileType;
-use crate::thread::{Card, OutcomeContent, Shown, ToolKind, ToolSpec};
+use epitome_provider::http::page::{self, Address, BODY_BYTES_MAX, Document, Fetched};
+use epitome_provider::network::Network;
+use epitome_thread::attached::FileType;
+use epitome_thread::{Card, OutcomeContent, Shown, ToolKind, ToolSpec};
 
 /// Bytes of text that one call gives, so that it stays whole beside what is said of it.
 const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX - 2 * 1024;
@@ -205,7 +205,7 @@ fn text_of(document: &Document) -> Option<(Option<String>, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::OutcomeStatus;
+    use epitome_thread::OutcomeStatus;
 
     fn document(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Document {
         let address = Address::parse("https://h.example/a/b").expect("an address");

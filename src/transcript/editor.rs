@@ -270,7 +270,7 @@ fn short_params(given: &str, original: &Value, named: &Value, book: &Book) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::words::read;
+    use crate::words::read;
 
     fn message_of(line: &str, book: &Book) -> Value {
         let (words, _) = read(line).expect("the line is well formed");

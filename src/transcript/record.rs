@@ -158,7 +158,7 @@ fn mask_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transcript::Fixture;
+    use crate::Fixture;
 
     fn record(lines: &[(Direction, &str)]) -> String {
         let mut out = Vec::new();

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::build::Builder;
 use super::{AIDER_OPENING, Circumstances, Draft, File, Source, text};
-use crate::problem::Problem;
-use crate::thread::{StopReason, Trigger};
+use epitome_problem::Problem;
+use epitome_thread::{StopReason, Trigger};
 
 /// Who says what the person did not type.
 const BY: &str = "aider";

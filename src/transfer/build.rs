@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{Draft, Source, TOKENS_MAX};
-use crate::thread::{
+use epitome_thread::{
     Account, CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId,
     ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind,
     ToolOutcome, Trigger, Usage,
 };
-use crate::tokens::estimate;
+use epitome_tokens::estimate;
 
 /// Characters of a title that is made of a first prompt.
 const TITLE_CHARS_MAX: usize = 60;

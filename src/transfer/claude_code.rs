@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::build::{Builder, ForeignCall, words};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use crate::problem::Problem;
-use crate::thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_problem::Problem;
+use epitome_thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
 /// Who says what the person did not type.
 const BY: &str = "Claude Code";

@@ -18,8 +18,8 @@ use serde_json::{Map, Value, json};
 
 use super::build::{Builder, ForeignCall};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use crate::problem::Problem;
-use crate::thread::{
+use epitome_problem::Problem;
+use epitome_thread::{
     Change, Content, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
 };
 

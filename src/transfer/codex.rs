@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::build::{Builder, ForeignCall, words};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use crate::problem::Problem;
-use crate::thread::{Content, OutcomeContent, OutcomeStatus, StopReason, Trigger, Usage};
+use epitome_problem::Problem;
+use epitome_thread::{Content, OutcomeContent, OutcomeStatus, StopReason, Trigger, Usage};
 
 /// Who says what the person did not type.
 const BY: &str = "Codex";

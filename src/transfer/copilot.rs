@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::build::{Builder, ForeignCall};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use crate::problem::Problem;
-use crate::thread::{Content, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_problem::Problem;
+use epitome_thread::{Content, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
 /// Who says what Copilot CLI put into the conversation by itself.
 const BY: &str = "Copilot CLI";

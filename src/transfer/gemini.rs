@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use super::build::{Builder, ForeignCall};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use crate::problem::Problem;
-use crate::thread::{Content, OutcomeContent, OutcomeStatus, Seq, Trigger, Usage};
+use epitome_problem::Problem;
+use epitome_thread::{Content, OutcomeContent, OutcomeStatus, Seq, Trigger, Usage};
 
 /// What stands for the model's answer to the summary of a compaction.
 const ACKNOWLEDGED: &str = "Got it. Thanks for the additional context!";

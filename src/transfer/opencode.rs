@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::build::{Builder, ForeignCall};
 use super::{Circumstances, Draft, File, Source, text, text_of};
-use crate::problem::Problem;
-use crate::thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_problem::Problem;
+use epitome_thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
 /// Who says what opencode put into the conversation by itself.
 const BY: &str = "opencode";

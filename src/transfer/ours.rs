@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Draft, File, Source};
-use crate::problem::Problem;
-use crate::secrets::Masker;
-use crate::thread::boundary::boundary_of;
-use crate::thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
+use epitome_problem::Problem;
+use epitome_secrets::Masker;
+use epitome_thread::boundary::boundary_of;
+use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
 
 /// A log as text, for others to read: what looks like a key is masked, also in what the person typed. It imports to
 /// the same log otherwise.

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::build::{Builder, ForeignCall};
 use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use crate::problem::Problem;
-use crate::thread::{
+use epitome_problem::Problem;
+use epitome_thread::{
     Change, Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger, Usage,
 };
 

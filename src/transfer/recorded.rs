@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::build::{Builder, ForeignCall};
 use super::{Circumstances, Draft, File, Source};
-use crate::problem::Problem;
-use crate::thread::{
+use epitome_problem::Problem;
+use epitome_thread::{
     Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, StopReason,
     ToolKind,
 };
-use crate::transcript::agent::{Expected, Outcome};
-use crate::transcript::call_shape::CallShape;
-use crate::transcript::editor::{EditorAct, Params};
-use crate::transcript::names::Names;
-use crate::transcript::update::{ChunkKind, Update};
-use crate::transcript::{Fixture, What};
+use epitome_transcript::agent::{Expected, Outcome};
+use epitome_transcript::call_shape::CallShape;
+use epitome_transcript::editor::{EditorAct, Params};
+use epitome_transcript::names::Names;
+use epitome_transcript::update::{ChunkKind, Update};
+use epitome_transcript::{Fixture, What};
 
 /// The model of a reply whose model nobody told.
 const UNKNOWN: &str = "transcript/unknown";

@@ -5,7 +5,7 @@ mod agents;
 use std::fmt::Write as _;
 
 use super::*;
-use crate::thread::{Thread, ViewItem};
+use epitome_thread::{Thread, ViewItem};
 
 fn circumstances() -> Circumstances<'static> {
     Circumstances { cwd: Path::new("/w"), now: 1_000, beside: &|_| None }
@@ -54,9 +54,12 @@ fn seen(thread: &Thread) -> String {
     text
 }
 
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 fn file(path: &str) -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
-        .expect("a file of the repository")
+    std::fs::read_to_string(repository().join(path)).expect("a file of the repository")
 }
 
 #[test]
@@ -234,9 +237,7 @@ agent<  result refusal
 #[test]
 fn every_fixture_of_the_protocol_is_read_or_refused_with_its_place() {
     let mut talks = 0;
-    for fixture in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures"))
-        .expect("it is there")
-    {
+    for fixture in std::fs::read_dir(repository().join("protocol-fixtures")).expect("it is there") {
         let path = fixture.expect("a file").path();
         if path.extension().is_none_or(|extension| extension != "txt") {
             continue;

@@ -1,6 +1,6 @@
 //! What a turn asks for, and what it is told.
 
-use crate::thread::{CallId, Change, StopReason, ToolOutcome};
+use epitome_thread::{CallId, Change, StopReason, ToolOutcome};
 
 /// What the session is to do next.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 //! one at a time, and what is allowed runs meanwhile.
 
 use super::ask::{Ask, Permit};
-use crate::thread::{CallId, Change, OutcomeStatus, ToolOutcome};
+use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 
 #[derive(Debug)]
 pub(super) struct Calls(Vec<Call>);

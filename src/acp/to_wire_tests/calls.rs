@@ -170,7 +170,7 @@ fn old_output_is_capped_in_a_replay_and_progress_is_bounded() {
 
 #[test]
 fn a_permission_card_has_one_option_of_each_kind() {
-    let ask = |always: Option<&str>| crate::session::PermissionAsk {
+    let ask = |always: Option<&str>| epitome_session::PermissionAsk {
         call: CallId("c1".into()),
         tool: "file_edit".into(),
         input: json!({ "path": "a.rs" }),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::history::{CallRecord, CallResult, History};
 use super::quote::{Lines, clip_line};
 use super::{Deadline, Render, TimedOut};
-use crate::thread::Seq;
+use epitome_thread::Seq;
 
 /// Bytes of a command, and of a line that it printed.
 const COMMAND_BYTES_MAX: usize = 140;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::history::{CallRecord, CallResult, History};
 use super::quote::Lines;
 use super::{Deadline, Render, TimedOut};
-use crate::thread::{Seq, Shown, ToolKind};
+use epitome_thread::{Seq, Shown, ToolKind};
 
 /// A longer path is none.
 const PATH_BYTES_MAX: usize = 300;

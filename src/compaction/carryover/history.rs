@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Deadline, TimedOut};
-use crate::compaction::prune::RECALL;
-use crate::compaction::scene::Rewritten;
-use crate::thread::{
+use crate::prune::RECALL;
+use crate::scene::Rewritten;
+use epitome_thread::{
     CallId, Card, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, Seq, Thread, ToolOutcome,
 };
 
@@ -182,10 +182,7 @@ impl<'a> CallRecord<'a> {
 }
 
 /// What the user said in a tool result: with the refusal of a call, or as the answer to a question.
-pub(in crate::compaction) fn user_reply<'a>(
-    tool: &str,
-    outcome: &'a ToolOutcome,
-) -> Option<(&'static str, &'a str)> {
+pub(crate) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
     let text = first_text(outcome)?;
     let reply = if is_refusal(outcome) {
         ("refusing a call", text.split_once(REFUSED_WITH)?.1)

@@ -24,8 +24,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::scene::Scene;
-use crate::thread::{Seq, Thread};
-use crate::tokens::Ruler;
+use epitome_thread::{Seq, Thread};
+use epitome_tokens::Ruler;
 use history::History;
 use std::collections::HashSet;
 
@@ -116,6 +116,7 @@ struct Deadline(Instant);
 /// A part took too long.
 struct TimedOut;
 
+#[expect(clippy::disallowed_methods, reason = "the tables have a limit of time, whatever the log holds")]
 impl Deadline {
     fn after(time: Duration) -> Deadline {
         Deadline(Instant::now() + time)

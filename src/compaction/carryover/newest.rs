@@ -6,7 +6,7 @@ use super::files::{changes_a_file, relative};
 use super::history::{CallRecord, CallResult, History};
 use super::quote::{Lines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
-use crate::thread::{Content, Seq};
+use epitome_thread::{Content, Seq};
 
 /// Calls that are listed.
 const CALLS_MAX: usize = 20;

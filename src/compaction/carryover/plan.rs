@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::history::{CallRecord, CallResult, History};
 use super::quote::{Lines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
-use crate::thread::{PlanStep, Seq};
+use epitome_thread::{PlanStep, Seq};
 
 /// Bytes of a step, and of one that is done.
 const STEP_BYTES_MAX: usize = 400;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::talk::{Talk, budget, words};
 use super::super::{Keep, Scene};
 use super::*;
-use crate::thread::{OutcomeStatus, Trigger};
+use epitome_thread::{OutcomeStatus, Trigger};
 
 const DONE: OutcomeStatus = OutcomeStatus::Completed;
 const FAILED: OutcomeStatus = OutcomeStatus::Failed;

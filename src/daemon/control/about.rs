@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 use super::fault::{Fault, Kind};
 use super::params::Nothing;
 use super::{Reply, Table, json_of};
-use crate::daemon::Daemon;
-use crate::daemon::build::{Build, VERSION};
-use crate::session::counts::Reading;
-use crate::session::thinking;
+use crate::Daemon;
+use crate::build::{Build, VERSION};
+use epitome_session::counts::Reading;
+use epitome_session::thinking;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);

@@ -24,10 +24,10 @@ use super::fault::{Fault, Kind};
 use super::limits::{GRACE, Limits};
 use super::lines::{Line, Lines};
 use super::wire;
-use crate::daemon::Daemon;
-use crate::daemon::build::Build;
-use crate::daemon::place::Place;
-use crate::thread::{Seq, SessionId};
+use crate::Daemon;
+use crate::build::Build;
+use crate::place::Place;
+use epitome_thread::{Seq, SessionId};
 
 /// How long a prompt may take: a turn takes as long as it takes, and a daemon that dies is noticed at once. Other
 /// methods have their own limits.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::limits::Limits;
-use crate::thread::SessionId;
+use epitome_thread::SessionId;
 
 /// Calls that may be at the disk at once. Where it hangs their threads are not to be had back, and the runtime
 /// has 512 of them, which sessions need, too.

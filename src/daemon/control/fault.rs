@@ -5,10 +5,10 @@ use std::time::Duration;
 use jsonrpsee_types::ErrorObjectOwned;
 use serde_json::json;
 
-use crate::daemon::build::Build;
-use crate::session::SessionError;
-use crate::shelf::{ShelfError, hint_of};
-use crate::store::StoreError;
+use crate::build::Build;
+use epitome_session::SessionError;
+use epitome_shelf::{ShelfError, hint_of};
+use epitome_store::StoreError;
 
 /// The kinds of faults; numbers and names are part of the interface and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

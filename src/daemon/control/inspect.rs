@@ -8,8 +8,8 @@ use serde_json::json;
 use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, OfSession};
 use super::{Reply, Table, json_of};
-use crate::daemon::Daemon;
-use crate::daemon::inspect::read;
+use crate::Daemon;
+use crate::inspect::read;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.timeline", timeline);

@@ -39,7 +39,7 @@ pub use desk::Desk;
 pub use params::Environment;
 pub use wire::serve;
 
-use crate::daemon::Daemon;
+use crate::Daemon;
 use fault::{Fault, Kind};
 use wire::Caller;
 

@@ -11,9 +11,9 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::fault::{Fault, Kind};
-use crate::daemon::Daemon;
-use crate::shelf::{self, ShelfError};
-use crate::thread::{Part, Seq, SessionId};
+use crate::Daemon;
+use epitome_shelf::{self as shelf, ShelfError};
+use epitome_thread::{Part, Seq, SessionId};
 
 /// Reads the parameters of a method; none are an empty object.
 pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P, Fault> {

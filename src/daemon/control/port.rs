@@ -18,14 +18,14 @@ use super::tray::{Next, Tray};
 use super::visit::fresh_tickets;
 use super::wire::{Caller, stopped};
 use super::{NAMED_ONCE, Reply, Table, caller, json_of};
-use crate::daemon::Daemon;
-use crate::daemon::build::Build;
-use crate::session::registry::Overrides;
-use crate::session::{
+use crate::Daemon;
+use crate::build::Build;
+use epitome_session::registry::Overrides;
+use epitome_session::{
     AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
     SessionCommand, SessionError, Shows, Ticket,
 };
-use crate::thread::{Content, SessionId};
+use epitome_thread::{Content, SessionId};
 
 /// Tickets that one connection may give out.
 const TICKETS_MAX: u64 = 1 << 20;

@@ -13,12 +13,12 @@ use super::params::{EntryName, Environment, Name, OfSession, beside, directory};
 use super::visit::{Luggage, Visit};
 use super::wire::Caller;
 use super::{Reply, Table, json_of};
-use crate::acp::attached::checked;
-use crate::daemon::Daemon;
-use crate::session::registry::Overrides;
-use crate::session::{Answer, SessionCommand};
-use crate::thread::attached::prompt_too_large;
-use crate::thread::{Content, Mode};
+use crate::Daemon;
+use epitome_acp::attached::checked;
+use epitome_session::registry::Overrides;
+use epitome_session::{Answer, SessionCommand};
+use epitome_thread::attached::prompt_too_large;
+use epitome_thread::{Content, Mode};
 
 pub(super) fn register(table: &mut Table) {
     table.waiting("sessions.new", |daemon, params, _| new(daemon, params));

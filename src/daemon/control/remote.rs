@@ -11,11 +11,11 @@ use tokio::runtime::Handle;
 use super::client::Client;
 use super::fault::{Fault, Kind};
 use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
-use crate::daemon::build::Build;
-use crate::session::port::SessionPort;
-use crate::session::registry::Header;
-use crate::session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
-use crate::thread::{Seq, SessionId};
+use crate::build::Build;
+use epitome_session::port::SessionPort;
+use epitome_session::registry::Header;
+use epitome_session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
+use epitome_thread::{Seq, SessionId};
 
 /// Sessions over a connection to the control API. Its calls wait for the daemon, and must not be made on a
 /// thread of the runtime. One client of sessions at a time: a connection is one.

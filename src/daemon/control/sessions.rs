@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, OfSession, beside};
 use super::{Reply, Table};
-use crate::config::Settings;
-use crate::daemon::Daemon;
-use crate::provider::spent::Spent;
-use crate::session::registry::LiveSession;
-use crate::session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
-use crate::shelf::{self, Which};
-use crate::store::Header;
-use crate::thread::{Change, ModelName, SessionId, Thread};
-use crate::tokens::Ruler;
-use crate::transfer;
+use crate::Daemon;
+use epitome_config::Settings;
+use epitome_provider::spent::Spent;
+use epitome_session::registry::LiveSession;
+use epitome_session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
+use epitome_shelf::{self as shelf, Which};
+use epitome_store::Header;
+use epitome_thread::{Change, ModelName, SessionId, Thread};
+use epitome_tokens::Ruler;
+use epitome_transfer as transfer;
 
 /// Entries that one call gives where it does not say how many, and the most that it may ask for.
 const ENTRIES_DEFAULT: usize = 100;
@@ -253,7 +253,7 @@ async fn answer(daemon: Arc<Daemon>, wanted: Answered) -> Reply {
 fn delete(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     let session = wanted.session.find(daemon)?;
     let known = daemon.store.read_whole_part(&session);
-    if let Err(error @ crate::store::StoreError::NotFound(_)) = known {
+    if let Err(error @ epitome_store::StoreError::NotFound(_)) = known {
         return Err(error.into());
     }
     daemon.sessions.delete(&session)?;

@@ -12,8 +12,8 @@ use serde_json::json;
 use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, directory};
 use super::{Reply, Table, json_of};
-use crate::daemon::Daemon;
-use crate::shelf::{self, Form, ImportAsk, SearchAsk};
+use crate::Daemon;
+use epitome_shelf::{self as shelf, Form, ImportAsk, SearchAsk};
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.search", search);

@@ -14,11 +14,11 @@ use super::fault::Fault;
 use super::params::{EntryName, Name, beside, read};
 use super::tray::{Next, Tray, Trays};
 use super::wire::stopped;
-use crate::daemon::Daemon;
-use crate::daemon::attachments::fresh_client;
-use crate::session::{Attachment, ClientId, Out, Severity, Shows};
-use crate::store::StoreError;
-use crate::thread::{Entry, Seq, SessionId};
+use crate::Daemon;
+use crate::attachments::fresh_client;
+use epitome_session::{Attachment, ClientId, Out, Severity, Shows};
+use epitome_store::StoreError;
+use epitome_thread::{Entry, Seq, SessionId};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

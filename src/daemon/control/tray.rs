@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use crate::session::{Out, Outlet, Shows};
-use crate::thread::SessionId;
+use epitome_session::{Out, Outlet, Shows};
+use epitome_thread::SessionId;
 
 /// News that wait for a client; more, and it has lagged.
 const ITEMS_MAX: usize = 2048;
@@ -130,8 +130,8 @@ impl Outlet for Tray {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::TextKind;
-    use crate::thread::{CallId, MessageId};
+    use epitome_session::TextKind;
+    use epitome_thread::{CallId, MessageId};
 
     fn text(message: u64, text: &str) -> Out {
         Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }

@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 
 use super::fault::Fault;
 use super::params::Environment;
-use crate::daemon::Daemon;
-use crate::daemon::attachments::fresh_client;
-use crate::session::registry::Overrides;
-use crate::session::{
+use crate::Daemon;
+use crate::attachments::fresh_client;
+use epitome_session::registry::Overrides;
+use epitome_session::{
     Answer, AskId, Attachment, ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket,
 };
-use crate::thread::{Change, Content, SessionId};
+use epitome_thread::{Change, Content, SessionId};
 
 /// How often it is looked whether somebody still follows the session who could answer a question. Who stops tells
 /// nobody who waits.

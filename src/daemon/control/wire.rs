@@ -29,10 +29,10 @@ use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::port::Port;
 use super::tray::Trays;
 use super::{METHODS, module};
-use crate::daemon::Daemon;
-use crate::daemon::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
-use crate::problem;
-use crate::session::ClientId;
+use crate::Daemon;
+use crate::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
+use epitome_problem as problem;
+use epitome_session::ClientId;
 
 /// Calls of one connection that may be unanswered at once. Behind them nothing is read: who does not take
 /// its answers is not heard.

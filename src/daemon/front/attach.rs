@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::daemon::build::Build;
-use crate::daemon::frame::FrameReader;
-use crate::daemon::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
-use crate::daemon::place::Place;
-use crate::daemon::start;
-use crate::paths::Paths;
-use crate::session::registry::Overrides;
+use crate::build::Build;
+use crate::frame::FrameReader;
+use crate::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
+use crate::place::Place;
+use crate::start;
+use epitome_files::paths::Paths;
+use epitome_session::registry::Overrides;
 
 /// How long a daemon is looked for, others that start one at this moment included.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(5);

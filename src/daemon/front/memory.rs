@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::acp::envelope::{self, Incoming};
-use crate::acp::requests::REQUESTS_OPEN_MAX;
-use crate::acp::{answers, post};
-use crate::daemon::frame::{Frame, Kind};
+use crate::frame::{Frame, Kind};
+use epitome_acp::envelope::{self, Incoming};
+use epitome_acp::requests::REQUESTS_OPEN_MAX;
+use epitome_acp::{answers, post};
 
 /// Cards that are remembered. A person has a few; above this the oldest is forgotten, and its answer dropped.
 const CARDS_MAX: usize = 1024;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::memory::{Heard, Line, Memory, unserved};
-use crate::daemon::frame::{Frame, Kind};
+use crate::frame::{Frame, Kind};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const NEW: &str =

@@ -17,7 +17,6 @@ pub mod attach;
 pub mod memory;
 #[cfg(test)]
 mod memory_tests;
-pub mod signals;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -27,11 +26,12 @@ use std::time::{Duration, Instant};
 
 use super::build::Build;
 use super::frame::{Farewell, Kind};
-use super::lean;
-use crate::acp::connection::{Direction, LINE_BYTES_MAX, Tap};
 use attach::{Caller, Link, is_timeout};
+use epitome_acp::connection::{Direction, LINE_BYTES_MAX, Tap};
+use epitome_platform::lean;
+pub use epitome_platform::signals;
+use epitome_platform::signals::Blocked;
 use memory::{Heard, Line, Memory, unserved};
-use signals::Blocked;
 
 /// Read at once from the editor, in bytes.
 const READ_BYTES: usize = 64 * 1024;

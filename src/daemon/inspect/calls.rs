@@ -9,10 +9,10 @@ use jsonrpsee::RpcModule;
 
 use super::news::Gathered;
 use super::server::{Door, Following};
-use crate::daemon::attachments::{Attached, Kind, Present, fresh_client};
-use crate::daemon::{Daemon, control};
-use crate::session::{Attachment, ClientId};
-use crate::thread::{Seq, SessionId};
+use crate::attachments::{Attached, Kind, Present, fresh_client};
+use crate::{Daemon, control};
+use epitome_session::{Attachment, ClientId};
+use epitome_thread::{Seq, SessionId};
 
 /// What a call comes to that is no request: JSON-RPC's own number for it.
 const NO_REQUEST: &str =

@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
-use crate::session::why;
-use crate::thread::{Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome};
+use epitome_session::why;
+use epitome_thread::{
+    Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome,
+};
 
 /// Bytes of one text of an entry; what is longer is cut and says how long it is.
 const TEXT_BYTES_MAX: usize = 64 * 1024;

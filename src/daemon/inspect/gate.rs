@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::assets::{self, Asset};
 use super::keys::Keys;
-use crate::thread::{Seq, SessionId};
+use epitome_thread::{Seq, SessionId};
 
 /// What of a request's head is looked at. A header that is there twice, or is no text, is an empty one.
 #[derive(Clone, Copy, Debug, Default)]

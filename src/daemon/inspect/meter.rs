@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::session::meter::Kinds;
-use crate::thread::{Change, Entry, Seq, Thread};
-use crate::tokens::Ruler;
+use epitome_session::meter::Kinds;
+use epitome_thread::{Change, Entry, Seq, Thread};
+use epitome_tokens::Ruler;
 
 /// The context at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

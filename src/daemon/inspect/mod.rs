@@ -31,8 +31,8 @@ pub use meter::{Point, Side};
 pub use news::{Gathered, News};
 
 use super::Daemon;
-use crate::thread::SessionId;
 use calls::Inside;
+use epitome_thread::SessionId;
 use server::Room;
 
 /// How long the page's server waits for somebody to use it again.

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use crate::session::{CompactionState, Out, Outlet, TextKind, UsageNow};
-use crate::thread::{CallId, Change, SessionId};
+use epitome_session::{CompactionState, Out, Outlet, TextKind, UsageNow};
+use epitome_thread::{CallId, Change, SessionId};
 
 /// Bytes of streamed text that are shown while it comes; the entry that follows has all.
 const SPOKEN_BYTES_MAX: usize = 600;
@@ -145,7 +145,7 @@ impl News {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{Entry, MessageId, Seq, StopReason, Usage};
+    use epitome_thread::{Entry, MessageId, Seq, StopReason, Usage};
     use std::sync::Arc;
 
     fn text(text: &str) -> Out {

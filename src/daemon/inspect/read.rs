@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use super::entry::{self, Looked};
 use super::timeline::{self, Facts, Timeline, Window, model_of};
-use crate::config::Settings;
-use crate::daemon::Daemon;
-use crate::provider::{endpoint, models};
-use crate::session::SessionError;
-use crate::store::StoreError;
-use crate::thread::{Seq, SessionId, Thread};
+use crate::Daemon;
+use epitome_config::Settings;
+use epitome_provider::{endpoint, models};
+use epitome_session::SessionError;
+use epitome_store::StoreError;
+use epitome_thread::{Seq, SessionId, Thread};
 
 /// The timeline of a session, as its log is now.
 pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {

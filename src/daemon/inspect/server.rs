@@ -24,7 +24,7 @@ use super::assets::{Asset, PAGE};
 use super::gate::{self, Head, Refusal, Way};
 use super::keys::Keys;
 use super::news::Gathered;
-use crate::thread::{Seq, SessionId};
+use epitome_thread::{Seq, SessionId};
 
 /// Connections at a time; a browser opens six to one server, and streams stay open.
 const CONNECTIONS_MAX: usize = 64;

@@ -10,14 +10,14 @@ use serde::Serialize;
 use super::meter::Point;
 use super::walk::Walk;
 use super::words::head;
-use crate::config::Settings;
-use crate::provider::spent::Spent;
-use crate::session::meter::Kinds;
-use crate::thread::{
+use epitome_config::Settings;
+use epitome_provider::spent::Spent;
+use epitome_session::meter::Kinds;
+use epitome_thread::{
     Account, CallId, Change, Mode, ModelName, OutcomeStatus, Seq, SessionId, StopReason, ThoughtLevel,
     Thread, ToolKind, Trigger, Usage, Verdict,
 };
-use crate::tokens::Ruler;
+use epitome_tokens::Ruler;
 
 /// Rounds that are told: the newest. A page shows no more at a time, and of older ones it says how many.
 pub const ROUNDS_MAX: usize = 1_000;

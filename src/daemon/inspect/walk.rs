@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::meter::Meter;
 use super::timeline::{CallMark, Facts, HookMark, LayerMark, PermissionMark, Round, Switched, Turn};
 use super::words::head;
-use crate::provider::spent::cost_of_change;
-use crate::session::why;
-use crate::thread::text as lines;
-use crate::thread::{CallId, Change, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
+use epitome_provider::spent::cost_of_change;
+use epitome_session::why;
+use epitome_thread::text as lines;
+use epitome_thread::{CallId, Change, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
 
 /// Remarks of a hook's run that are told; the entry has all.
 const REMARKS_MAX: usize = 4;

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::{Account, Fold};
-use crate::hooks::moment::{CallResult, What};
-use crate::hooks::output::{PermissionDecision, ResultChange};
-use crate::hooks::words;
+use crate::moment::{CallResult, What};
+use crate::output::{PermissionDecision, ResultChange};
+use crate::words;
 
 impl Fold {
     pub(super) fn input(&mut self, input: Map<String, Value>, account: &mut Account) {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::params;
-use crate::hooks::output::{Action, HookOutput, Keep};
+use crate::output::{Action, HookOutput, Keep};
 
 pub const PARAMS: [&str; 2] = ["preserve_ratio", "prune"];
 

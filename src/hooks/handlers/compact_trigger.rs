@@ -1,8 +1,8 @@
 //! `builtin:compact-trigger`: the threshold of automatic compaction, the last thing at a round's end.
 
 use super::compact_context::PRESERVE_RATIO;
-use crate::hooks::moment::Moment;
-use crate::hooks::output::{Action, HookOutput, Keep};
+use crate::moment::Moment;
+use crate::output::{Action, HookOutput, Keep};
 
 /// Asks for a compaction where the used share of the window has reached the threshold.
 pub fn answer(moment: &Moment) -> HookOutput {

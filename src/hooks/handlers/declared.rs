@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::{Handler, check, params_of};
-use crate::hooks::event::HookEvent;
-use crate::hooks::functions::Functions;
-use crate::problem::{Problem, nearest};
-use crate::recipe::handlers::{BUILT_IN, EXTERNAL};
+use crate::event::HookEvent;
+use crate::functions::Functions;
+use epitome_problem::{Problem, nearest};
+use epitome_recipe::handlers::{BUILT_IN, EXTERNAL};
 
 /// Handlers that one recipe may declare for all moments together. A real one declares a few.
 const DECLARED_MAX: usize = 64;

@@ -8,10 +8,10 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use super::{files, params};
-use crate::hooks::moment::{Moment, Round, What};
-use crate::hooks::output::HookOutput;
-use crate::thread::{Message, View, ViewItem};
-use crate::tools::{Workspace, disk};
+use crate::moment::{Moment, Round, What};
+use crate::output::HookOutput;
+use epitome_thread::{Message, View, ViewItem};
+use epitome_tools::{Workspace, disk};
 
 pub const PARAMS: [&str; 2] = ["path", "mode"];
 

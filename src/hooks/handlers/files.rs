@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use crate::hooks::output::HookOutput;
-use crate::thread::Mode;
-use crate::tools::disk::{self, Stop};
-use crate::tools::permission::{self, Verdict};
-use crate::tools::{Access, Workspace};
+use crate::output::HookOutput;
+use epitome_thread::Mode;
+use epitome_tools::disk::{self, Stop};
+use epitome_tools::permission::{self, Verdict};
+use epitome_tools::{Access, Workspace};
 
 /// Bytes of a file that is appended to; a log that grows for ever is nobody's wish.
 pub const APPENDED_BYTES_MAX: u64 = 64 * 1024 * 1024;

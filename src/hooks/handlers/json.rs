@@ -5,7 +5,7 @@ use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, V
 use serde_json::{Map, Value};
 
 use super::{files, params};
-use crate::tools::Workspace;
+use epitome_tools::Workspace;
 
 /// Bytes of a schema's file.
 const SCHEMA_BYTES_MAX: usize = 256 * 1024;

@@ -5,9 +5,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{files, params};
-use crate::hooks::moment::{Moment, What};
-use crate::hooks::output::HookOutput;
-use crate::tools::Workspace;
+use crate::moment::{Moment, What};
+use crate::output::HookOutput;
+use epitome_tools::Workspace;
 
 pub const PARAMS: [&str; 1] = ["path"];
 

@@ -28,10 +28,10 @@ use super::event::HookEvent;
 use super::functions::Functions;
 use super::moment::Moment;
 use super::output::{HookOutput, Ran};
-use crate::problem::nearest;
-pub use crate::recipe::handlers::COMPACT_TRIGGER;
-use crate::tools::Workspace;
 pub use declared::{Declared, Table, declared};
+use epitome_problem::nearest;
+pub use epitome_recipe::handlers::COMPACT_TRIGGER;
+use epitome_tools::Workspace;
 pub use plan::{Fired, plan};
 pub use swap_context::max_summary_tokens;
 

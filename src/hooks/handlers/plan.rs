@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde_json::Map;
 
 use super::{COMPACT_TRIGGER, Declared, Handler, append_context, qualifies};
-use crate::hooks::chain::Link;
-use crate::hooks::event::HookEvent;
-use crate::hooks::moment::Moment;
+use crate::chain::Link;
+use crate::event::HookEvent;
+use crate::moment::Moment;
 
 /// What has run to success and may not run again. A session keeps one.
 #[derive(Clone, Debug, Default)]

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::super::tests::{handler, moment, said};
 use super::*;
-use crate::hooks::hook::{Hook, Kind, Manifest, Place};
-use crate::hooks::moment::{Round, What};
+use crate::hook::{Hook, Kind, Manifest, Place};
+use crate::moment::{Round, What};
 
 fn script(name: &str) -> Link {
     let kind = Kind::Script { path: PathBuf::from(name) };

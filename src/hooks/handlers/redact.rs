@@ -4,8 +4,8 @@ use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
 
 use super::params;
-use crate::hooks::moment::{Moment, What};
-use crate::hooks::output::{HookOutput, ResultChange};
+use crate::moment::{Moment, What};
+use crate::output::{HookOutput, ResultChange};
 
 pub const PARAMS: [&str; 2] = ["patterns", "replacement"];
 

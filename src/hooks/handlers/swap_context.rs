@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::{Handler, params};
-use crate::hooks::moment::{Moment, What};
-use crate::hooks::output::{Action, HookOutput, Keep};
+use crate::moment::{Moment, What};
+use crate::output::{Action, HookOutput, Keep};
 
 pub const PARAMS: [&str; 4] =
     ["preserve_system_prompt", "max_summary_tokens", "strip_tags", "preserve_recent"];

@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::json;
 
 use super::*;
-use crate::hooks::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
-use crate::hooks::output::{Action, Keep, ResultChange};
-use crate::recipe::handlers::BUILT_IN;
-use crate::thread::{
+use crate::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
+use crate::output::{Action, Keep, ResultChange};
+use epitome_recipe::handlers::BUILT_IN;
+use epitome_thread::{
     Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
 };
 

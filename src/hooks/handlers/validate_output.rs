@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 
 use super::json::{self, OnFail, Schema};
 use super::params;
-use crate::hooks::moment::{Moment, What};
-use crate::hooks::output::{HookOutput, Utterance};
-use crate::thread::{Change, Origin, Role};
-use crate::tools::Workspace;
+use crate::moment::{Moment, What};
+use crate::output::{HookOutput, Utterance};
+use epitome_thread::{Change, Origin, Role};
+use epitome_tools::Workspace;
 
 pub const PARAMS: [&str; 3] = ["schema", "on_fail", "max_retries"];
 

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::json::{self, OnFail, Schema};
 use super::params;
-use crate::hooks::moment::{Moment, What};
-use crate::hooks::output::HookOutput;
-use crate::tools::Workspace;
+use crate::moment::{Moment, What};
+use crate::output::HookOutput;
+use epitome_tools::Workspace;
 
 pub const PARAMS: [&str; 3] = ["schema", "on_fail", "tool_name"];
 

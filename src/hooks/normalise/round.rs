@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{edits, says_something, utterance};
-use crate::hooks::fields::Fields;
-use crate::hooks::output::{Action, Callback, HookOutput, Utterance};
-use crate::thread::Role;
+use crate::fields::Fields;
+use crate::output::{Action, Callback, HookOutput, Utterance};
+use epitome_thread::Role;
 
 /// What `result`, or else `action`, asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! What is said where no endpoint can be had, and what to do about it.
 
 use super::resolve::{Environment, local_urls};
-use crate::config::Settings;
-use crate::provider::address::shown;
-use crate::provider::{ErrorClass, ProviderError};
-use crate::thread::ModelName;
+use crate::address::shown;
+use crate::{ErrorClass, ProviderError};
+use epitome_config::Settings;
+use epitome_thread::ModelName;
 
 /// Nothing at all is configured: says the ways out.
 pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderError {

@@ -2,10 +2,10 @@
 
 use super::Endpoint;
 use super::resolve::{Choice, Environment, HOSTED, choose, resolve};
-use crate::config::{Settings, WireFormat};
-use crate::provider::abilities::needs_responses;
-use crate::provider::models;
-use crate::thread::ModelName;
+use crate::abilities::needs_responses;
+use crate::models;
+use epitome_config::{Settings, WireFormat};
+use epitome_thread::ModelName;
 
 /// Models to offer in a picker: those of providers whose key is there, and those that the settings name.
 /// The chosen model comes first.

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use super::errors::{missing_key, nothing_configured, unknown_provider};
 use super::{Endpoint, LocalServer};
-use crate::config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
-use crate::provider::ProviderError;
-use crate::provider::abilities::{Abilities, Thinking};
-use crate::provider::address::{beneath, host_of, is_loopback, port_of, without_v1};
-use crate::provider::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
-use crate::provider::network::Network;
-use crate::thread::ModelName;
+use crate::ProviderError;
+use crate::abilities::{Abilities, Thinking};
+use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
+use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
+use crate::network::Network;
+use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
+use epitome_thread::ModelName;
 
 pub(super) use hosted::HOSTED;
 pub use hosted::{built_in_providers, provider_title};

@@ -2,7 +2,7 @@
 //! have no code for that, so this goes by their sentences.
 
 use super::said::Said;
-use crate::provider::ErrorClass;
+use crate::ErrorClass;
 
 const CODES: [&str; 5] = [
     "context_length_exceeded",

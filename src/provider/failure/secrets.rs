@@ -1,8 +1,8 @@
 //! Takes out of a text whatever opens a provider or a proxy. Servers echo requests in their errors, in
 //! several codings.
 
-use crate::provider::endpoint::Endpoint;
-use crate::provider::network;
+use crate::endpoint::Endpoint;
+use crate::network;
 
 /// Shorter values are no secrets, and taking them out would garble every sentence.
 const SECRET_BYTES_MIN: usize = 6;
@@ -12,7 +12,7 @@ const PUBLIC_HEADERS: [&str; 4] = ["anthropic-version", "anthropic-beta", "conte
 
 /// Takes out every header's value that is sent, with the token behind `Bearer`, and what is secret in the
 /// addresses of the service and of proxies.
-pub(in crate::provider) fn scrub(endpoint: &Endpoint, text: &str) -> String {
+pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
     let mut secrets: Vec<String> = Vec::new();
     for (name, value) in &endpoint.headers {
         if PUBLIC_HEADERS.contains(&name.as_str()) {
@@ -56,7 +56,7 @@ fn as_json(secret: &str) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::endpoint::{Secret, test_endpoint};
+    use crate::endpoint::{Secret, test_endpoint};
 
     #[test]
     fn secrets_are_taken_out_in_every_form() {

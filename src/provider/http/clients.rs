@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::provider::network::{Certificates, Network};
+use crate::network::{Certificates, Network};
 
 /// Clients that are kept: several editors with several providers each. Dropping one ends no call, only the
 /// connections that wait in its pool.

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::config::WireFormat;
-use crate::provider::address::{host_of, is_loopback};
-use crate::provider::endpoint::Endpoint;
+use crate::address::{host_of, is_loopback};
+use crate::endpoint::Endpoint;
+use epitome_config::WireFormat;
 
 /// The longest wait for a connection: name, TCP, proxy and TLS together. A provider's front answers in well
 /// under one second, also over a satellite.
@@ -77,7 +77,7 @@ pub(super) fn spoken(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::endpoint::test_endpoint;
+    use crate::endpoint::test_endpoint;
 
     #[test]
     fn silence_is_borne_as_long_as_the_service_may_think() {

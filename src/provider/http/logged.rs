@@ -3,9 +3,9 @@
 use tracing::field::Empty;
 use tracing::info_span;
 
-use crate::provider::endpoint::Endpoint;
-use crate::provider::{ErrorClass, ProviderError};
-use crate::spans::Timed;
+use crate::endpoint::Endpoint;
+use crate::{ErrorClass, ProviderError};
+use epitome_spans::Timed;
 
 #[derive(Debug)]
 pub(super) struct Logged {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::clients::{self, Key};
 use super::trouble::reason;
-use crate::provider::network::Network;
+use crate::network::Network;
 
 /// Bytes of a document, unpacked.
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;

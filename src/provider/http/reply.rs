@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::limits::{TRIED_AGAIN_MAX, spoken};
 use super::logged::Logged;
 use super::trouble::reason;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::failure::{self, Failure};
-use crate::provider::wire::stream::Decoding;
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent, retry};
+use crate::endpoint::Endpoint;
+use crate::failure::{self, Failure};
+use crate::wire::stream::Decoding;
+use crate::{ErrorClass, ProviderError, ProviderEvent, retry};
 
 /// The most that is read of an error's body, in bytes.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;

@@ -6,9 +6,9 @@ use std::io;
 use std::time::Duration;
 
 use super::limits::{Limits, TRIED_AGAIN_MAX, spoken};
-use crate::provider::address::{authority_of, host_of, is_loopback};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::{ErrorClass, ProviderError, failure};
+use crate::address::{authority_of, host_of, is_loopback};
+use crate::endpoint::Endpoint;
+use crate::{ErrorClass, ProviderError, failure};
 
 /// The certificate of the other side is not one that we trust.
 pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {

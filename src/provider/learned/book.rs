@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use crate::provider::listing::{Facts, LISTED_MAX, Life, Listed};
-use crate::tokens::Calibration;
+use crate::listing::{Facts, LISTED_MAX, Life, Listed};
+use epitome_tokens::Calibration;
 
 /// Places that are kept. A person has a handful; addresses of test servers come and go.
 const PLACES_MAX: usize = 16;

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::family::Family;
-use crate::provider::listing::Steering;
-use crate::tokens::Tally;
+use crate::listing::Steering;
+use epitome_tokens::Tally;
+use epitome_tokens::family::Family;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 const PLACE: &str = "http://127.0.0.1:11434/v1";

@@ -3,12 +3,12 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::config::{ModelSettings, ThinkingSettings};
-use crate::family::Family;
-use crate::provider::abilities::{Abilities, Thinking};
-use crate::provider::endpoint::{resolve, test_endpoint};
-use crate::provider::listing::{Life, Steering};
-use crate::tokens::Tally;
+use crate::abilities::{Abilities, Thinking};
+use crate::endpoint::{resolve, test_endpoint};
+use crate::listing::{Life, Steering};
+use epitome_config::{ModelSettings, ThinkingSettings};
+use epitome_tokens::Tally;
+use epitome_tokens::family::Family;
 
 fn local(name: &str) -> Endpoint {
     let env = [("EPITOME_LOCAL_URL".into(), "http://127.0.0.1:1/v1".into())];

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::provider::abilities::{Abilities, Effort, Thinking};
+use crate::abilities::{Abilities, Effort, Thinking};
 
 /// A model of a provider, as the provider lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //! Berri AI) and its own corrections: change those, not this.
 
 use super::{Known, model};
-use crate::provider::abilities::Effort::{High, Low, Max, Medium, None as Nothing, XHigh};
-use crate::provider::abilities::{
+use crate::abilities::Effort::{High, Low, Max, Medium, None as Nothing, XHigh};
+use crate::abilities::{
     LOW_TO_HIGH, LOW_TO_MAX, LOW_TO_XHIGH, MINIMAL_TO_HIGH, NONE_TO_HIGH, NONE_TO_MAX, NONE_TO_XHIGH,
 };
 

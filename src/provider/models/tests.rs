@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::config::WireFormat;
+use epitome_config::WireFormat;
 
 fn name(name: &str) -> ModelName {
     ModelName(name.into())
@@ -69,7 +69,7 @@ fn a_configured_price_goes_before_the_table_s() {
         [("openai/gpt-6-sol", Some(0.5), 0.1 + 0.05 + 0.1 + 0.3), ("local/qwen", None, 0.3 + 0.3)]
     {
         let price = PriceSettings { input: 1.0, output: 3.0, cache_read, cache_write: None };
-        let configured = crate::config::ModelSettings { price: Some(price), ..Default::default() };
+        let configured = epitome_config::ModelSettings { price: Some(price), ..Default::default() };
         settings.models.insert(model.into(), configured);
         let cost = cost(&settings, &name(model), &usage).expect("the price is configured");
         assert!((cost - expected).abs() < 1e-9, "{model} {cost}");

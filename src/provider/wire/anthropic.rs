@@ -13,10 +13,10 @@ use super::{
     Around, Envelope, Format, Marks, Prefix, Purpose, Written, compaction, is_own, json, json_text, put,
     write_up_to,
 };
-use crate::family::Family;
-use crate::provider::abilities::{Effort, Thinking as Steered};
-use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, Native, OutcomeStatus, ToolSpec};
+use crate::abilities::{Effort, Thinking as Steered};
+use crate::endpoint::Endpoint;
+use epitome_thread::{Content, Native, OutcomeStatus, ToolSpec};
+use epitome_tokens::family::Family;
 
 /// Anthropic's Messages format.
 ///

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::*;
-use crate::provider::Request;
-use crate::provider::abilities::Abilities;
-use crate::provider::endpoint::test_endpoint;
-use crate::provider::wire::test_views::{
+use crate::Request;
+use crate::abilities::Abilities;
+use crate::endpoint::test_endpoint;
+use crate::wire::test_views::{
     OwnedView, body, call, document, encode, image, outcome, outcome_document, text, thinking as thought,
 };
-use crate::thread::{OutcomeContent, ThoughtLevel};
+use epitome_thread::{OutcomeContent, ThoughtLevel};
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 

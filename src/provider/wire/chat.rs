@@ -10,11 +10,11 @@ use serde_json::value::RawValue;
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, Turn, without_blanks};
 use super::{Around, Envelope, Format, Prefix, Written, json, json_text, put, write, write_up_to};
-use crate::family::Named;
-use crate::provider::Request;
-use crate::provider::abilities::{Effort, Thinking, limits_completion, needs_responses};
-use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, ThoughtLevel, ToolSpec};
+use crate::Request;
+use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
+use crate::endpoint::Endpoint;
+use epitome_thread::{Content, ThoughtLevel, ToolSpec};
+use epitome_tokens::family::Named;
 
 /// The Chat Completions format.
 ///

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Decode;
 use super::stream::{DecodeError, Unfinished, append, read_event};
-use crate::provider::{ProviderEvent, ReplyStop};
-use crate::thread::Usage;
+use crate::{ProviderEvent, ReplyStop};
+use epitome_thread::Usage;
 
 /// Decodes one reply.
 #[derive(Debug, Default)]

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::*;
-use crate::provider::Request;
-use crate::provider::abilities::{Abilities, Thinking};
-use crate::provider::endpoint::test_chat_endpoint;
-use crate::provider::wire::test_views::{
+use crate::Request;
+use crate::abilities::{Abilities, Thinking};
+use crate::endpoint::test_chat_endpoint;
+use crate::wire::test_views::{
     OwnedView, body, call, document, image, outcome, outcome_document, text, thinking,
 };
-use crate::thread::{OutcomeContent, OutcomeStatus};
+use epitome_thread::{OutcomeContent, OutcomeStatus};
 
 fn compatible() -> Endpoint {
     let mut endpoint = test_chat_endpoint("openai/qwen3");

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::responses_events::UsageSaid;
-use crate::config::WireFormat;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::wire::is_own;
-use crate::thread::{Content, Native, Usage};
+use crate::endpoint::Endpoint;
+use crate::wire::is_own;
+use epitome_config::WireFormat;
+use epitome_thread::{Content, Native, Usage};
 
 /// The field of `Native::data` that holds it.
 const FIELD: &str = "compaction";
@@ -35,7 +35,7 @@ pub(super) fn own<'a>(native: &'a Native, endpoint: &Endpoint) -> Option<&'a Val
 
 /// Whether a part is what a provider made of a conversation; with what people can read of it, where the
 /// provider gives that.
-pub(in crate::provider) fn read(part: &Content) -> Option<Option<&str>> {
+pub(crate) fn read(part: &Content) -> Option<Option<&str>> {
     let Content::Thinking { native: Some(native), .. } = part else { return None };
     let given = native.data.get(FIELD)?;
     Some(given["content"].as_str().map(str::trim))
@@ -58,7 +58,7 @@ pub(super) fn is_repeated(given: &Value, words: &Content) -> bool {
 /// It gives back all messages of the person's too, which are to stay in front. They are left out: our own
 /// words quote the person within a share of the window, and each compaction would add the ones before it.
 /// The guide allows as much of a compaction that the service makes by itself.
-pub(in crate::provider) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usage)> {
+pub(crate) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usage)> {
     let Answer { output, usage } = serde_json::from_slice(body).ok()?;
     let mut given = output.into_iter().rev().find(|item| item["type"] == "compaction")?;
     given["encrypted_content"].as_str().filter(|content| !content.is_empty())?;

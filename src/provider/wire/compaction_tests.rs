@@ -4,10 +4,11 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::endpoint::{test_chat_endpoint, test_endpoint};
-use crate::provider::wire::encoding::Encoding;
-use crate::provider::wire::test_views::{OwnedView, body, encode, image, text, thinking};
-use crate::provider::wire::{Purpose, valid};
+use crate::endpoint::{test_chat_endpoint, test_endpoint};
+use crate::wire::Purpose;
+use crate::wire::encoding::Encoding;
+use crate::wire::test_views::{OwnedView, body, encode, image, text, thinking};
+use epitome_scripted_model::valid;
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 const SOL: &str = "openai/gpt-6-sol";

@@ -5,11 +5,11 @@ use bytes::Bytes;
 
 use super::turns::{Turn, turns};
 use super::{Around, Envelope, Format, Prefix, Purpose, Written, format_of};
-use crate::config::WireFormat;
-use crate::provider::abilities::Abilities;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::{Basis, Request};
-use crate::thread::ModelName;
+use crate::abilities::Abilities;
+use crate::endpoint::Endpoint;
+use crate::{Basis, Request};
+use epitome_config::WireFormat;
+use epitome_thread::ModelName;
 
 /// Turns that are kept apart, so that a cache mark finds its place; older ones are joined.
 const APART: usize = 4;

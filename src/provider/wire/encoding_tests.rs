@@ -5,14 +5,14 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::provider::abilities::Thinking;
-use crate::provider::endpoint::{test_chat_endpoint, test_endpoint};
-use crate::provider::scripted::{CacheUse, PromptCache};
-use crate::provider::wire::test_views::{
+use crate::abilities::Thinking;
+use crate::endpoint::{test_chat_endpoint, test_endpoint};
+use crate::wire::test_views::{
     Item, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
 };
-use crate::provider::wire::valid;
-use crate::thread::{Content, OutcomeStatus, Seq};
+use epitome_scripted_model::valid;
+use epitome_scripted_model::{CacheUse, PromptCache};
+use epitome_thread::{Content, OutcomeStatus, Seq};
 
 /// An endpoint of each wire format, of servers that are only compatible, and of models that want something
 /// else than the newest ones.

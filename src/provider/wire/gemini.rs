@@ -11,10 +11,10 @@ use super::turns::{Answer, NO_OUTCOME, Turn};
 use super::{
     Around, Envelope, Format, Prefix, Purpose, Written, is_own, json, json_text, write, write_up_to,
 };
-use crate::family::{Family, Named};
-use crate::provider::abilities::{Effort, Thinking};
-use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, Native, OutcomeStatus, ThoughtLevel, ToolSpec};
+use crate::abilities::{Effort, Thinking};
+use crate::endpoint::Endpoint;
+use epitome_thread::{Content, Native, OutcomeStatus, ThoughtLevel, ToolSpec};
+use epitome_tokens::family::{Family, Named};
 
 /// Gemini's format.
 ///
@@ -253,7 +253,7 @@ enum Response {
 
 /// The older models, and Gemma, want no signature with a call, and take what a tool shows only beside its
 /// response, not in it.
-pub(super) fn is_before_gemini_3(model: &str) -> bool {
+pub fn is_before_gemini_3(model: &str) -> bool {
     let model = Named::of(model);
     model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
 }

@@ -6,11 +6,11 @@ use super::super::encoding::Encoding;
 use super::super::parts::{document_left_out, image_left_out};
 use super::super::stream::Decoding;
 use super::*;
-use crate::provider::Request;
-use crate::provider::collect::Collector;
-use crate::provider::endpoint::test_endpoint;
-use crate::provider::wire::test_views::{OwnedView, body, call, encode, image, outcome, text};
-use crate::thread::OutcomeContent;
+use crate::Request;
+use crate::collect::Collector;
+use crate::endpoint::test_endpoint;
+use crate::wire::test_views::{OwnedView, body, call, encode, image, outcome, text};
+use epitome_thread::OutcomeContent;
 
 const FLASH: &str = "gemini-3.8-flash";
 

@@ -3,7 +3,7 @@
 //! What the formats have in common is here and in five files: `turns` makes a view into what alternates,
 //! `parts` says what of it an endpoint takes, `encoding` keeps what was written so that each message is
 //! written once, `compaction` knows what a provider made of a conversation, `stream` decodes a reply's bytes.
-//! `valid` knows what the services refuse, for those who play one. A format itself says how one turn is
+//! A format itself says how one turn is
 //! written (`Format`) and what one event means (`Decode`).
 
 mod anthropic;
@@ -25,7 +25,6 @@ mod test_views;
 mod turns;
 #[cfg(test)]
 mod usage_tests;
-pub mod valid;
 
 use std::fmt;
 
@@ -35,8 +34,9 @@ use sha2::{Digest, Sha256};
 
 use super::endpoint::Endpoint;
 use super::{ProviderEvent, Request};
-use crate::config::WireFormat;
-use crate::thread::{Native, ToolSpec};
+use epitome_config::WireFormat;
+use epitome_thread::{Native, ToolSpec};
+pub use gemini::is_before_gemini_3;
 use stream::{DecodeError, Unfinished};
 use turns::Turn;
 

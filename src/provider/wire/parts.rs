@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use super::turns::NO_OUTPUT;
-use crate::provider::attachments::{takes_document, takes_image};
-use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, OutcomeContent, ToolOutcome};
+use crate::attachments::{takes_document, takes_image};
+use crate::endpoint::Endpoint;
+use epitome_thread::{Content, OutcomeContent, ToolOutcome};
 
 /// A part that an endpoint takes.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use super::turns::{Answer, NO_OUTCOME, Turn, without_thinking_at_end};
 use super::{
     Around, Envelope, Format, Prefix, Purpose, Written, compaction, is_own, json, json_text, put, write_up_to,
 };
-use crate::provider::Request;
-use crate::provider::abilities::Effort;
-use crate::provider::endpoint::Endpoint;
-use crate::thread::{Content, Native, OutcomeContent, ToolSpec};
+use crate::Request;
+use crate::abilities::Effort;
+use crate::endpoint::Endpoint;
+use epitome_thread::{Content, Native, OutcomeContent, ToolSpec};
 
 /// The Responses format.
 ///

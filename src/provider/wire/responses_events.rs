@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::thread::Usage;
+use epitome_thread::Usage;
 
 /// All kinds of event in one: an enum chosen by `type` would be buffered before it could be read.
 #[derive(Deserialize)]

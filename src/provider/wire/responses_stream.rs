@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Decode;
 use super::responses_events::{Event, Place, Response};
 use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
-use crate::provider::{ProviderEvent, ReplyStop};
+use crate::{ProviderEvent, ReplyStop};
 
 /// Decodes one reply.
 #[derive(Debug)]

@@ -7,14 +7,14 @@ use super::super::encoding::Encoding;
 use super::super::parts::{document_left_out, image_left_out};
 use super::super::stream::Decoding;
 use super::*;
-use crate::provider::Request;
-use crate::provider::abilities::{Abilities, Thinking};
-use crate::provider::collect::Collector;
-use crate::provider::endpoint::test_endpoint;
-use crate::provider::wire::test_views::{
+use crate::Request;
+use crate::abilities::{Abilities, Thinking};
+use crate::collect::Collector;
+use crate::endpoint::test_endpoint;
+use crate::wire::test_views::{
     Item as Viewed, OwnedView, body, call, encode, image, outcome, text, thinking as thought, views,
 };
-use crate::thread::{OutcomeStatus, ThoughtLevel};
+use epitome_thread::{OutcomeStatus, ThoughtLevel};
 
 const EFFORTS: [Effort; 5] = [Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::XHigh];
 

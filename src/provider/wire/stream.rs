@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::sse::{EVENT_BYTES_MAX, EventTooLong, Events};
 use super::{Decode, decoder_of};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::failure::{self, Failure};
-use crate::provider::{ErrorClass, ProviderError, ProviderEvent};
-use crate::thread::halves::whole_characters;
+use crate::endpoint::Endpoint;
+use crate::failure::{self, Failure};
+use crate::{ErrorClass, ProviderError, ProviderEvent};
+use epitome_thread::halves::whole_characters;
 
 /// The most that one reply's stream may hold, in bytes. The longest replies (128,000 tokens, one event
 /// each of some 300 bytes) stay below it; a stream without end does not.

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::Purpose;
 use super::encoding::{Encoded, Encoding};
 use super::turns::{Turn, turns};
-use crate::config::WireFormat;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::{Basis, Request};
-use crate::thread::{
+use crate::endpoint::Endpoint;
+use crate::{Basis, Request};
+use epitome_config::WireFormat;
+use epitome_thread::{
     CallId, Card, Change, Content, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Native,
     Origin, OutcomeContent, OutcomeStatus, Part, Role, Seq, SessionId, Spoken, ThoughtLevel, Thread,
     ToolCall, ToolOutcome, ToolSpec, ViewItem, edits,

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
+use epitome_thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 
 /// What one side says before the other does.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! One story in the words of each service: what they count differs, what we say of it must not.
 
 use super::stream::Decoding;
-use crate::config::Settings;
-use crate::provider::ProviderEvent;
-use crate::provider::collect::Collector;
-use crate::provider::endpoint::{Endpoint, test_chat_endpoint, test_endpoint};
-use crate::provider::models::cost;
-use crate::thread::Usage;
+use crate::ProviderEvent;
+use crate::collect::Collector;
+use crate::endpoint::{Endpoint, test_chat_endpoint, test_endpoint};
+use crate::models::cost;
+use epitome_config::Settings;
+use epitome_thread::Usage;
 
 /// What the reply to a request of 10,000 tokens reports, of which 8,000 were in the cache and 1,500 were put
 /// there, with 1,000 tokens in return, of which 600 were thought.

@@ -104,6 +104,6 @@ impl TemplateError {
 
     /// Line and column of the fault, from 1; the column counts characters.
     pub fn place(&self, source: &str) -> (u64, u64) {
-        crate::problem::place_in(source, self.at)
+        epitome_problem::place_in(source, self.at)
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{Child, ChildOutcome, Failure};
-use crate::session::{Answer, ClientId, SessionCommand, SessionError, SubagentEnd, Ticket};
-use crate::thread::{Change, Content, StopReason, Usage};
+use crate::{Answer, ClientId, SessionCommand, SessionError, SubagentEnd, Ticket};
+use epitome_thread::{Change, Content, StopReason, Usage};
 
 /// How long an agent that was stopped may take for each of its last steps: to let go of what it does, and to say
 /// what it has found.

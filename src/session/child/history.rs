@@ -1,8 +1,8 @@
 //! What a child's log begins with: its choices, its frame, and the parent's conversation. Pure.
 
-use crate::compaction;
-use crate::session::child::{ChildOrder, History};
-use crate::thread::{
+use crate::child::{ChildOrder, History};
+use epitome_compaction as compaction;
+use epitome_thread::{
     Change, Content, Entry, Message, MessageId, ModelName, Origin, StopReason, ToolOutcome, Usage, View,
     ViewItem,
 };

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Agent, ChildOrder};
-use crate::session::{
+use crate::{
     Answer, AskId, AskedByAgent, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError,
     SubagentAbout, SubagentEnd, Ticket,
 };
-use crate::thread::{CallId, Change, Entry, ModelName, Rule, SessionId, ToolOutcome, Usage};
+use epitome_thread::{CallId, Change, Entry, ModelName, Rule, SessionId, ToolOutcome, Usage};
 
 /// Remarks of one child that are kept.
 const NOTICES_MAX: usize = 64;

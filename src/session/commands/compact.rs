@@ -1,11 +1,11 @@
 //! `/compact`: what is asked for behind its name. Pure.
 
 use super::layers::entry_named;
-use crate::thread::{Seq, Thread};
+use epitome_thread::{Seq, Thread};
 
 /// What a person wants of `/compact`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::session) enum Asked {
+pub(crate) enum Asked {
     /// The conversation is compacted; `focus` is what must not be lost.
     Compact { focus: Option<String> },
     /// What stands above this entry is compacted; it and all behind it stays.
@@ -16,7 +16,7 @@ pub(in crate::session) enum Asked {
 
 impl Asked {
     /// The same, if the entry that it names parts the view in two.
-    pub(in crate::session) fn checked(self, thread: &Thread) -> Result<Asked, String> {
+    pub(crate) fn checked(self, thread: &Thread) -> Result<Asked, String> {
         let (Asked::Above { entry, .. } | Asked::Dry { above: Some(entry), .. }) = &self else {
             return Ok(self);
         };
@@ -33,7 +33,7 @@ impl Asked {
 }
 
 /// Reads what was typed behind `/compact`, or says what is wrong with it.
-pub(in crate::session) fn parse(typed: &str) -> Result<Asked, String> {
+pub(crate) fn parse(typed: &str) -> Result<Asked, String> {
     match first_word(typed) {
         ("dry", rest) => {
             let (above, focus) = above(rest)?;

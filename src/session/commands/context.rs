@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::super::meter::Kinds;
-use crate::provider::spent::Spent;
-use crate::thread::text::{round, spent, tokens as short};
-use crate::thread::{CallId, Change, Message, ModelName, Thread, Usage};
-use crate::tokens::Ruler;
+use epitome_provider::spent::Spent;
+use epitome_thread::text::{round, spent, tokens as short};
+use epitome_thread::{CallId, Change, Message, ModelName, Thread, Usage};
+use epitome_tokens::Ruler;
 
 /// Pins that are named; of more it says how many.
 const PINS_SHOWN_MAX: usize = 20;

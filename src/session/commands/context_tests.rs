@@ -2,8 +2,8 @@
 
 use super::super::why::tests::{long_story, thread};
 use super::*;
-use crate::compaction::USER_HEAD;
-use crate::thread::{Card, Content, MessageId, Origin, OutcomeStatus, ToolCall, ToolOutcome, ToolSpec};
+use epitome_compaction::USER_HEAD;
+use epitome_thread::{Card, Content, MessageId, Origin, OutcomeStatus, ToolCall, ToolOutcome, ToolSpec};
 
 fn message(content: Vec<Content>) -> Message {
     Message { id: MessageId(0), content }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::why;
-use crate::compaction::{Decision, Fate, Line, Preview};
-use crate::thread::text::{call_title, context, tokens as short};
-use crate::thread::{Change, ModelName, Origin, Seq, Thread, Usage};
+use epitome_compaction::{Decision, Fate, Line, Preview};
+use epitome_thread::text::{call_title, context, tokens as short};
+use epitome_thread::{Change, ModelName, Origin, Seq, Thread, Usage};
 
 /// Entries of each fate that are named: the largest ones.
 const LARGEST_SHOWN_MAX: usize = 5;

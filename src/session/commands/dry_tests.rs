@@ -2,9 +2,9 @@
 
 use super::super::why::tests::long_story;
 use super::*;
-use crate::compaction::Plan;
-use crate::provider::models;
-use crate::thread::Trigger;
+use epitome_compaction::Plan;
+use epitome_provider::models;
+use epitome_thread::Trigger;
 
 fn line(entry: u64, fate: Fate, tokens: u64, tokens_after: u64) -> Line {
     Line { entry: Seq(entry), fate, tokens, tokens_after }
@@ -124,7 +124,7 @@ fn another_model_reads_all_of_it_anew_and_nobody_costs_nothing() {
 
 #[test]
 fn a_price_that_is_not_known_is_not_made_up() {
-    let settings = crate::config::Settings::default();
+    let settings = epitome_config::Settings::default();
     let unknown = |_: &ModelName, usage: &Usage| models::cost(&settings, &ModelName("local/x".into()), usage);
     let (text, json) = told(summarise(), Writer::Same, &unknown);
     assert_eq!(text.matches("price unknown").count(), 3, "{text}");

@@ -4,16 +4,16 @@
 //! of it, and a compaction's summary has brought it along. So nothing is remembered here; the view is
 //! read before each model call.
 
-use crate::compaction::{GOAL_HEAD, goal_words};
-use crate::thread::{Change, Origin, Thread};
+use epitome_compaction::{GOAL_HEAD, goal_words};
+use epitome_thread::{Change, Origin, Thread};
 
 /// Who tells it, in the log. No hook has this name: a hook's is that of a file.
-pub(in crate::session) const BY: &str = "/goal";
+pub(crate) const BY: &str = "/goal";
 
 const ENDED: &str = "The goal of the work is ended; there is none now.";
 
 /// What the model has to be told of the goal; `None` where its view says the same.
-pub(in crate::session) fn untold(thread: &Thread) -> Option<String> {
+pub(crate) fn untold(thread: &Thread) -> Option<String> {
     let words = thread.goal().map_or_else(|| ENDED.to_owned(), goal_words);
     let newest = thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Said { message, origin: Origin::Context { by } } if by == BY => Some(message.text()),
@@ -30,7 +30,7 @@ pub(in crate::session) fn untold(thread: &Thread) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::thread::{Content, Message, MessageId, Role, Seq, Spoken, Trigger};
+    use epitome_thread::{Content, Message, MessageId, Role, Seq, Spoken, Trigger};
 
     use super::super::why::tests::thread;
 

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::recipe::catalog::Catalog;
-use crate::recipe::command::CommandInfo;
-use crate::recipe::parse::Source;
+use epitome_recipe::catalog::Catalog;
+use epitome_recipe::command::CommandInfo;
+use epitome_recipe::parse::Source;
 
 /// Recipes that are listed; of more it says how many.
 const RECIPES_SHOWN_MAX: usize = 100;

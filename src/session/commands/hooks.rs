@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::why::line;
-use crate::hooks::discover::{Found, Skipped, Untrusted};
-use crate::hooks::hook::{Hook, Kind, Place};
-use crate::thread::{Change, Thread, Verdict};
+use epitome_hooks::discover::{Found, Skipped, Untrusted};
+use epitome_hooks::hook::{Hook, Kind, Place};
+use epitome_thread::{Change, Thread, Verdict};
 
 /// Hooks, and of those that don't run as many, that are listed; of more it says how many.
 const SHOWN_MAX: usize = 50;
@@ -156,8 +156,8 @@ mod tests {
 
     use super::super::why::tests::{long_story, thread};
     use super::*;
-    use crate::hooks::event::HookEvent;
-    use crate::hooks::hook::Manifest;
+    use epitome_hooks::event::HookEvent;
+    use epitome_hooks::hook::Manifest;
 
     fn hook(name: &str, place: Place, events: &[(HookEvent, &str)], priority: i32) -> Arc<Hook> {
         Arc::new(Hook {

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::super::actor::Session;
 use super::super::rounds::apply_to;
 use super::{Ran, why};
-use crate::thread::text::trigger as trigger_word;
-use crate::thread::{Change, Entry, Layer, ModelName, Part, Seq, Thread};
+use epitome_thread::text::trigger as trigger_word;
+use epitome_thread::{Change, Entry, Layer, ModelName, Part, Seq, Thread};
 
 /// Layers that are listed; of more it says how many. The machine's form has as many.
 const LAYERS_SHOWN_MAX: usize = 100;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::config::{McpSource, McpWay, origin};
-use crate::mcp::{Standing, Stands};
+use epitome_config::{McpSource, McpWay, origin};
+use epitome_mcp::{Standing, Stands};
 
 /// Tools of one server that are listed by name; of more it says how many.
 const TOOLS_SHOWN_MAX: usize = 40;
@@ -53,7 +53,7 @@ pub(super) fn text(standings: &[Standing], waiting: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::McpServer;
+    use epitome_config::McpServer;
 
     #[test]
     fn each_server_is_told_with_how_it_stands() {

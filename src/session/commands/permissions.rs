@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::actor::Session;
 use super::super::kept;
 use super::{Ran, why};
-use crate::thread::{Change, Rule};
+use epitome_thread::{Change, Rule};
 
 /// Rules that are listed; a person with more reads their files.
 const LISTED_MAX: usize = 100;

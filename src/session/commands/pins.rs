@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::super::actor::Session;
 use super::super::rounds::{apply_to, text_content};
 use super::{Ran, why};
-use crate::compaction;
-use crate::thread::{Change, Edit, Fate, Message, PINNED_BY_PERSON, Part, Role, Thread};
-use crate::tokens::Ruler;
+use epitome_compaction as compaction;
+use epitome_thread::{Change, Edit, Fate, Message, PINNED_BY_PERSON, Part, Role, Thread};
+use epitome_tokens::Ruler;
 
 /// Pins that are listed with their beginning; of more it says how many.
 const PINS_SHOWN_MAX: usize = 50;
@@ -175,7 +175,7 @@ fn names(parts: &[Part]) -> Vec<String> {
 mod tests {
     use super::super::why::tests::{long_story, thread};
     use super::*;
-    use crate::thread::{Content, Mask, MessageId, Origin, Seq, Trigger};
+    use epitome_thread::{Content, Mask, MessageId, Origin, Seq, Trigger};
 
     fn said(text: &str) -> Change {
         let content = vec![Content::Text { text: text.to_owned() }];

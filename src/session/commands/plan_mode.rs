@@ -3,10 +3,10 @@
 //! The system text stays as it is. As with the goal, what the model knows is what its view says: a compaction or an
 //! undo may have taken it out, so the view is read before each model call.
 
-use crate::thread::{Change, Mode, Origin, Thread};
+use epitome_thread::{Change, Mode, Origin, Thread};
 
 /// Who tells it, in the log. No hook has this name: a hook's is that of a file.
-pub(in crate::session) const BY: &str = "/mode";
+pub(crate) const BY: &str = "/mode";
 
 const ON: &str = "Plan mode is on: nothing may be changed now. Read and search as far as you need, then present a plan: \
 what you would change, where, in which order, and how you would check it; say what you are not sure of. Don't try to \
@@ -17,7 +17,7 @@ const OFF: &str = "Plan mode is off: you may change files and run commands again
 agreed to a plan, carry it out.";
 
 /// What the model has to be told of the mode; `None` where its view says the same, and where it is as it always was.
-pub(in crate::session) fn untold(thread: &Thread) -> Option<&'static str> {
+pub(crate) fn untold(thread: &Thread) -> Option<&'static str> {
     let newest = thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Said { message, origin: Origin::Context { by } } if by == BY => Some(message.text()),
         _ => None,
@@ -33,7 +33,7 @@ pub(in crate::session) fn untold(thread: &Thread) -> Option<&'static str> {
 mod tests {
     use super::super::why::tests::thread;
     use super::*;
-    use crate::thread::{Content, Message, MessageId};
+    use epitome_thread::{Content, Message, MessageId};
 
     fn told(text: &str) -> Change {
         let content = vec![Content::Text { text: format!("<context>\n{text}\n</context>") }];

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::Ran;
 use super::layers::entry_named;
 use super::why::line_of;
-use crate::checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
-use crate::session::actor::Session;
-use crate::session::checkpoints::BY;
-use crate::session::rounds::apply_to;
-use crate::thread::{Change, PromptedTurn, Seq, Thread};
+use crate::actor::Session;
+use crate::checkpoints::BY;
+use crate::rounds::apply_to;
+use epitome_checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
+use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 
 /// Turns that are listed, and files of one turn; of more it says how many. The machine's form has all.
 const TURNS_SHOWN_MAX: usize = 50;
@@ -436,7 +436,7 @@ fn rewinds(thread: &Thread) -> Rewinds {
 }
 
 /// What the model is told of files that were put back, in one line.
-pub(in crate::session) fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
+pub(crate) fn model_line(changed: &[(String, &'static str)], undo: bool) -> String {
     let named: Vec<String> =
         changed.iter().take(FILES_TOLD_MAX).map(|(path, verb)| format!("{path} ({verb})")).collect();
     let more = match changed.len().saturating_sub(FILES_TOLD_MAX) {

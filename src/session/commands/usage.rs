@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::config::Settings;
-use crate::provider::models;
-use crate::provider::spent::call_of;
-use crate::thread::text::tokens;
-use crate::thread::{Change, ModelName, Thread, Usage};
-use crate::tools::task;
+use epitome_config::Settings;
+use epitome_provider::models;
+use epitome_provider::spent::call_of;
+use epitome_thread::text::tokens;
+use epitome_thread::{Change, ModelName, Thread, Usage};
+use epitome_tools::task;
 
 /// Names that are listed of those who called models beside the conversation.
 const OTHERS_MAX: usize = 20;
@@ -150,7 +150,7 @@ fn row(name: &str, took: &Took) -> String {
 }
 
 fn in_words(took: &Took) -> String {
-    format!("{}, {}", many(took.calls, "call"), crate::thread::text::spent(&took.usage, took.cost))
+    format!("{}, {}", many(took.calls, "call"), epitome_thread::text::spent(&took.usage, took.cost))
 }
 
 fn many(count: u32, what: &str) -> String {
@@ -170,7 +170,7 @@ fn time(time: Duration) -> String {
 mod tests {
     use super::super::why::tests::thread;
     use super::*;
-    use crate::thread::{Content, Message, MessageId, Origin, StopReason};
+    use epitome_thread::{Content, Message, MessageId, Origin, StopReason};
 
     fn message(text: &str) -> Message {
         Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }

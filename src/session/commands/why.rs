@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::thread::text::{sizes, tokens as short, verdict};
-use crate::thread::{
+use epitome_thread::text::{sizes, tokens as short, verdict};
+use epitome_thread::{
     Account, Change, Edit, Entry, Fate, HookRun, Mask, Origin, PINNED_BY_PERSON, Part, Seq, Share, Thread,
     ToolCall, Trigger, Withheld, text as words,
 };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::*;
-use crate::thread::{
+use epitome_thread::{
     Content, FORMAT_VERSION, Message, MessageId, ModelName, Role, SessionId, Spoken, StopReason, Usage,
     Verdict,
 };

@@ -1,16 +1,16 @@
 //! What a compaction may take and what it is asked to do, by the settings, the window and who asked for it.
 
-use crate::compaction::{self, Budget, Wish};
-use crate::config::Compaction;
-use crate::hooks::output::Keep;
-use crate::provider::learned::Source;
-use crate::provider::models;
-use crate::session::actor::Session;
-use crate::thread::Trigger;
-use crate::turn::Why;
+use crate::actor::Session;
+use epitome_compaction::{self as compaction, Budget, Wish};
+use epitome_config::Compaction;
+use epitome_hooks::output::Keep;
+use epitome_provider::learned::Source;
+use epitome_provider::models;
+use epitome_thread::Trigger;
+use epitome_turn::Why;
 
 impl Session {
-    pub(in crate::session) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
+    pub(crate) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
         let ordered = self.order().and_then(|order| order.keep);
         let newest = compaction::Keep::Ratio(self.settings.compaction.preserve_ratio);
         let keep = match (ordered, why) {
@@ -31,12 +31,12 @@ impl Session {
     }
 
     /// The room of the model's window, and how a compaction may use it.
-    pub(in crate::session) fn budget(&self) -> Budget {
+    pub(crate) fn budget(&self) -> Budget {
         self.budget_for(self.order().and_then(|order| order.summary_tokens_max))
     }
 
     /// The same for a summary of so many tokens, where a recipe says that.
-    pub(in crate::session) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
+    pub(crate) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
         let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
         let frame = self.ruler().frame_of(&self.thread);
         let of = |settings| Budget::of(settings, window, self.reserve(), frame);
@@ -57,7 +57,7 @@ impl Session {
     }
 }
 
-pub(in crate::session) fn trigger_of(why: Why) -> Trigger {
+pub(crate) fn trigger_of(why: Why) -> Trigger {
     match why {
         Why::Command => Trigger::Manual,
         Why::Overflow => Trigger::Overflow,
@@ -67,7 +67,7 @@ pub(in crate::session) fn trigger_of(why: Why) -> Trigger {
     }
 }
 
-pub(in crate::session) fn keep_of(keep: &Keep) -> compaction::Keep {
+pub(crate) fn keep_of(keep: &Keep) -> compaction::Keep {
     match keep {
         Keep::Nothing => compaction::Keep::Nothing,
         Keep::Messages(messages) => compaction::Keep::Messages(*messages),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::hooks::handlers::{self, Declared, Table};
-use crate::hooks::output::{Callback, Keep};
-use crate::recipe::command::Arguments;
-use crate::recipe::parse::Recipe;
-use crate::thread::Seq;
+use epitome_hooks::handlers::{self, Declared, Table};
+use epitome_hooks::output::{Callback, Keep};
+use epitome_recipe::command::Arguments;
+use epitome_recipe::parse::Recipe;
+use epitome_thread::Seq;
 
 /// How a compaction is to be made; what is not said is as the `compact` recipe has it.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub struct Swap {
 
 /// What a `swap_context` of a recipe's table says, and the table without it: its work is done by the
 /// compaction itself.
-pub(in crate::session) fn without_swap(mut handlers: Table) -> (Swap, Table) {
+pub(crate) fn without_swap(mut handlers: Table) -> (Swap, Table) {
     let mut swap = Swap::default();
     for declared in handlers.values_mut() {
         declared.retain(|place| match place {

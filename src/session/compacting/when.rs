@@ -1,19 +1,19 @@
 //! When a compaction is due: comparisons of counts, cheap enough to be made before each model call.
 
-use crate::compaction::pace::Fullness;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::models;
-use crate::session::actor::Session;
+use crate::actor::Session;
+use epitome_compaction::pace::Fullness;
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::models;
 
 impl Session {
-    pub(in crate::session) fn compaction_is_paused(&self) -> bool {
+    pub(crate) fn compaction_is_paused(&self) -> bool {
         let size = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
         self.pace.is_paused(&self.ruler(), &self.thread, size)
     }
 
     /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
     /// window is not known.
-    pub(in crate::session) fn next_compaction_at(&self) -> Option<u64> {
+    pub(crate) fn next_compaction_at(&self) -> Option<u64> {
         let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
         let at = self.auto_compact_at(size)?;
         let ruler = self.ruler();
@@ -22,7 +22,7 @@ impl Session {
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
-    pub(in crate::session) fn compaction_is_due(&mut self) -> bool {
+    pub(crate) fn compaction_is_due(&mut self) -> bool {
         let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
         let Some(at) = self.auto_compact_at(size) else { return false };
         let used = self.tokens_at_most();
@@ -32,7 +32,7 @@ impl Session {
 
     /// Whether the next request might not fit, so that the conversation must be made shorter before it is sent.
     /// It is never so below the configured threshold: in a small window the room for a reply is a large part.
-    pub(in crate::session) fn must_compact(&mut self, endpoint: &Endpoint) -> bool {
+    pub(crate) fn must_compact(&mut self, endpoint: &Endpoint) -> bool {
         let size = endpoint.window;
         let Some(threshold) = self.auto_compact_at(size) else { return false };
         if !self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call()) {

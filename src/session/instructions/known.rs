@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::compaction::NO_ROOM_FOR_INSTRUCTIONS;
-use crate::session::prompt;
-use crate::thread::{Change, Edit, Entry, Origin, OutcomeStatus, Seq, Thread};
+use crate::prompt;
+use epitome_compaction::NO_ROOM_FOR_INSTRUCTIONS;
+use epitome_thread::{Change, Edit, Entry, Origin, OutcomeStatus, Seq, Thread};
 
 /// What the newest reply's calls touched.
 pub(super) fn touched(thread: &Thread) -> BTreeSet<PathBuf> {
@@ -118,7 +118,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::thread::{
+    use epitome_thread::{
         Account, Content, FORMAT_VERSION, Message, MessageId, Part, Role, SessionId, Spoken, Trigger,
     };
 

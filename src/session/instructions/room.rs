@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use super::known::is_left_out;
-use crate::compaction::Budget;
-use crate::session::Severity;
-use crate::session::actor::Session;
-use crate::session::prompt::{self, Instructions};
-use crate::thread::ToolSpec;
-use crate::tokens::Count;
+use crate::Severity;
+use crate::actor::Session;
+use crate::prompt::{self, Instructions};
+use epitome_compaction::Budget;
+use epitome_thread::ToolSpec;
+use epitome_tokens::Count;
 
 /// The part of a window that instructions leave to the conversation at least, as a divisor. With less there is no room
 /// for a request, the outcome of a tool and a summary.
@@ -39,7 +39,7 @@ fn with_room(files: &[u64], room: u64) -> Vec<bool> {
 
 impl Session {
     /// The system text as it is frozen beside these tools. The person is told of files that there is no room for.
-    pub(in crate::session) fn system_text(&mut self, tools: &[ToolSpec]) -> String {
+    pub(crate) fn system_text(&mut self, tools: &[ToolSpec]) -> String {
         let contexts = std::mem::take(&mut self.start_context).into_iter().chain(self.lineage.role.clone());
         let contexts: String = contexts.map(|context| format!("\n\n{context}")).collect();
         let text = |files: &[String]| prompt::system_text(&self.workspace, files) + &contexts;

@@ -8,12 +8,12 @@ use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 
 use super::{COMMANDS_MAX, Live, Sessions, store_error};
-use crate::session::actor::Session;
-use crate::session::audience::Pulse;
-use crate::session::work::{Responder, TooLate};
-use crate::session::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
-use crate::store::{Journal, Store};
-use crate::thread::{SessionId, Thread};
+use crate::actor::Session;
+use crate::audience::Pulse;
+use crate::work::{Responder, TooLate};
+use crate::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use epitome_store::{Journal, Store};
+use epitome_thread::{SessionId, Thread};
 
 impl Sessions {
     pub(super) fn open(
@@ -93,7 +93,7 @@ impl Sessions {
     }
 
     /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
-    pub(in crate::session) fn lay_down(&self, session: Box<Session>) -> Option<Box<Session>> {
+    pub(crate) fn lay_down(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.live();
         if session.has_commands() {
             return Some(session);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Live, Sessions, store_error};
-use crate::session::elsewhere::{self, Mutation, Replaced};
-use crate::session::{SessionCommand, SessionError};
-use crate::store::{Header, StoreError};
-use crate::thread::{Seq, SessionId};
+use crate::elsewhere::{self, Mutation, Replaced};
+use crate::{SessionCommand, SessionError};
+use epitome_store::{Header, StoreError};
+use epitome_thread::{Seq, SessionId};
 
 /// How long a session that is deleted may take to end.
 const END_TIME_MAX: Duration = Duration::from_secs(5);
@@ -90,11 +90,7 @@ impl Sessions {
 
     /// Replaces the history of a conversation: through its session where it lives in this process, else in
     /// its log. An error is a sentence.
-    pub(in crate::session) async fn mutate(
-        &self,
-        target: &SessionId,
-        mutation: Mutation,
-    ) -> Result<Replaced, String> {
+    pub(crate) async fn mutate(&self, target: &SessionId, mutation: Mutation) -> Result<Replaced, String> {
         for _ in 0..MUTATE_ATTEMPTS_MAX {
             let (answer, answered) = oneshot::channel();
             match self.hand_over(target, &mutation, answer)? {

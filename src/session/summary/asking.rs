@@ -6,13 +6,13 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::{Summary, SummaryOrder};
-use crate::compaction;
-use crate::provider::collect::{Collector, Piece, PieceKind, Reply};
-use crate::provider::endpoint::Endpoint;
-use crate::provider::http::Http;
-use crate::provider::wire::encoding::Encoded;
-use crate::provider::{ErrorClass, ProviderError, ReplyStop, retry};
-use crate::thread::{Message, MessageId};
+use epitome_compaction as compaction;
+use epitome_provider::collect::{Collector, Piece, PieceKind, Reply};
+use epitome_provider::endpoint::Endpoint;
+use epitome_provider::http::Http;
+use epitome_provider::wire::encoding::Encoded;
+use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
+use epitome_thread::{Message, MessageId};
 
 /// Asks for a summary, at most so many times where the provider can't answer just now.
 pub(super) async fn ask(

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::config::Settings;
-use crate::provider::spent::{call_of, cost_of_change};
-use crate::session::child::ChildOutcome;
-use crate::thread::{Change, Entry, OutcomeStatus, Shown, StopReason, Usage, text};
-use crate::tools::task::TaskOrder;
-use crate::tools::{ToolResult, truncate};
+use crate::child::ChildOutcome;
+use epitome_config::Settings;
+use epitome_provider::spent::{call_of, cost_of_change};
+use epitome_thread::{Change, Entry, OutcomeStatus, Shown, StopReason, Usage, text};
+use epitome_tools::task::TaskOrder;
+use epitome_tools::{ToolResult, truncate};
 
 /// Bytes of an agent's work that are kept in the log.
 const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;

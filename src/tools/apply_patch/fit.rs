@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use super::parse::{Hunk, Line};
-use crate::tools::file_edit::{listed, nearest};
-use crate::tools::truncate;
+use crate::file_edit::{listed, nearest};
+use crate::truncate;
 
 /// Lines around a near miss that are quoted.
 const QUOTED_LINES: usize = 3;

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::rules::{Pattern, Word, Written};
-use crate::thread::{Decided, Decider, Mode, Rule};
+use epitome_rules::{Pattern, Word, Written};
+use epitome_thread::{Decided, Decider, Mode, Rule};
 
 use super::{AllowedBy, Verdict, decide, is_secret, may_run_later};
-use crate::tools::command_line::parts::Parts;
-use crate::tools::command_line::{self, fits};
-use crate::tools::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
+use crate::command_line::parts::Parts;
+use crate::command_line::{self, fits};
+use crate::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
 
 /// Names that stand for all files that are likely to hold secrets, where a command has a pattern for a name.
 const SECRET_NAMES: [&str; 18] = [

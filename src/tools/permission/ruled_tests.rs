@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::rules::parse;
+use epitome_rules::parse;
 
 fn written(word: Word, text: &str) -> Written {
     let pattern = parse(text).unwrap_or_else(|wrong| panic!("{text}: {}", wrong.message));

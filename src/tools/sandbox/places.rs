@@ -5,9 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::{Namespaces, Rules, Support};
-use crate::tools::Workspace;
-use crate::tools::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
-use crate::whole::Unfinished;
+use crate::Workspace;
+use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+use epitome_files::whole::Unfinished;
+use epitome_platform::sandbox::{Places, all_but};
 
 /// Below a home: keys, tokens, passwords, and what browsers keep. Most are of programs that talk to a network, which
 /// a held command does not.
@@ -102,7 +103,7 @@ const CACHES_IN_HOME: [&str; 24] = [
     ".pub-cache/hosted",
 ];
 
-/// Devices that every program may use.
+/// Devices that every program may use; no others are read.
 const DEVICES: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
@@ -114,9 +115,6 @@ const DEVICES: [&str; 9] = [
     "/dev/pts",
     "/dev/shm",
 ];
-
-/// Where all devices are. Only `DEVICES` are read: as an administrator one could read a disk past every file.
-const ALL_DEVICES: &str = "/dev";
 
 /// What in a repository's own directory makes Git run something: hooks, settings, and the file that names another
 /// directory for both.
@@ -140,149 +138,126 @@ const MODULES_MAX: usize = 64;
 /// How deep they are looked for: their paths are names of modules.
 const MODULES_DEPTH_MAX: usize = 4;
 
-/// What holds for the commands of one workspace. All paths are real ones of things that exist.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Places {
-    /// May not be read, nor changed, wherever they are.
-    pub hidden: Vec<PathBuf>,
-    /// Of these, the ones that lie below what may be changed, and which landlock can't leave out there: something
-    /// empty is mounted over them.
-    pub covered: Vec<PathBuf>,
-    /// May be changed.
-    pub writable: Vec<PathBuf>,
-    /// May be read and written, and are no files of anybody's.
-    pub devices: Vec<PathBuf>,
-    /// Below what may be changed, and may not be.
-    pub frozen: Vec<PathBuf>,
-    /// Directories that stay where they are: with one of them, what is frozen in it could be put aside.
-    pub fixed: Vec<PathBuf>,
-    /// Directories in which nothing can be made, changed or removed but in those of their directories that are fixed.
-    pub closed: Vec<PathBuf>,
+pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> Places {
+    let home = workspace.home();
+    let in_home = |names: &[&str]| -> Vec<PathBuf> {
+        home.iter().flat_map(|home| names.iter().map(|name| home.join(name))).collect()
+    };
+    let mut hidden = real(in_home(&HIDDEN_IN_HOME));
+    hidden.extend(real(HIDDEN.map(PathBuf::from)));
+    hidden.extend(real(rules.hide.clone()));
+    hidden.sort();
+    hidden.dedup();
+
+    let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
+    // A session in `/` or above all homes: everything can't be what it works on.
+    let is_too_wide = |root: &PathBuf| {
+        root.parent().is_none()
+            || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
+    };
+    let mut roots = real(std::iter::once(workspace.cwd.clone()).chain(workspace.directories.clone()));
+    roots.retain(|root| !is_too_wide(root));
+    let gits = roots.iter().filter_map(|root| git_directory(root)).collect::<Vec<_>>();
+
+    let mut places = Places { devices: real(DEVICES.map(PathBuf::from)), hidden, ..Places::default() };
+    for root in &roots {
+        freeze(&mut places, root);
+    }
+    for git in &gits {
+        freeze_git(&mut places, git, support);
+    }
+    let temporary = real(temporary(rules, workspace));
+    let mut wide = roots;
+    wide.extend(gits);
+    let mut rest = real(in_home(&CACHES_IN_HOME));
+    rest.extend(real(rules.write.clone()));
+    // Whoever hides a place that is also a cache wants it hidden.
+    rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
+    let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
+    match support.namespaces {
+        Namespaces::OfAdministrator | Namespaces::OfUser => {
+            wide.extend(temporary);
+            wide.extend(rest);
+            let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
+            places.covered = covered.cloned().collect();
+            places.writable = wide;
+        }
+        Namespaces::None => {
+            // Nothing can be taken out below a directory: what is hidden stays hidden, and its neighbours can be
+            // changed but nothing be put beside them. The temporary directory would be of no use that way.
+            for path in wide.iter().chain(&rest) {
+                all_but(path, &places.hidden, &mut places.writable);
+            }
+            places.hidden.retain(|hidden| !is_below(hidden, &temporary));
+            places.writable.extend(temporary);
+            places.frozen.clear();
+            places.fixed.clear();
+            places.closed.clear();
+        }
+    }
+    places
 }
 
-impl Places {
-    pub fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> Places {
-        let home = workspace.home();
-        let in_home = |names: &[&str]| -> Vec<PathBuf> {
-            home.iter().flat_map(|home| names.iter().map(|name| home.join(name))).collect()
-        };
-        let mut hidden = real(in_home(&HIDDEN_IN_HOME));
-        hidden.extend(real(HIDDEN.map(PathBuf::from)));
-        hidden.extend(real(rules.hide.clone()));
-        hidden.sort();
-        hidden.dedup();
-
-        let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
-        // A session in `/` or above all homes: everything can't be what it works on.
-        let is_too_wide = |root: &PathBuf| {
-            root.parent().is_none()
-                || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
-        };
-        let mut roots = real(std::iter::once(workspace.cwd.clone()).chain(workspace.directories.clone()));
-        roots.retain(|root| !is_too_wide(root));
-        let gits = roots.iter().filter_map(|root| git_directory(root)).collect::<Vec<_>>();
-
-        let mut places = Places { devices: real(DEVICES.map(PathBuf::from)), hidden, ..Places::default() };
-        for root in &roots {
-            places.freeze(root);
-        }
-        for git in &gits {
-            places.freeze_git(git, support);
-        }
-        let temporary = real(temporary(rules, workspace));
-        let mut wide = roots;
-        wide.extend(gits);
-        let mut rest = real(in_home(&CACHES_IN_HOME));
-        rest.extend(real(rules.write.clone()));
-        // Whoever hides a place that is also a cache wants it hidden.
-        rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
-        let is_below =
-            |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
-        match support.namespaces {
-            Namespaces::OfAdministrator | Namespaces::OfUser => {
-                wide.extend(temporary);
-                wide.extend(rest);
-                let covered = places.hidden.iter().filter(|hidden| is_below(hidden, &wide));
-                places.covered = covered.cloned().collect();
-                places.writable = wide;
-            }
-            Namespaces::None => {
-                // Nothing can be taken out below a directory: what is hidden stays hidden, and its neighbours can be
-                // changed but nothing be put beside them. The temporary directory would be of no use that way.
-                for path in wide.iter().chain(&rest) {
-                    super::grants::all_but(path, &places.hidden, &mut places.writable);
-                }
-                places.hidden.retain(|hidden| !is_below(hidden, &temporary));
-                places.writable.extend(temporary);
-                places.frozen.clear();
-                places.fixed.clear();
-                places.closed.clear();
-            }
-        }
-        places
-    }
-
-    /// Freezes what runs later in a directory of the workspace, where it is there.
-    fn freeze(&mut self, root: &Path) {
-        let directories = DIRECTORIES_THAT_RUN.iter().filter(|name| **name != ".git");
-        for name in directories.chain(&FILES_THAT_RUN) {
-            let path = root.join(name);
-            // A link can't be mounted over; what it leads to is somewhere else.
-            if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink()) {
-                self.frozen.push(path);
-            }
-        }
-        let git = root.join(".git");
-        if git.symlink_metadata().is_ok_and(|file| file.is_file()) {
-            self.frozen.push(git);
+/// Freezes what runs later in a directory of the workspace, where it is there.
+fn freeze(places: &mut Places, root: &Path) {
+    let directories = DIRECTORIES_THAT_RUN.iter().filter(|name| **name != ".git");
+    for name in directories.chain(&FILES_THAT_RUN) {
+        let path = root.join(name);
+        // A link can't be mounted over; what it leads to is somewhere else.
+        if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink()) {
+            places.frozen.push(path);
         }
     }
-
-    /// Freezes what makes Git run something, in a repository's own directory, those of its submodules and those of
-    /// its worktrees.
-    fn freeze_git(&mut self, git: &Path, support: &Support) {
-        let has_namespaces = support.namespaces != Namespaces::None;
-        let mut found = Vec::new();
-        modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
-        if is_placed_by_its_settings(git) {
-            if has_namespaces {
-                // Git makes it with the first commit in a worktree, which could not be done any more.
-                let _ = std::fs::create_dir(git.join("logs"));
-            }
-            let inner = directories(git).filter(|path| !path.ends_with("hooks"));
-            self.fixed.extend(inner.chain([git.to_path_buf()]));
-            self.closed.push(git.to_path_buf());
-        } else {
-            found.insert(0, git.to_path_buf());
-        }
-        for own in found {
-            if has_namespaces {
-                complete(&own);
-            }
-            self.freeze_in(&own, &OF_GIT);
-            self.fix_below(git, &own);
-        }
-        for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
-            if has_namespaces && is_true(git, "extensions", "worktreeconfig") {
-                put_new(&own.join(OF_WORKTREES), "");
-            }
-            self.freeze_in(&own, &[COMMON, OF_WORKTREES]);
-            self.fix_below(git, &own);
-        }
-        self.fixed.sort();
-        self.fixed.dedup();
+    let git = root.join(".git");
+    if git.symlink_metadata().is_ok_and(|file| file.is_file()) {
+        places.frozen.push(git);
     }
+}
 
-    fn freeze_in(&mut self, directory: &Path, names: &[&str]) {
-        let there = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink());
-        self.frozen.extend(names.iter().map(|name| directory.join(name)).filter(there));
+/// Freezes what makes Git run something, in a repository's own directory, those of its submodules and those of
+/// its worktrees.
+fn freeze_git(places: &mut Places, git: &Path, support: &Support) {
+    let has_namespaces = support.namespaces != Namespaces::None;
+    let mut found = Vec::new();
+    modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
+    if is_placed_by_its_settings(git) {
+        if has_namespaces {
+            // Git makes it with the first commit in a worktree, which could not be done any more.
+            let _ = std::fs::create_dir(git.join("logs"));
+        }
+        let inner = directories(git).filter(|path| !path.ends_with("hooks"));
+        places.fixed.extend(inner.chain([git.to_path_buf()]));
+        places.closed.push(git.to_path_buf());
+    } else {
+        found.insert(0, git.to_path_buf());
     }
+    for own in found {
+        if has_namespaces {
+            complete(&own);
+        }
+        freeze_in(places, &own, &OF_GIT);
+        fix_below(places, git, &own);
+    }
+    for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
+        if has_namespaces && is_true(git, "extensions", "worktreeconfig") {
+            put_new(&own.join(OF_WORKTREES), "");
+        }
+        freeze_in(places, &own, &[COMMON, OF_WORKTREES]);
+        fix_below(places, git, &own);
+    }
+    places.fixed.sort();
+    places.fixed.dedup();
+}
 
-    /// Fixes a directory and what it is in, up to `git`: with any of them it could be put aside.
-    fn fix_below(&mut self, git: &Path, directory: &Path) {
-        let above = directory.ancestors().take_while(|path| path.starts_with(git));
-        self.fixed.extend(above.map(PathBuf::from));
-    }
+fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
+    let there = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink());
+    places.frozen.extend(names.iter().map(|name| directory.join(name)).filter(there));
+}
+
+/// Fixes a directory and what it is in, up to `git`: with any of them it could be put aside.
+fn fix_below(places: &mut Places, git: &Path, directory: &Path) {
+    let above = directory.ancestors().take_while(|path| path.starts_with(git));
+    places.fixed.extend(above.map(PathBuf::from));
 }
 
 /// Puts into a repository's directory what would make Git run something if a command put it there. Only what is there
@@ -403,11 +378,6 @@ fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// What is never read, beside what is hidden.
-pub(super) fn never_read() -> PathBuf {
-    PathBuf::from(ALL_DEVICES)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -445,7 +415,7 @@ mod tests {
                 environment: Arc::new(vec![("HOME".into(), home)]),
             };
             let rules = Rules { hide: vec![self.root.join("home/.epitome/data")], ..Rules::default() };
-            Places::find(&rules, &workspace, &support)
+            find(&rules, &workspace, &support)
         }
 
         fn below(&self, paths: &[PathBuf]) -> Vec<String> {

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use serde_json::json;
 
 use super::*;
-use crate::thread::{Content, Message, Origin};
+use epitome_thread::{Content, Message, Origin};
 
 /// Files by their names, with their texts.
 type Files = &'static [(&'static str, &'static str)];

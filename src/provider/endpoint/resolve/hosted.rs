@@ -1,12 +1,12 @@
 //! The providers that are known without configuration: where they are, and which variables hold their keys.
 
 use super::{Environment, get, is_own_host};
-use crate::config::{BuiltInSettings, Settings, WireFormat};
-use crate::provider::ProviderError;
-use crate::provider::abilities::needs_chat;
-use crate::provider::address::host_of;
-use crate::provider::endpoint::Endpoint;
-use crate::provider::endpoint::errors::missing_key;
+use crate::ProviderError;
+use crate::abilities::needs_chat;
+use crate::address::host_of;
+use crate::endpoint::Endpoint;
+use crate::endpoint::errors::missing_key;
+use epitome_config::{BuiltInSettings, Settings, WireFormat};
 
 /// A provider that is known without configuration.
 pub struct Hosted {

@@ -1,0 +1,382 @@
+//! Settings: what a person configured, layered, as plain data. Read once for each session.
+//!
+//! Layers, later ones win: defaults, `config.toml` of the person's home, `.epitome/config.toml` of the
+//! repository, the environment. A wrong value is a problem and leaves the layer below in force; it never
+//! stops us. A repository's file cannot widen what the agent may do, nor choose who reads the
+//! conversation: such keys are refused with a word on where they belong.
+
+mod agents;
+mod file;
+mod hooks;
+mod mcp;
+mod mcp_json;
+mod models;
+mod permissions;
+mod sandbox;
+mod values;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use agents::Agents;
+use epitome_files::paths::Paths;
+use epitome_problem::Problem;
+use epitome_rules::Written;
+use epitome_thread::{Mode, ThoughtLevel};
+pub use hooks::MANIFEST_KEYS;
+pub use hooks::{Hooks, Trust};
+pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
+pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
+pub use sandbox::Sandbox;
+
+/// Everything that can be configured, defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `provider/name`; `None` chooses by the environment.
+    pub model: Option<String>,
+    pub mode: Mode,
+    pub thought: ThoughtLevel,
+    /// Model calls that one turn may make.
+    pub max_rounds: u32,
+    /// What is known of models beyond the built-in table, by full name.
+    pub models: BTreeMap<String, ModelSettings>,
+    /// Providers beside the built-in ones, by the part of a model's name before the slash.
+    pub providers: BTreeMap<String, ProviderSettings>,
+    /// What is changed of built-in providers, by the same names.
+    pub built_in: BTreeMap<String, BuiltInSettings>,
+    /// `models.small`: who does small work; `None` is the small model of the session's own provider.
+    pub small_model: Option<String>,
+    pub compaction: Compaction,
+    pub hooks: Hooks,
+    pub agents: Agents,
+    pub mcp: Mcp,
+    pub sandbox: Sandbox,
+    /// Rules of all files, the person's own first. The strictest that fits holds, whichever file it is of.
+    pub permissions: Vec<Written>,
+    /// `secrets.mask`: whether what looks like a key is masked before it is stored.
+    pub mask_secrets: bool,
+    /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
+    /// `<no value>`, instead of as nothing.
+    pub go_compat: bool,
+    /// Whether the model may fetch pages of this machine and of private networks. Only the person can set it.
+    pub fetch_private: bool,
+}
+
+/// Model calls in one turn, unless configured.
+pub const MAX_ROUNDS: u32 = 200;
+/// Bytes of a configuration file; a real one has some hundred.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            model: None,
+            mode: Mode::default(),
+            thought: ThoughtLevel::default(),
+            max_rounds: MAX_ROUNDS,
+            models: BTreeMap::new(),
+            providers: BTreeMap::new(),
+            built_in: BTreeMap::new(),
+            small_model: None,
+            compaction: Compaction::default(),
+            hooks: Hooks::default(),
+            agents: Agents::default(),
+            mcp: Mcp::default(),
+            sandbox: Sandbox::default(),
+            permissions: Vec::new(),
+            mask_secrets: true,
+            go_compat: false,
+            fetch_private: false,
+        }
+    }
+}
+
+/// A provider that speaks a wire format that we know. URL and headers may hold keys, so `Debug` shows
+/// the names of the headers alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ProviderSettings {
+    pub wire: WireFormat,
+    pub base_url: String,
+    /// The environment variable that holds the key; `None` sends none.
+    pub key_variable: Option<String>,
+    pub headers: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for ProviderSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderSettings")
+            .field("wire", &self.wire)
+            .field("key_variable", &self.key_variable)
+            .field("headers", &self.headers.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a person wants otherwise of a built-in provider, whose address stays that of the environment.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct BuiltInSettings {
+    pub wire: Option<WireFormat>,
+    /// Instead of the provider's usual variable.
+    pub key_variable: Option<String>,
+    pub headers: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for BuiltInSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltInSettings")
+            .field("wire", &self.wire)
+            .field("key_variable", &self.key_variable)
+            .field("headers", &self.headers.keys())
+            .finish()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireFormat {
+    AnthropicMessages,
+    OpenAiResponses,
+    OpenAiChat,
+    Gemini,
+}
+
+impl WireFormat {
+    pub const ALL: [WireFormat; 4] = [
+        WireFormat::AnthropicMessages,
+        WireFormat::OpenAiResponses,
+        WireFormat::OpenAiChat,
+        WireFormat::Gemini,
+    ];
+
+    /// Its name in a configuration file.
+    pub fn id(self) -> &'static str {
+        match self {
+            WireFormat::AnthropicMessages => "anthropic",
+            WireFormat::OpenAiResponses => "openai_responses",
+            WireFormat::OpenAiChat => "openai_chat",
+            WireFormat::Gemini => "gemini",
+        }
+    }
+
+    /// Whether a service of this format can make a conversation short in a form of its own.
+    pub fn compacts(self) -> bool {
+        match self {
+            WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => true,
+            WireFormat::OpenAiChat | WireFormat::Gemini => false,
+        }
+    }
+}
+
+/// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
+/// 1.
+///
+/// The key `summary_role` has no field: a summary is a user's message, which every provider takes, and another role
+/// is told as a problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compaction {
+    /// Whether it happens by itself.
+    pub auto: bool,
+    pub threshold: Threshold,
+    /// Before a model call, at this share of the budget, it must happen.
+    pub must_ratio: f64,
+    /// The newest share of the conversation that a compaction by threshold keeps.
+    pub preserve_ratio: f64,
+    pub model: Summariser,
+    /// Whether a summary is prepared in the background before it is needed.
+    pub ahead: bool,
+    /// How long one call of a model may take that writes a summary.
+    pub summary_timeout: Duration,
+    /// How long all tries together may take.
+    pub timeout: Duration,
+    /// Characters of one message that are told where a conversation is too long to be told whole.
+    pub message_chars: usize,
+    pub prune: Prune,
+    /// Tokens.
+    pub max_summary_tokens: u32,
+    /// What pins may take: they never give way.
+    pub pin_share: f64,
+    /// What the person typed stays verbatim within this share.
+    pub person_share: f64,
+    /// Tokens kept free for a reply, at most a quarter of the window.
+    pub output_reserve: u32,
+}
+
+/// Who writes the summary of a compaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Summariser {
+    /// The session's own model or the small one, by what it costs.
+    #[default]
+    Cheapest,
+    Main,
+    /// `models.small`; the session's own, where there is none.
+    Small,
+    /// No model is asked: the facts that are found by code stand alone.
+    Nobody,
+    Named(String),
+}
+
+/// Which old outcomes of tools are cut, and what stays of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prune {
+    /// Texts of so many characters or fewer stay as they are.
+    pub min_chars: usize,
+    /// What stays of a longer one.
+    pub keep_chars: usize,
+    /// The newest messages whose outcomes stay as they are.
+    pub keep_recent: usize,
+}
+
+impl Default for Prune {
+    fn default() -> Prune {
+        Prune { min_chars: 1_000, keep_chars: 200, keep_recent: 6 }
+    }
+}
+
+/// The moment of an automatic compaction after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Threshold {
+    Never,
+    /// Share of the window that is used.
+    Ratio(f64),
+    /// Tokens used.
+    Used(u64),
+    /// Tokens left.
+    Left(u64),
+}
+
+impl Threshold {
+    /// A share of the window as a person writes it, from 0 to 1; 0 is never. `None`: it is neither.
+    pub fn of_ratio(text: &str) -> Option<Threshold> {
+        let ratio = text.trim().parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio))?;
+        Some(if ratio == 0.0 { Threshold::Never } else { Threshold::Ratio(ratio) })
+    }
+}
+
+impl Default for Compaction {
+    fn default() -> Compaction {
+        Compaction {
+            auto: true,
+            threshold: Threshold::Ratio(0.80),
+            must_ratio: 0.95,
+            preserve_ratio: 0.40,
+            model: Summariser::Cheapest,
+            ahead: false,
+            summary_timeout: Duration::from_secs(120),
+            timeout: Duration::from_secs(180),
+            message_chars: 2_000,
+            prune: Prune::default(),
+            max_summary_tokens: 4096,
+            pin_share: 0.25,
+            person_share: 0.20,
+            output_reserve: 16_384,
+        }
+    }
+}
+
+/// Whose file it is, and with it what the file may set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner<'a> {
+    /// `home` is what `~` stands for.
+    Person { home: Option<&'a Path> },
+    /// `instead` is the person's own file, where a refused key belongs.
+    Repository { instead: &'a Path },
+}
+
+impl Settings {
+    /// Reads all layers. Missing files are fine; whatever is wrong in one is a problem. Blocks on the
+    /// disk. `environment` is that of the editor, not of this process.
+    pub fn load(
+        paths: &Paths,
+        cwd: Option<&Path>,
+        environment: impl Fn(&str) -> Option<OsString>,
+    ) -> (Settings, Vec<Problem>) {
+        let mut settings = Settings::default();
+        let mut problems = Vec::new();
+        settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
+        let person = paths.config_file();
+        settings.read(&person, Owner::Person { home: paths.user_home.as_deref() }, &mut problems);
+        // A session in the directory above its own home: that file was read, and it is the person's.
+        let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
+        if let Some(file) = repository {
+            settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
+        }
+        if let Some(cwd) = cwd {
+            let file = cwd.join(mcp_json::MCP_JSON);
+            match text_of(&file) {
+                Ok(Some(text)) => problems.extend(mcp_json::read(&file, &text, &mut settings.mcp.servers)),
+                Ok(None) => {}
+                Err(message) => problems.push(Problem { path: file, place: None, message, hint: None }),
+            }
+        }
+        settings.environment(&environment, &mut problems);
+        (settings, problems)
+    }
+
+    fn read(&mut self, path: &Path, owner: Owner<'_>, problems: &mut Vec<Problem>) {
+        match text_of(path) {
+            Ok(Some(text)) => problems.extend(file::apply(self, path, &text, owner)),
+            Ok(None) => {}
+            Err(message) => {
+                problems.push(Problem { path: path.to_path_buf(), place: None, message, hint: None });
+            }
+        }
+    }
+
+    fn environment(&mut self, get: &impl Fn(&str) -> Option<OsString>, problems: &mut Vec<Problem>) {
+        let value = |name: &str| get(name)?.into_string().ok().filter(|value| !value.is_empty());
+        let mut problem = |name: &str, message, hint| {
+            problems.push(Problem { path: PathBuf::from(name), place: None, message, hint: Some(hint) });
+        };
+        if let Some(model) = value("EPITOME_MODEL") {
+            match values::full_model_name(&model) {
+                Ok(model) => self.model = Some(model),
+                Err((message, hint)) => problem("$EPITOME_MODEL", message, hint),
+            }
+        }
+        if let Some(id) = value("EPITOME_MODE") {
+            match Mode::parse(&id) {
+                Some(mode) => self.mode = mode,
+                None => {
+                    let hint = format!("one of {}", values::modes());
+                    problem("$EPITOME_MODE", format!("there is no mode {id:?}"), hint);
+                }
+            }
+        }
+    }
+}
+
+/// What an older agent's variable says, where nothing newer does.
+fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<Threshold> {
+    Threshold::of_ratio(&get("KODELET_COMPACT_RATIO")?.into_string().ok()?)
+}
+
+/// A file's text; `None` if there is no such file.
+fn text_of(path: &Path) -> Result<Option<String>, String> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
+        Err(error) => return Err(format!("cannot read the settings: {error}")),
+    };
+    // Opening a pipe would wait for its writer.
+    if !metadata.is_file() {
+        return Err("the settings must be an ordinary file".to_owned());
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path);
+    file.and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| format!("cannot read the settings: {error}"))?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(format!("the settings have more than {} KiB", CONFIG_BYTES_MAX / 1024));
+    }
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! Gives the program a digest of what it is made of, so that two builds of one version can tell each other apart,
+//! and copies of one build can not.
+
+#![expect(clippy::print_stdout, reason = "this is how a build script talks to Cargo")]
+
+use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+/// What goes into the program and changes with it, from here. Where this crate is built out of a package of its own
+/// there is nothing but its own sources, and the version tells the builds apart.
+const SOURCES: [&str; 4] = ["../../src", "../../recipes", "../../Cargo.toml", "../../Cargo.lock"];
+
+fn main() {
+    let mut files = Vec::new();
+    let is_in_workspace = SOURCES.iter().all(|source| Path::new(source).exists());
+    let sources: &[&str] = if is_in_workspace { &SOURCES } else { &["."] };
+    for source in sources {
+        println!("cargo::rerun-if-changed={source}");
+        collect(Path::new(source), &mut files);
+    }
+    files.sort();
+    let mut digest = DefaultHasher::new();
+    for file in files {
+        digest.write(file.as_os_str().as_encoded_bytes());
+        // A file that goes away meanwhile is noticed by the compiler.
+        digest.write(&fs::read(&file).unwrap_or_default());
+        digest.write_u8(0xff);
+    }
+    println!("cargo::rustc-env=EPITOME_SOURCES={:016x}", digest.finish());
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().for_each(|entry| collect(&entry.path(), files)),
+        Err(_) => files.push(path.to_path_buf()),
+    }
+}

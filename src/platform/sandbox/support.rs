@@ -1,0 +1,153 @@
+//! What this system has to hold commands with: asked once, by trying.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use super::{enter, filter};
+
+/// What there is to hold commands with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Support {
+    /// The version of landlock's interface; 0 for none.
+    pub landlock: u32,
+    pub namespaces: Namespaces,
+    /// Whether system calls can be filtered on this architecture.
+    pub filter: bool,
+}
+
+/// Which namespaces of its own a command can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespaces {
+    None,
+    /// Those of mounts and network, with the rights that this process has already.
+    OfAdministrator,
+    /// The same within a user namespace.
+    OfUser,
+}
+
+impl Namespaces {
+    /// Whether the kernel counts the processes in them apart from the user's others: in a user namespace, since Linux
+    /// 5.14. An administrator's are not bounded anywhere.
+    pub fn count_processes(self) -> bool {
+        self == Namespaces::OfUser && !rustix::process::geteuid().is_root()
+    }
+}
+
+/// From this version on landlock keeps signals within a command.
+const SIGNALS_FROM: u32 = 6;
+
+/// Before this version a file can be moved out of its directory, and be cut without being opened.
+const WHOLE_FROM: u32 = 3;
+
+/// Tries it once in the life of the process; the first call forks.
+pub fn support() -> &'static Support {
+    static SUPPORT: OnceLock<Support> = OnceLock::new();
+    SUPPORT.get_or_init(|| Support {
+        landlock: enter::landlock_version(),
+        namespaces: [Namespaces::OfAdministrator, Namespaces::OfUser]
+            .into_iter()
+            .find(|namespaces| can_have(*namespaces))
+            .unwrap_or(Namespaces::None),
+        filter: filter::program(false, false, false).is_ok_and(|program| !program.is_empty()),
+    })
+}
+
+/// Whether a child can get them. The program does not exist on purpose: that it was not found says that all
+/// before the exec was done.
+fn can_have(namespaces: Namespaces) -> bool {
+    let Ok(world) = enter::World::bare(namespaces) else { return false };
+    let mut command = Command::new("/proc/self/no-such-program");
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on data
+    // that was made before, and allocates nothing.
+    unsafe {
+        command.pre_exec(move || world.enter());
+    }
+    match command.spawn() {
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        Ok(mut child) => {
+            // It can't have been started; were it, it would have to be waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+            false
+        }
+    }
+}
+
+impl Support {
+    pub fn is_nothing(&self) -> bool {
+        self.landlock == 0 && self.namespaces == Namespaces::None && !self.filter
+    }
+
+    /// What there is, in a few words.
+    pub fn words(&self) -> String {
+        let landlock = match self.landlock {
+            0 => "no landlock".to_owned(),
+            version => format!("landlock ABI {version}"),
+        };
+        let namespaces = match self.namespaces {
+            Namespaces::None => "no namespaces",
+            Namespaces::OfAdministrator => "mount and network namespaces",
+            Namespaces::OfUser => "user, mount and network namespaces",
+        };
+        let filter = if self.filter { "seccomp" } else { "no seccomp" };
+        format!("{landlock}, {namespaces}, {filter}")
+    }
+
+    /// What does not hold here, in a sentence for the person.
+    pub fn gap(&self) -> Option<String> {
+        let mut gaps = Vec::new();
+        match self.landlock {
+            0 => gaps.push("commands can read and change every file that you can".to_owned()),
+            version => {
+                if version < WHOLE_FROM {
+                    gaps.push(format!(
+                        "its landlock (ABI {version}) is an early one and can't hold every change"
+                    ));
+                }
+                if version < SIGNALS_FROM {
+                    gaps.push("commands can send signals to your other processes".to_owned());
+                }
+            }
+        }
+        if self.namespaces == Namespaces::None {
+            gaps.push(
+                "what runs later in the workspace, such as .git/hooks, can be changed by commands".to_owned(),
+            );
+            if !self.filter {
+                gaps.push("commands reach the network".to_owned());
+            }
+        }
+        if !self.filter {
+            gaps.push("commands reach the sockets of other programs".to_owned());
+        }
+        let head = match self.landlock {
+            0 if self.is_nothing() => "Commands run without a sandbox: this system has none of what it needs",
+            _ => "Commands are held in part only: this system lacks some of what the sandbox needs",
+        };
+        (!gaps.is_empty()).then(|| format!("{head} ({}). So {}.", self.words(), gaps.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_hold_is_said_and_nothing_else() {
+        let gap = |landlock, namespaces, filter| Support { landlock, namespaces, filter }.gap();
+        assert_eq!(gap(7, Namespaces::OfUser, true), None);
+        for (support, said) in [
+            (gap(0, Namespaces::None, false), "without a sandbox"),
+            (gap(0, Namespaces::OfUser, true), "every file"),
+            (gap(7, Namespaces::None, true), ".git/hooks"),
+            (gap(5, Namespaces::OfUser, true), "signals"),
+            (gap(2, Namespaces::OfUser, true), "early one"),
+            (gap(7, Namespaces::OfUser, false), "sockets"),
+        ] {
+            let support = support.expect("something is missing");
+            assert!(support.contains(said), "{said:?} in {support}");
+        }
+    }
+}

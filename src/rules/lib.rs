@@ -1,0 +1,274 @@
+//! Permission rules as a person writes them: `bash(cargo test *)`, `file_edit(src/**)`, `mcp__tracker__*`. The grammar
+//! alone; whether a rule fits a call is seen in `tools::permission`. Pure.
+//!
+//! The form is that of Claude Code's permission rules: the name of a tool, and in parentheses what of it is meant.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use epitome_problem::nearest;
+
+/// Bytes of one rule; a longer one is a paste into the wrong place.
+const RULE_BYTES_MAX: usize = 4 * 1024;
+
+/// What a rule says. The later word is the stronger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    Allow,
+    Ask,
+    Deny,
+}
+
+impl Word {
+    pub const ALL: [Word; 3] = [Word::Allow, Word::Ask, Word::Deny];
+
+    /// Its key in a configuration file.
+    pub fn id(self) -> &'static str {
+        match self {
+            Word::Allow => "allow",
+            Word::Ask => "ask",
+            Word::Deny => "deny",
+        }
+    }
+}
+
+/// Which calls a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The name of a tool, with `*` for any text, or a word for several: `Bash`, `Read`, `Edit`, `Write`, `WebFetch`.
+    pub tool: String,
+    /// A command, a path or a host, by what the call does; `None` is every call of the tool.
+    pub about: Option<String>,
+}
+
+/// A rule of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub word: Word,
+    pub pattern: Pattern,
+    /// The file, and the line in it, from 1.
+    pub path: PathBuf,
+    pub line: u64,
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.about {
+            Some(about) => write!(f, "{}({about})", self.tool),
+            None => f.write_str(&self.tool),
+        }
+    }
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.word.id(), self.pattern)
+    }
+}
+
+/// What the parentheses of a rule are about.
+#[derive(Clone, Copy)]
+enum About {
+    Nothing,
+    Command,
+    Host,
+    Path,
+    /// Whatever the tool's input says.
+    Words,
+}
+
+/// Tools whose slips of the keyboard are noticed; of two that are as near the first is meant. Those with a capital stand
+/// for all that do the same, as Claude Code names them.
+const TOOLS: [(&str, About); 21] = [
+    ("bash", About::Command),
+    ("bash_output", About::Words),
+    ("bash_kill", About::Words),
+    ("file_read", About::Path),
+    ("file_write", About::Path),
+    ("file_edit", About::Path),
+    ("apply_patch", About::Path),
+    ("glob_tool", About::Path),
+    ("grep_tool", About::Path),
+    ("web_fetch", About::Host),
+    ("view_image", About::Path),
+    ("todo_write", About::Nothing),
+    ("recall", About::Nothing),
+    ("task", About::Words),
+    ("skill", About::Words),
+    ("ask_user", About::Words),
+    ("Bash", About::Command),
+    ("Read", About::Path),
+    ("Edit", About::Path),
+    ("Write", About::Path),
+    ("WebFetch", About::Host),
+];
+
+/// What is wrong with a rule, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// Reads one rule.
+pub fn parse(text: &str) -> Result<Pattern, Wrong> {
+    let wrong = |message: String, hint: &str| Err(Wrong { message, hint: Some(hint.to_owned()) });
+    let text = text.trim();
+    let form = "a rule is a tool's name, or a name and what of it is meant: \"bash(cargo test *)\"";
+    if text.is_empty() {
+        return wrong("this rule is empty".to_owned(), form);
+    }
+    if text.len() > RULE_BYTES_MAX {
+        return wrong(format!("this rule has more than {RULE_BYTES_MAX} bytes"), form);
+    }
+    if let Some(c) = text.chars().find(|c| c.is_control() || (c.is_whitespace() && *c != ' ')) {
+        return wrong(
+            format!("this rule has the character {c:?}"),
+            "write a rule on one line, with plain blanks",
+        );
+    }
+    let (tool, about) = match text.split_once('(') {
+        None => (text, None),
+        Some((tool, rest)) => match rest.strip_suffix(')') {
+            Some(about) => (tool, Some(about.trim())),
+            None => return wrong(format!("the rule {text:?} has no closing parenthesis at its end"), form),
+        },
+    };
+    if tool.is_empty() || !tool.chars().all(|c| c.is_ascii_alphanumeric() || "_-*.".contains(c)) {
+        return wrong(format!("{tool:?} is no name of a tool"), form);
+    }
+    let known = TOOLS.iter().map(|(name, _)| *name);
+    if !tool.contains('*')
+        && !tool.starts_with("mcp__")
+        && !known.clone().any(|known| known == tool)
+        && let Some(near) = nearest(tool, known)
+    {
+        return wrong(format!("there is no tool {tool:?}"), &format!("did you mean {near:?}?"));
+    }
+    let Some(about) = about else { return Ok(Pattern { tool: tool.to_owned(), about: None }) };
+    if about.is_empty() {
+        return wrong(
+            format!("the parentheses of {text:?} are empty"),
+            "leave them out for every call of the tool",
+        );
+    }
+    let of_known = TOOLS.iter().find(|(name, _)| *name == tool).map(|(_, about)| *about);
+    let about =
+        match of_known.unwrap_or(if tool.starts_with("mcp__") { About::Nothing } else { About::Words }) {
+            About::Nothing => {
+                let hint = format!("write \"{tool}\"");
+                return wrong(format!("rules about {tool} have nothing in parentheses"), &hint);
+            }
+            About::Command => command(about),
+            About::Host => Some(host(about)?),
+            About::Path => Some(path(about)?),
+            About::Words => Some(about.to_owned()),
+        };
+    Ok(Pattern { tool: tool.to_owned(), about })
+}
+
+/// `cargo test:*` is another spelling of `cargo test *`, and `*` of nothing at all.
+fn command(about: &str) -> Option<String> {
+    let about = match about.strip_suffix(":*") {
+        Some(begin) => format!("{} *", begin.trim_end()),
+        None => about.to_owned(),
+    };
+    (about != "*").then_some(about)
+}
+
+fn host(about: &str) -> Result<String, Wrong> {
+    let host = about.strip_prefix("domain:").unwrap_or(about).to_ascii_lowercase();
+    let is_host = host.chars().all(|c| c.is_alphanumeric() || "-._*:[]".contains(c));
+    match is_host && !host.is_empty() {
+        true => Ok(host),
+        false => Err(Wrong {
+            message: format!("{about:?} is no host"),
+            hint: Some(
+                "write the host alone: \"web_fetch(docs.rs)\" or \"web_fetch(*.example.com)\"".to_owned(),
+            ),
+        }),
+    }
+}
+
+fn path(about: &str) -> Result<String, Wrong> {
+    let wrong = |message: String, hint: String| Err(Wrong { message, hint: Some(hint) });
+    if about.starts_with('/') && !about.starts_with("//") {
+        let below = about.trim_start_matches('/');
+        return wrong(
+            format!("it is not certain what {about:?} begins at"),
+            format!(
+                "an absolute path begins with two slashes (\"/{about}\"), one in the workspace with none ({below:?})"
+            ),
+        );
+    }
+    if about.split('/').any(|part| part == "..") {
+        return wrong(
+            format!("{about:?} has .. in it"),
+            "write where it leads: ~/, // or a path in the workspace".to_owned(),
+        );
+    }
+    if about.starts_with('~') && !about.starts_with("~/") {
+        return wrong(
+            format!("{about:?} names another person's home"),
+            "~/ is yours; others begin with //".to_owned(),
+        );
+    }
+    if let Err(error) = globset::Glob::new(about) {
+        return wrong(
+            format!("{about:?} is no pattern for paths: {}", error.kind()),
+            "for example src/**".to_owned(),
+        );
+    }
+    Ok(about.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_a_tool_and_what_of_it_is_meant() {
+        for (text, tool, about) in [
+            ("bash", "bash", None),
+            ("bash(cargo test *)", "bash", Some("cargo test *")),
+            (" bash( git status ) ", "bash", Some("git status")),
+            ("Bash(npm run:*)", "Bash", Some("npm run *")),
+            ("bash(*)", "bash", None),
+            ("bash(echo (a))", "bash", Some("echo (a)")),
+            ("file_edit(src/**)", "file_edit", Some("src/**")),
+            ("Read(~/notes/*.md)", "Read", Some("~/notes/*.md")),
+            ("Read(//etc/hosts)", "Read", Some("//etc/hosts")),
+            ("web_fetch(domain:Docs.rs)", "web_fetch", Some("docs.rs")),
+            ("mcp__tracker__*", "mcp__tracker__*", None),
+            ("file_*(a)", "file_*", Some("a")),
+        ] {
+            let wanted = Pattern { tool: tool.to_owned(), about: about.map(str::to_owned) };
+            assert_eq!(parse(text), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_to_write_instead() {
+        for (text, message, hint) in [
+            ("", "this rule is empty", "a tool's name"),
+            ("bash(ls", "no closing parenthesis", "bash(cargo test *)"),
+            ("(ls)", "no name of a tool", "a tool's name"),
+            ("bash tool(ls)", "no name of a tool", "a tool's name"),
+            ("bash()", "are empty", "leave them out"),
+            ("bsh(ls)", "no tool \"bsh\"", "\"bash\""),
+            ("file_reed", "no tool \"file_reed\"", "\"file_read\""),
+            ("mcp__a__b(x)", "nothing in parentheses", "mcp__a__b"),
+            ("todo_write(x)", "nothing in parentheses", "todo_write"),
+            ("file_read(/etc/**)", "not certain", "//etc/**"),
+            ("file_read(../x)", "has .. in it", "//"),
+            ("Edit(~root/x)", "another person's", "~/"),
+            ("Edit(a[)", "no pattern for paths", "src/**"),
+            ("web_fetch(https://docs.rs/x)", "no host", "web_fetch(docs.rs)"),
+            ("bash(a\nb)", "the character '\\n'", "one line"),
+        ] {
+            let wrong = parse(text).expect_err(text);
+            assert!(wrong.message.contains(message), "{text}: {}", wrong.message);
+            assert!(wrong.hint.as_deref().unwrap_or_default().contains(hint), "{text}: {:?}", wrong.hint);
+        }
+    }
+}

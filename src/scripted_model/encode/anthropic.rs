@@ -1,0 +1,151 @@
+//! The stream of Anthropic's Messages.
+
+use serde_json::{Value, json};
+
+use super::{Call, Out, Part, Usage, Voice, split};
+use crate::Stop;
+use crate::seal::{self, Before};
+use epitome_config::WireFormat;
+
+pub(super) struct Anthropic {
+    model: String,
+    usage: Usage,
+    before: Before,
+    /// Of the content block that is open or comes next.
+    index: u64,
+    called: bool,
+    /// The conversation was made short.
+    made: bool,
+    /// For a request that asks for the conversation made short: what to seal it with, until it is made.
+    compacts: Option<Value>,
+}
+
+impl Anthropic {
+    pub(super) fn new(model: &str, request: &Value, usage: Usage) -> Anthropic {
+        let before = Before::reply(WireFormat::AnthropicMessages, model, request);
+        let compacts = (!request["compaction"].is_null()).then(|| request.clone());
+        Anthropic { model: model.to_owned(), usage, before, index: 0, called: false, made: false, compacts }
+    }
+
+    /// Input counts there without what was cached.
+    fn usage(&self, output: u64) -> Value {
+        let Usage { input, cached, .. } = self.usage;
+        json!({"input_tokens": input - cached, "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached, "output_tokens": output})
+    }
+
+    fn begin_block(&mut self, block: &Value, out: &mut Out) {
+        out.event("content_block_start", json!({"index": self.index, "content_block": block}));
+    }
+
+    fn block_delta(&mut self, delta: &Value, out: &mut Out) {
+        out.event("content_block_delta", json!({"index": self.index, "delta": delta}));
+    }
+
+    /// The conversation made short; without a text the service has failed to make one. The text comes whole.
+    fn compacted(&mut self, request: &Value, text: Option<&str>, out: &mut Out) {
+        self.made = true;
+        let wire = WireFormat::AnthropicMessages;
+        let signature = text.map(|text| seal::of_compaction(wire, &self.model, request, text));
+        let mut block = json!({"type": "compaction", "content": null, "encrypted_content": null,
+            "signature": signature});
+        self.begin_block(&block, out);
+        self.block_delta(&json!({"type": "compaction_delta", "content": text}), out);
+        block["content"] = text.into();
+        self.end_block(&block, out);
+    }
+
+    fn end_block(&mut self, block: &Value, out: &mut Out) {
+        out.event("content_block_stop", json!({ "index": self.index }));
+        self.before.add("assistant", block);
+        self.index += 1;
+    }
+}
+
+impl Voice for Anthropic {
+    fn begin(&mut self, out: &mut Out) {
+        let message = json!({"id": "msg_scripted", "type": "message", "role": "assistant",
+            "model": self.model, "content": [], "stop_reason": null, "stop_sequence": null,
+            "usage": self.usage(1)});
+        out.event("message_start", json!({ "message": message }));
+        out.event("ping", json!({}));
+    }
+
+    fn part_begins(&mut self, part: Part, out: &mut Out) {
+        if self.compacts.is_some() {
+            return;
+        }
+        let block = match part {
+            Part::Text => json!({"type": "text", "text": ""}),
+            Part::Think => json!({"type": "thinking", "thinking": "", "signature": ""}),
+        };
+        self.begin_block(&block, out);
+    }
+
+    fn delta(&mut self, part: Part, text: &str, out: &mut Out) {
+        if self.compacts.is_some() {
+            return;
+        }
+        let delta = match part {
+            Part::Text => json!({"type": "text_delta", "text": text}),
+            Part::Think => json!({"type": "thinking_delta", "thinking": text}),
+        };
+        self.block_delta(&delta, out);
+    }
+
+    fn part_ends(&mut self, part: Part, whole: &str, out: &mut Out) {
+        match (part, self.compacts.take()) {
+            (Part::Text, Some(request)) => return self.compacted(&request, Some(whole), out),
+            // What it thinks about it is not told.
+            (Part::Think, Some(request)) => return self.compacts = Some(request),
+            (Part::Text | Part::Think, None) => {}
+        }
+        let block = match part {
+            Part::Text => json!({"type": "text", "text": whole}),
+            Part::Think => {
+                let signature = self.before.seal(whole);
+                self.block_delta(&json!({"type": "signature_delta", "signature": signature}), out);
+                json!({"type": "thinking", "thinking": whole, "signature": signature})
+            }
+        };
+        self.end_block(&block, out);
+    }
+
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) {
+        self.called = true;
+        let block =
+            |input: &Value| json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input});
+        self.begin_block(&block(&json!({})), out);
+        let arguments = call.input.to_string();
+        for piece in std::iter::once("").chain(split(&arguments)) {
+            self.block_delta(&json!({"type": "input_json_delta", "partial_json": piece}), out);
+        }
+        self.end_block(&block(call.input), out);
+    }
+
+    fn error(&mut self, body: &Value, out: &mut Out) {
+        out.event("error", json!({ "error": body["error"] }));
+    }
+
+    fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+        if let Some(request) = self.compacts.take() {
+            self.compacted(&request, None, out);
+        }
+        let (reason, details) = match stop {
+            Some(Stop::MaxTokens) => ("max_tokens", Value::Null),
+            Some(Stop::Refusal(why)) => {
+                ("refusal", json!({"type": "refusal", "category": null, "explanation": why}))
+            }
+            Some(Stop::Window) => ("model_context_window_exceeded", Value::Null),
+            Some(Stop::Pause) => ("pause_turn", Value::Null),
+            None if self.made => ("compaction", Value::Null),
+            None if self.called => ("tool_use", Value::Null),
+            None => ("end_turn", Value::Null),
+        };
+        let delta = json!({"stop_reason": reason, "stop_sequence": null, "stop_details": details});
+        let mut usage = self.usage(self.usage.output);
+        usage["output_tokens_details"] = json!({"thinking_tokens": self.usage.thought});
+        out.event("message_delta", json!({"delta": delta, "usage": usage}));
+        out.event("message_stop", json!({}));
+    }
+}

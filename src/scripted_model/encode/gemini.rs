@@ -1,0 +1,104 @@
+//! The stream of Gemini's `streamGenerateContent`.
+
+use serde_json::{Value, json};
+
+use super::{Call, Out, Part, Usage, Voice};
+use crate::Stop;
+use crate::seal::Before;
+use epitome_config::WireFormat;
+
+pub(super) struct Gemini {
+    model: String,
+    usage: Usage,
+    before: Before,
+    /// Whether thoughts are told.
+    shows_thoughts: bool,
+    thought: bool,
+    called: bool,
+}
+
+impl Gemini {
+    pub(super) fn new(model: &str, request: &Value, usage: Usage) -> Gemini {
+        let before = Before::reply(WireFormat::Gemini, model, request);
+        let shows_thoughts = request["generationConfig"]["thinkingConfig"]["includeThoughts"] == true;
+        Gemini { model: model.to_owned(), usage, before, shows_thoughts, thought: false, called: false }
+    }
+
+    fn part(&self, part: &Value, out: &mut Out) {
+        self.candidate(&json!({"content": {"role": "model", "parts": [part]}, "index": 0}), out);
+    }
+
+    fn candidate(&self, candidate: &Value, out: &mut Out) {
+        let Usage { input, cached, output, thought } = self.usage;
+        let mut usage = json!({"promptTokenCount": input, "candidatesTokenCount": output - thought,
+            "totalTokenCount": input + output});
+        // Both are left out where they are nought.
+        if thought > 0 {
+            usage["thoughtsTokenCount"] = thought.into();
+        }
+        if cached > 0 {
+            usage["cachedContentTokenCount"] = cached.into();
+        }
+        out.data(&json!({"candidates": [candidate], "usageMetadata": usage, "modelVersion": self.model,
+            "responseId": "scripted"}));
+    }
+}
+
+impl Voice for Gemini {
+    fn begin(&mut self, _: &mut Out) {}
+
+    fn part_begins(&mut self, _: Part, _: &mut Out) {}
+
+    fn delta(&mut self, part: Part, text: &str, out: &mut Out) {
+        match part {
+            Part::Text => self.part(&json!({ "text": text }), out),
+            Part::Think if self.shows_thoughts => {
+                self.part(&json!({"text": text, "thought": true}), out);
+            }
+            Part::Think => {}
+        }
+    }
+
+    fn part_ends(&mut self, part: Part, whole: &str, _: &mut Out) {
+        match part {
+            Part::Text => self.before.add("model", &json!({ "text": whole })),
+            Part::Think => self.thought = true,
+        }
+    }
+
+    /// A call comes whole. The first of a step has the signature of what was thought, also where nothing
+    /// of it was told.
+    fn call(&mut self, call: &Call<'_>, out: &mut Out) {
+        let function = json!({"id": call.id, "name": call.name, "args": call.input});
+        let part = match self.called {
+            true => json!({ "functionCall": function }),
+            false => json!({"functionCall": function, "thoughtSignature": self.before.seal(call.name)}),
+        };
+        self.called = true;
+        self.part(&part, out);
+        self.before.add("model", &part);
+    }
+
+    fn error(&mut self, body: &Value, out: &mut Out) {
+        out.data(body);
+    }
+
+    /// The last chunk has an empty text, and with it the signature of an answer that was thought about.
+    fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
+        let (reason, why) = match stop {
+            Some(Stop::MaxTokens | Stop::Window) => ("MAX_TOKENS", ""),
+            Some(Stop::Refusal(why)) => ("SAFETY", why.as_str()),
+            Some(Stop::Pause) | None => ("STOP", ""),
+        };
+        let part = match self.thought && !self.called {
+            true => json!({"text": "", "thoughtSignature": self.before.seal("")}),
+            false => json!({"text": ""}),
+        };
+        let mut last =
+            json!({"content": {"role": "model", "parts": [part]}, "finishReason": reason, "index": 0});
+        if !why.is_empty() {
+            last["finishMessage"] = why.into();
+        }
+        self.candidate(&last, out);
+    }
+}

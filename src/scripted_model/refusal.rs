@@ -1,0 +1,175 @@
+//! What a request is answered with that fails, in the shape of each provider. Pure.
+
+use serde_json::{Value, json};
+
+use epitome_config::WireFormat;
+
+/// The window that an overflow speaks of, and the tokens that were too many, as an observed error had
+/// them.
+const OVERFLOW: (u64, u64) = (207_791, 200_000);
+
+/// What the models of the list take, in tokens.
+pub(super) const WINDOW: u64 = OVERFLOW.1;
+
+/// Anthropic's codes for a compaction that comes back otherwise than it was given out.
+const CODES: [(&str, &str); 3] = [
+    ("`compaction` block must be the first block", "compaction_block_misplaced"),
+    ("`compaction` block does not match", "compaction_content_mismatch"),
+    ("`compaction` block's signature does not verify", "compaction_signature_invalid"),
+];
+
+/// A request that failed.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Value,
+}
+
+impl Refusal {
+    /// An HTTP status of a script. `retry_after` is in seconds.
+    pub(super) fn new(
+        wire: WireFormat,
+        status: u16,
+        retry_after: Option<u64>,
+        message: Option<&str>,
+    ) -> Refusal {
+        let message = message.unwrap_or_else(|| default_message(status));
+        let id = match wire {
+            WireFormat::AnthropicMessages => Some("request-id"),
+            WireFormat::OpenAiResponses | WireFormat::OpenAiChat => Some("x-request-id"),
+            WireFormat::Gemini => None,
+        };
+        let mut headers: Vec<(&'static str, String)> = Vec::new();
+        headers.extend(id.map(|name| (name, "req_scripted".to_owned())));
+        let mut body = body(wire, status, message);
+        match (wire, retry_after) {
+            (_, None) => {}
+            (WireFormat::Gemini, Some(seconds)) => {
+                let info = json!({"@type": "type.googleapis.com/google.rpc.RetryInfo",
+                    "retryDelay": format!("{seconds}s")});
+                body["error"]["details"] = json!([info]);
+            }
+            (_, Some(seconds)) => headers.push(("retry-after", seconds.to_string())),
+        }
+        Refusal { status: real_status(wire, status), headers, body }
+    }
+
+    /// A request that breaks the provider's rules.
+    pub(super) fn of_problem(wire: WireFormat, message: &str) -> Refusal {
+        let mut refusal = Refusal::new(wire, 400, None, Some(message));
+        if let Some((_, code)) = CODES.iter().find(|(words, _)| message.contains(words)) {
+            refusal.body["error"]["details"] = json!({ "error_code": code });
+        }
+        refusal
+    }
+
+    /// A request that is longer than the window.
+    pub(super) fn overflow(wire: WireFormat) -> Refusal {
+        Refusal { status: 400, headers: Vec::new(), body: overflow_body(wire) }
+    }
+}
+
+/// The statuses that not all providers have.
+fn real_status(wire: WireFormat, status: u16) -> u16 {
+    match (wire, status) {
+        // A key that is wrong is a wrong argument there.
+        (WireFormat::Gemini, 401) => 400,
+        (WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini, 529) => 503,
+        (_, status) => status,
+    }
+}
+
+/// The body of an error in the provider's shape.
+pub(super) fn body(wire: WireFormat, status: u16, message: &str) -> Value {
+    match wire {
+        WireFormat::AnthropicMessages => {
+            let kind = match status {
+                401 => "authentication_error",
+                402 => "billing_error",
+                403 => "permission_error",
+                404 => "not_found_error",
+                413 => "request_too_large",
+                429 => "rate_limit_error",
+                504 => "timeout_error",
+                529 => "overloaded_error",
+                500..=599 => "api_error",
+                _ => "invalid_request_error",
+            };
+            json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"})
+        }
+        WireFormat::OpenAiResponses | WireFormat::OpenAiChat => {
+            let (kind, code) = match status {
+                401 => ("invalid_request_error", "invalid_api_key"),
+                404 => ("invalid_request_error", "model_not_found"),
+                429 => ("requests", "rate_limit_exceeded"),
+                503 | 529 => ("server_error", "server_is_overloaded"),
+                500..=599 => ("server_error", "server_error"),
+                _ => ("invalid_request_error", "invalid_value"),
+            };
+            json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+        }
+        WireFormat::Gemini => {
+            let word = match status {
+                403 => "PERMISSION_DENIED",
+                404 => "NOT_FOUND",
+                429 => "RESOURCE_EXHAUSTED",
+                504 => "DEADLINE_EXCEEDED",
+                503 | 529 => "UNAVAILABLE",
+                500..=599 => "INTERNAL",
+                _ => "INVALID_ARGUMENT",
+            };
+            let code = real_status(wire, status);
+            let mut body = json!({"error": {"code": code, "message": message, "status": word}});
+            if status == 401 {
+                body["error"]["details"] = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                    "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]);
+            }
+            body
+        }
+    }
+}
+
+/// The body that says that a request is longer than the window.
+pub(super) fn overflow_body(wire: WireFormat) -> Value {
+    let (used, limit) = OVERFLOW;
+    let of_openai = |param: &str, message: String| {
+        json!({"error": {"message": message, "type": "invalid_request_error", "param": param,
+            "code": "context_length_exceeded"}})
+    };
+    match wire {
+        WireFormat::AnthropicMessages => {
+            body(wire, 400, &format!("prompt is too long: {used} tokens > {limit} maximum"))
+        }
+        WireFormat::OpenAiChat => of_openai(
+            "messages",
+            format!(
+                "Input tokens exceed the configured limit of {limit} tokens. Your messages resulted in \
+                 {used} tokens. Please reduce the length of the messages."
+            ),
+        ),
+        WireFormat::OpenAiResponses => of_openai(
+            "input",
+            "Your input exceeds the context window of this model. Please adjust your input and try again."
+                .into(),
+        ),
+        WireFormat::Gemini => body(
+            wire,
+            400,
+            &format!(
+                "The input token count ({used}) exceeds the maximum number of tokens allowed ({limit})."
+            ),
+        ),
+    }
+}
+
+pub(super) fn default_message(status: u16) -> &'static str {
+    match status {
+        401 => "The key is not valid.",
+        403 => "The key has no right to this.",
+        404 => "There is no such model.",
+        429 => "Too many requests.",
+        500..=599 => "The service has a problem.",
+        _ => "The request is refused.",
+    }
+}

@@ -1,0 +1,551 @@
+//! Sessions: the public face of the one writer.
+//!
+//! A session is one task that owns its `Thread` and at most one `Turn`. Whoever wants something of it
+//! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
+//! to a command is an item of that same stream.
+
+mod absent;
+mod actor;
+mod agents_shown;
+mod ahead;
+mod arrival;
+mod audience;
+mod beside;
+mod buffers;
+mod callbacks;
+mod calls;
+mod checkpoints;
+pub mod child;
+mod clients;
+mod commands;
+mod compact_hooks;
+mod compacting;
+pub mod complete;
+mod consent;
+mod counting;
+pub mod counts;
+mod driving;
+mod effects;
+pub mod elsewhere;
+mod ending;
+mod foreign;
+#[cfg(test)]
+mod foreign_tests;
+mod hooks;
+mod instructions;
+pub mod kept;
+mod mcp;
+pub mod meter;
+mod models;
+mod moments;
+pub mod port;
+mod prompt;
+mod questions;
+mod recipes;
+pub mod registry;
+pub mod remembered;
+mod replies;
+pub mod resting;
+mod rounds;
+mod services;
+mod side;
+mod skills;
+mod summary;
+mod taken;
+mod tasks;
+pub mod thinking;
+mod trace;
+mod windows;
+mod work;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+pub use clients::provider_error;
+pub use commands::why;
+pub use epitome_config::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, McpServer, McpSource, McpWay};
+use epitome_problem::Problem;
+pub use epitome_provider::endpoint::provider_title;
+pub use epitome_recipe::command::CommandInfo;
+use epitome_thread::{
+    CallId, Card, Content, Entry, MessageId, Mode, ModelName, SessionId, Shown, StopReason, ThoughtLevel,
+    ToolCall, ToolOutcome, Usage,
+};
+pub use epitome_tools::buffers::{Answer as EditorAnswer, Offers, Wish};
+pub use epitome_tools::question::{Question, Reply, Shows, Wants};
+pub use mcp::LOGINS as MCP_LOGINS;
+
+/// Names one request of a client; its answer carries it back. Given out by the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ticket(pub u64);
+
+/// Names a client's connection; a session has at most one attachment for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClientId(pub u64);
+
+/// Names a question that a session asked its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AskId(pub u64);
+
+impl AskId {
+    /// An id that no other question has, in this process or in one before: who answers a card late can't meet
+    /// another question by it. It begins with the time of the process's first question, in seconds, and has room
+    /// for a million more of them a second.
+    pub(crate) fn fresh() -> AskId {
+        static NEXT: std::sync::LazyLock<std::sync::atomic::AtomicU64> = std::sync::LazyLock::new(|| {
+            let since =
+                std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            (since.as_secs() << 20 | u64::from(since.subsec_micros())).into()
+        });
+        AskId(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// Where a session's news go: one for each attached client.
+pub trait Outlet: Send + Sync {
+    /// Takes one item. It must not block: an outlet that cannot pass things on at once keeps them,
+    /// may merge or forget `Text` and `CallProgress` (the entry that follows has all), and keeps its
+    /// own bounds.
+    fn put(&self, session: &SessionId, out: Out);
+
+    /// The questions that its client can show beside permission cards; none, where it says nothing.
+    fn shows(&self) -> Shows {
+        Shows::default()
+    }
+
+    /// What its client, an editor, offers to do with the texts that it holds; nothing, where it says nothing.
+    fn offers(&self) -> Offers {
+        Offers::default()
+    }
+
+    /// Whether its client shows agents as sessions of their own. Then it is told of each by `Out::Subagent` under
+    /// the id of who started it, and behind that gets the agent's own stream under the agent's id.
+    fn shows_agents(&self) -> bool {
+        false
+    }
+}
+
+/// An attached client, as a session keeps it.
+#[derive(Clone)]
+pub struct Attachment {
+    pub client: ClientId,
+    pub outlet: Arc<dyn Outlet>,
+}
+
+/// What a client brings when it opens a session.
+#[derive(Clone)]
+pub struct Opening {
+    pub attachment: Attachment,
+    /// Absolute.
+    pub cwd: PathBuf,
+    pub directories: Vec<PathBuf>,
+    /// The MCP servers that the client gave. Those of who opens a session count for it.
+    pub mcp_servers: Vec<McpServer>,
+    /// The environment of the editor: where keys are looked up, and what commands run with.
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+    /// What its command line set above all configuration. That of who opens a session counts for it.
+    pub overrides: Arc<registry::Overrides>,
+}
+
+/// How much of the past a client wants to see when it attaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replay {
+    /// Everything, before the answer (`session/load`).
+    Everything,
+    /// Nothing (`session/resume`).
+    Nothing,
+    /// Nothing but how the turn ended that a process before this one left open, before the answer: for a client
+    /// that has seen all until then.
+    Repairs,
+}
+
+/// What can be asked of a session. Each `ticket` gets exactly one `Out::Answer`.
+pub enum SessionCommand {
+    Attach {
+        ticket: Ticket,
+        opening: Opening,
+        replay: Replay,
+    },
+    Prompt {
+        ticket: Ticket,
+        client: ClientId,
+        content: Vec<Content>,
+    },
+    /// Says something into the running turn; where none runs, nothing is done. Answered at once.
+    Steer {
+        ticket: Ticket,
+        client: ClientId,
+        content: Vec<Content>,
+    },
+    /// Ends the running turn and everything that waits (`session/cancel`).
+    Cancel,
+    /// The same for one agent that works under this session, at any depth: it alone, and who works for it.
+    CancelAgent {
+        agent: SessionId,
+    },
+    /// Ends the one prompt of this ticket (`$/cancel_request`).
+    CancelPrompt {
+        ticket: Ticket,
+    },
+    SetMode {
+        ticket: Ticket,
+        client: ClientId,
+        mode: String,
+    },
+    SetOption {
+        ticket: Ticket,
+        client: ClientId,
+        option: String,
+        value: String,
+    },
+    /// The answer to `Out::Ask`. A late or unknown one is ignored.
+    Decide {
+        ask: AskId,
+        decision: Decision,
+    },
+    /// There is nobody at this client who could be asked; others may have somebody. The question is settled once
+    /// that holds of every client.
+    Absent {
+        ask: AskId,
+        client: ClientId,
+    },
+    /// The answer to `Out::Question`. A late or unknown one is ignored.
+    Answer {
+        ask: AskId,
+        reply: Reply,
+    },
+    /// The answer to `Out::Wish`. A late or unknown one is ignored.
+    Fulfil {
+        ask: AskId,
+        answer: EditorAnswer,
+    },
+    /// Cancels the turn, then ends the session's task. The log stays.
+    Close {
+        ticket: Ticket,
+        client: ClientId,
+    },
+    /// The client's connection is gone; the last one to go ends the session.
+    Detach {
+        client: ClientId,
+    },
+    /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
+    Watch(audience::Watcher),
+    Unwatch {
+        client: ClientId,
+    },
+    /// The session is deleted: it ends at once, whoever is attached.
+    End,
+    /// Recipe files of this session's places changed.
+    RecipesChanged,
+    /// Hooks of this session's places changed, or the consent to them.
+    HooksChanged,
+    /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
+    Mutate {
+        mutation: Box<elsewhere::Mutation>,
+        answer: elsewhere::ReplacedAnswer,
+    },
+}
+
+/// What a person chose on a permission card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    AllowOnce,
+    /// Allow, and remember `PermissionAsk::always`.
+    AllowAlways,
+    Reject,
+    /// Reject, and remember `PermissionAsk::never`.
+    RejectAlways,
+    /// No answer, an unknown one, or a cancel: not approval.
+    Dismissed,
+    /// Nobody was there to be asked, at no client. It is found, and can't be sent: `SessionCommand::Absent` can.
+    #[serde(skip_deserializing)]
+    Absent,
+}
+
+/// One item of a session's stream to a client.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+pub enum Out {
+    /// An entry of the log. `replay` tells the past from the present; a user message of the present
+    /// is not shown to the client that sent it (`own`).
+    Entry {
+        entry: Arc<Entry>,
+        replay: bool,
+        own: bool,
+    },
+    /// Streamed text of a message that is not yet an entry; `part` is the index of the part in the
+    /// message's content. The entry that follows has the whole text.
+    Text {
+        message: MessageId,
+        part: u32,
+        kind: TextKind,
+        text: String,
+    },
+    /// Calls that the client was shown already, by a process before this one.
+    CallsSeen {
+        calls: Vec<ToolCall>,
+    },
+    /// A call is running.
+    CallStarted {
+        call: CallId,
+    },
+    /// Newest output of a running command.
+    CallProgress {
+        call: CallId,
+        output: String,
+    },
+    /// A call that is not in the log has its outcome: a child's, of which a card was shown.
+    CallFinished {
+        outcome: Arc<ToolOutcome>,
+    },
+    /// A compaction began, goes on, or came to nothing. `id` is that of the summary's message; the entry that
+    /// holds it says that it is done.
+    Compaction {
+        id: MessageId,
+        state: CompactionState,
+    },
+    /// The tokens that the context takes now.
+    Usage(UsageNow),
+    /// The whole list of slash commands.
+    Commands(Arc<[CommandInfo]>),
+    /// Modes and options, complete.
+    Options(Arc<SessionOptions>),
+    /// A passing remark that is not kept: waiting for a provider, a problem in a file.
+    Notice {
+        severity: Severity,
+        text: String,
+    },
+    /// A question to the person.
+    Ask {
+        ask: AskId,
+        permission: Arc<PermissionAsk>,
+    },
+    /// A question to the person that is no permission. A client that can't show it shows nothing.
+    Question {
+        ask: AskId,
+        question: Arc<Question>,
+    },
+    /// An agent under this session: that it works, or how. Only for an outlet that shows agents.
+    Subagent(Subagent),
+    /// What the person was to do at the address of this id is done.
+    QuestionDone {
+        id: String,
+    },
+    /// What a file tool wants of the one client whose prompt it works for.
+    Wish {
+        ask: AskId,
+        wish: Arc<Wish>,
+    },
+    /// The question is settled or void.
+    Withdrawn {
+        ask: AskId,
+    },
+    Answer {
+        ticket: Ticket,
+        answer: Result<Answer, SessionError>,
+    },
+}
+
+/// How a compaction stands that is not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionState {
+    /// So many tokens are to be made fewer.
+    Began {
+        tokens: u64,
+    },
+    /// The next piece of the summary, as the model writes it. What is committed may be another text: a try
+    /// may come to nothing.
+    Wrote(String),
+    /// It failed, with a sentence, or there was nothing to gain.
+    Failed(String),
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextKind {
+    Reply,
+    Thinking,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    Info,
+    Warning,
+    Error,
+}
+
+/// An agent that the model handed work to, as a session that clients can show beside its parent's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Subagent {
+    /// Its id. No session can be opened by it.
+    pub session: SessionId,
+    /// What it is: there when it is told of for the first time, so that what was shown of that id before is void.
+    pub about: Option<Arc<SubagentAbout>>,
+    pub state: SubagentState,
+}
+
+/// What an agent is, for the person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SubagentAbout {
+    /// As its call is titled.
+    pub title: String,
+    /// What agents of its name are for; empty where that is not known.
+    pub description: String,
+    pub cwd: PathBuf,
+}
+
+/// How an agent stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubagentState {
+    Running,
+    /// It waits for the person.
+    RequiresAction,
+    /// It has ended, with every question of its own and everybody who worked for it. Nothing comes of it any more.
+    Ended(SubagentEnd),
+}
+
+/// Why an agent has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubagentEnd {
+    Stopped(StopReason),
+    /// With a sentence.
+    Failed(String),
+    /// Who ran it is gone, and with it what became of it.
+    Unknown,
+}
+
+/// How full the window is, and what the session has cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UsageNow {
+    /// Tokens in context now.
+    pub used: u64,
+    /// The window, in tokens.
+    pub size: u64,
+    /// US dollars since the session began, where prices are known.
+    pub cost: Option<f64>,
+    /// The last model call.
+    pub last: Usage,
+}
+
+/// A permission card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PermissionAsk {
+    pub call: CallId,
+    pub tool: String,
+    pub input: serde_json::Value,
+    pub card: Card,
+    pub preview: Vec<Shown>,
+    /// What "always" would remember, in words; `None` where only once is offered.
+    pub always: Option<String>,
+    /// What "never" would remember, in words; `None` where it is not offered.
+    pub never: Option<String>,
+    /// The agent that asks, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AskedByAgent>,
+}
+
+/// Whose call a card is about, in that agent's own words: for clients that show it as a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AskedByAgent {
+    pub session: SessionId,
+    pub call: CallId,
+    /// Without the agent's name.
+    pub title: String,
+}
+
+/// Everything that a client can choose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionOptions {
+    pub mode: Mode,
+    /// `None` until a model is known.
+    pub model: Option<ModelName>,
+    /// Those of one provider together; the current one is always among them.
+    pub models: Vec<ModelChoice>,
+    pub thought: ThoughtLevel,
+    /// What levels come to with the model, where they are not what they say.
+    pub remarks: Vec<(ThoughtLevel, String)>,
+}
+
+/// A model that a client can choose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelChoice {
+    pub name: ModelName,
+    /// What it costs and holds, in words; empty where nothing is known.
+    pub about: String,
+}
+
+/// What a command came to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
+pub enum Answer {
+    /// To `Attach` and to the creation of a session.
+    Attached {
+        session: SessionId,
+        options: Arc<SessionOptions>,
+    },
+    /// To `Prompt`, behind the last entry of its turn, which is on disk.
+    TurnEnded {
+        reason: StopReason,
+        usage: Usage,
+        meta: Option<serde_json::Value>,
+    },
+    /// To `SetMode` and `SetOption`.
+    Options(Arc<SessionOptions>),
+    /// To `Steer`.
+    Steered(Steered),
+    Closed,
+}
+
+/// What became of something that was said into a turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "why", rename_all = "snake_case")]
+pub enum Steered {
+    /// The model reads it before its next reply.
+    Injected,
+    /// It has to be sent as a prompt, for this reason.
+    PromptRequired(String),
+}
+
+/// Why a command failed. Each says a sentence to a person; none carries a secret.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
+pub enum SessionError {
+    #[error("there is no session {0}")]
+    NotFound(SessionId),
+    #[error("{0}")]
+    AuthRequired(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("{message}")]
+    Provider { message: String, hint: Option<String> },
+    /// The prompt with what was given beside it is longer than the model takes.
+    #[error("{0}")]
+    TooLong(String),
+    /// Another process writes its log.
+    #[error("session {0} is open in another process")]
+    InUse(SessionId),
+    #[error("{0}")]
+    Store(String),
+    #[error("the session is busy: {0} commands wait already")]
+    Busy(usize),
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Problems in files, as one notice.
+pub fn problem_notice(problem: &Problem) -> Out {
+    Out::Notice { severity: Severity::Warning, text: problem.to_string() }
+}

@@ -1,0 +1,211 @@
+//! What can be done with the sessions of a store: list, show, search, fork, export, import. Plain functions over
+//! a `Store` that return data, so that the command line and the control API are the same. They block on the
+//! disk; no session need be closed for them. It decides nothing about a running turn.
+
+mod agents;
+mod files;
+mod opencode;
+mod search;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use epitome_problem::Problem;
+pub use epitome_store::Forked;
+use epitome_store::{Header, Store, StoreError};
+use epitome_thread::{Entry, Seq, SessionId, Thread};
+
+pub use agents::{AGENTS, Agent, Lying, Machine};
+pub use files::{Form, ImportAsk, Imported, export, export_all, import};
+pub use search::{Found, SearchAsk, SessionFind, search};
+
+/// Ids that are named when a beginning fits several.
+const NAMED_MAX: usize = 5;
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something is wrong in a person's file.
+    #[error("{0}")]
+    File(Problem),
+    /// What was asked for makes no sense: a sentence, and apart from it what to do.
+    #[error("{message}")]
+    Refused { message: String, hint: Option<String> },
+}
+
+impl ShelfError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ShelfError::Store(error) => hint_of(error).map(str::to_owned),
+            // Its words have it.
+            ShelfError::File(_) => None,
+            ShelfError::Refused { hint, .. } => hint.clone(),
+        }
+    }
+
+    fn refused(message: impl Into<String>, hint: &str) -> ShelfError {
+        ShelfError::Refused { message: message.into(), hint: Some(hint.to_owned()) }
+    }
+}
+
+/// What to do where another process has a session open.
+pub const IN_USE_HINT: &str = "close it in the editor or the other terminal first";
+
+/// What to do about a store that did not do what it was asked.
+pub fn hint_of(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
+        StoreError::InUse(_) => Some(IN_USE_HINT),
+        StoreError::FutureFormat { .. } => Some("install the newer version to read it"),
+        StoreError::Damaged { .. } => Some("`epitome doctor` says what else is wrong"),
+        StoreError::Exists(_)
+        | StoreError::Unstorable { .. }
+        | StoreError::SyncFailed(_)
+        | StoreError::Io { .. } => None,
+    }
+}
+
+/// The sessions that there are, newest first.
+#[derive(Debug)]
+pub struct Listed {
+    pub sessions: Vec<Header>,
+    /// Sessions that can't be read.
+    pub problems: Vec<Unlisted>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Unlisted {
+    pub session: SessionId,
+    pub problem: String,
+}
+
+/// Which sessions a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those in which something was said. Editors open sessions that never get a prompt; those are nothing to
+    /// come back to.
+    Prompted,
+    All,
+}
+
+/// Lists the sessions of one directory or of all.
+pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, ShelfError> {
+    let listing = store.list()?;
+    let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
+    let wanted = |header: &Header| {
+        (header.has_prompt || which == Which::All)
+            && cwd.as_ref().is_none_or(|cwd| is_same_directory(&header.cwd, cwd))
+    };
+    let problems = listing
+        .problems
+        .into_iter()
+        .map(|(session, problem)| Unlisted { session, problem: problem.to_string() });
+    Ok(Listed {
+        sessions: listing.headers.into_iter().filter(wanted).collect(),
+        problems: problems.collect(),
+    })
+}
+
+/// Whether a session's directory is this one, which has no links in it. Editors name directories as
+/// the person does, so links are followed before it is denied.
+pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
+    of_session == directory || of_session.canonicalize().is_ok_and(|real| real == directory)
+}
+
+/// The session that an id, or a unique beginning of one, names. `s_` may be left out.
+pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, ShelfError> {
+    let listing = store.list()?;
+    let sound = listing.headers.into_iter().map(|header| header.session);
+    let mut known: Vec<SessionId> =
+        sound.chain(listing.problems.into_iter().map(|(session, _)| session)).collect();
+    known.sort();
+    known.dedup();
+    choose(&known, typed)
+}
+
+fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, ShelfError> {
+    let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
+    let fitting: Vec<&SessionId> =
+        known.iter().filter(|session| !typed.is_empty() && session.0.starts_with(&beginning)).collect();
+    match fitting.as_slice() {
+        [session] => Ok((*session).clone()),
+        [] => Err(ShelfError::refused(
+            match typed {
+                "" => "no session is named: its id is empty".to_owned(),
+                typed => format!("there is no session {typed}"),
+            },
+            "`epitome sessions list` shows what there is",
+        )),
+        several => {
+            let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();
+            let more = if several.len() > NAMED_MAX { ", …" } else { "" };
+            Err(ShelfError::refused(
+                format!("{} sessions begin with {typed}", several.len()),
+                &format!("give more of the id: {}{more}", named.join(", ")),
+            ))
+        }
+    }
+}
+
+/// A conversation that was read.
+pub struct Read {
+    pub thread: Thread,
+    /// What is damaged behind it.
+    pub damage: Option<StoreError>,
+}
+
+/// Reads a conversation, up to the first damage where there is one.
+pub fn read(store: &Store, session: &SessionId) -> Result<Read, ShelfError> {
+    let (entries, damage) = store.read_whole_part(session)?;
+    Ok(Read { thread: fold(session, entries)?, damage })
+}
+
+fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, ShelfError> {
+    Thread::replay(entries).map_err(|error| ShelfError::Refused {
+        message: format!("the log of session {session} can't be read as a conversation: {error}"),
+        hint: None,
+    })
+}
+
+/// Makes a session that goes on from another, up to and with an entry of it or as it is now. Its log
+/// says where it comes from; the other is not changed, and may be open.
+pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, ShelfError> {
+    let header = match store.header(session) {
+        Err(StoreError::Damaged { .. }) if at.is_some() => None,
+        header => Some(header?),
+    };
+    if let (Some(header), Some(at)) = (&header, at)
+        && at.0 >= header.entries
+    {
+        let last = Seq(header.entries - 1);
+        return Err(ShelfError::refused(
+            format!("session {session} has no entry {at}; the last is {last}"),
+            "`epitome sessions show ID` has them",
+        ));
+    }
+    Ok(store.fork_with_origin(session, at)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unique_beginning_names_a_session() {
+        let known = ["s_aa00000000000000000a", "s_ab00000000000000000b"].map(|id| SessionId(id.to_owned()));
+        for typed in ["s_ab", "ab", "s_ab00000000000000000b"] {
+            assert_eq!(choose(&known, typed).expect("one fits"), known[1]);
+        }
+        for (typed, expected) in
+            [("a", "2 sessions begin with a"), ("", "its id is empty"), ("c", "no session c")]
+        {
+            let error = choose(&known, typed).expect_err("none or several fit");
+            assert!(error.to_string().contains(expected), "{typed:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Conversations as files: what is written for others, and what is read from them. Pure: text in, entries
+//! out, and back. It opens no file and stores nothing.
+//!
+//! | what is read | known by | module |
+//! | --- | --- | --- |
+//! | our own export | its first line opens a log | `ours` |
+//! | a transcript of the protocol, as `--transcript` records | `editor>` lines | `recorded` |
+//! | a session of the pi coding agent, versions 1 to 3 | its first line has `"type":"session"` | `pi` |
+//! | Claude Code | a line has `parentUuid` | `claude_code` |
+//! | Codex | its first line has `"type":"session_meta"` | `codex` |
+//! | opencode, as `opencode export` writes it | an object with `info` and `messages` | `opencode` |
+//! | Gemini CLI | an object with `sessionId` and `projectHash` | `gemini` |
+//! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
+//! | Copilot CLI | its first line has `"type":"session.start"` | `copilot` |
+//! | aider | `# aider chat started at` | `aider` |
+//!
+//! An import is all of a conversation or nothing of it: what cannot be read is a `Problem` with its line.
+//! What has no place in a log (another branch, an image that we don't know) is left out and said.
+//! The formats of other agents change without notice: lines of unknown types are left out and counted.
+
+mod aider;
+mod build;
+mod claude_code;
+mod cline;
+mod codex;
+mod copilot;
+mod gemini;
+mod opencode;
+mod ours;
+mod pi;
+mod recorded;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use epitome_problem::Problem;
+use epitome_thread::{Change, Content, Entry, SessionId};
+
+pub use codex::ENCRYPTED;
+pub use ours::{entry_json, json_lines, of_log};
+
+/// Bytes of a file that is read.
+pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// More tokens than anything has taken. Sums of them still fit.
+const TOKENS_MAX: u64 = 1 << 40;
+
+/// What a file is a conversation of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Export,
+    Transcript,
+    Pi,
+    ClaudeCode,
+    Codex,
+    Opencode,
+    Gemini,
+    Cline,
+    Copilot,
+    Aider,
+}
+
+impl Source {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Source::Export => "an export of Epitome",
+            Source::Transcript => "a transcript",
+            Source::Pi => "a session of pi",
+            Source::ClaudeCode => "a session of Claude Code",
+            Source::Codex => "a session of Codex",
+            Source::Opencode => "a session of opencode",
+            Source::Gemini => "a session of Gemini CLI",
+            Source::Cline => "a session of Cline",
+            Source::Copilot => "a session of Copilot CLI",
+            Source::Aider => "a session of aider",
+        }
+    }
+}
+
+/// What an import needs that its file may not tell.
+pub struct Circumstances<'a> {
+    /// The working directory of a conversation that names none.
+    pub cwd: &'a Path,
+    /// Milliseconds since the epoch, for entries that have no time of their own.
+    pub now: u64,
+    /// Reads another file of the same session, by its path below the folder of the file that is imported. `None`
+    /// where there is no such file.
+    pub beside: &'a dyn Fn(&Path) -> Option<String>,
+}
+
+/// A conversation that was read and is not stored yet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    pub source: Source,
+    /// The id that it had, where it is one of ours.
+    pub session: Option<SessionId>,
+    /// The id that another agent gave it.
+    pub foreign_id: Option<String>,
+    /// A log: numbered from 0, beginning with its opening.
+    pub entries: Vec<Entry>,
+    /// What was left out or should be known, each a sentence.
+    pub notes: Vec<String>,
+}
+
+impl Draft {
+    /// The log as that of this session.
+    pub fn into_entries(self, name: &SessionId) -> Vec<Arc<Entry>> {
+        let mut entries = self.entries;
+        for entry in &mut entries {
+            if let Change::Opened { session, .. } = &mut entry.change {
+                *session = name.clone();
+            }
+        }
+        entries.into_iter().map(Arc::new).collect()
+    }
+}
+
+/// Reads the conversations of a file; `path` is for messages alone. A transcript may hold several.
+pub fn read(path: &Path, text: &str, circumstances: &Circumstances) -> Result<Vec<Draft>, Problem> {
+    let file = File { path };
+    let draft = match Source::of(text) {
+        Some(Source::Transcript) => return recorded::read(file, text, circumstances),
+        Some(Source::Export) => ours::read(file, text),
+        Some(Source::Pi) => pi::read(file, text, circumstances),
+        Some(Source::ClaudeCode) => claude_code::read(file, text, circumstances),
+        Some(Source::Codex) => codex::read(file, text, circumstances),
+        Some(Source::Opencode) => opencode::read(file, text, circumstances),
+        Some(Source::Gemini) => gemini::read(file, text, circumstances),
+        Some(Source::Cline) => cline::read(file, text, circumstances),
+        Some(Source::Copilot) => copilot::read(file, text, circumstances),
+        Some(Source::Aider) => aider::read(file, text, circumstances),
+        None => {
+            return Err(Problem {
+                path: path.to_path_buf(),
+                place: None,
+                message: "this is no conversation in a known format".to_owned(),
+                hint: Some(
+                    "import takes what `epitome sessions export` writes, a journal, a transcript of `epitome acp \
+                     --transcript`, and session files of Claude Code, Codex, opencode (`opencode export`), Gemini \
+                     CLI, Cline, Copilot CLI, aider and pi"
+                        .to_owned(),
+                ),
+            });
+        }
+    };
+    draft.map(|draft| vec![draft])
+}
+
+/// What aider writes before each chat.
+const AIDER_OPENING: &str = "# aider chat started at ";
+
+/// JSON values of a file that are looked at to tell its format.
+const PROBED_VALUES: usize = 50;
+
+impl Source {
+    /// What a text is, by its beginning.
+    pub fn of(text: &str) -> Option<Source> {
+        // Lines of JSON, or one document.
+        let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+        let known =
+            values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| Source::of_value(&value));
+        known.or_else(|| {
+            let is_aider = text.lines().any(|line| line.starts_with(AIDER_OPENING));
+            let is_transcript = || text.lines().any(|line| line.starts_with("editor>"));
+            match () {
+                () if is_aider => Some(Source::Aider),
+                () if is_transcript() => Some(Source::Transcript),
+                () => None,
+            }
+        })
+    }
+
+    fn of_value(value: &Value) -> Option<Source> {
+        let is = |name: &str, word: &str| value[name].as_str() == Some(word);
+        let has = |name: &str| value.get(name).is_some();
+        Some(match value {
+            _ if is("change", "opened") => Source::Export,
+            _ if is("type", "session_meta") || codex::is_old_header(value) => Source::Codex,
+            _ if is("type", "session.start") => Source::Copilot,
+            _ if has("parentUuid") || is("type", "summary") && has("leafUuid") => Source::ClaudeCode,
+            _ if has("projectHash") && has("sessionId") => Source::Gemini,
+            _ if value["info"].is_object() && value["messages"].is_array() => Source::Opencode,
+            _ if has("sessionId") && value["messages"].is_array() => Source::Cline,
+            _ if value[0]["role"].is_string() && !value[0]["content"].is_null() => Source::Cline,
+            _ if is("type", "session") => Source::Pi,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is a session of another agent, which has one id for good.
+    pub fn is_foreign(self) -> bool {
+        !matches!(self, Source::Export | Source::Transcript | Source::Pi)
+    }
+}
+
+/// What could not be read in the file of another agent, and was left out.
+struct Broken {
+    /// The first line, and what is wrong with it.
+    first: Problem,
+    count: usize,
+    is_last: bool,
+}
+
+impl Broken {
+    /// For the person, as a sentence.
+    fn words(&self) -> String {
+        let (line, _) = self.first.place.unwrap_or_default();
+        match (self.count, self.is_last) {
+            (1, true) => "its last line is not whole and was left out".to_owned(),
+            (1, false) => format!("line {line} was left out: {}", self.first.message),
+            (count, _) => {
+                format!("{count} lines were left out, the first of them line {line}: {}", self.first.message)
+            }
+        }
+    }
+}
+
+/// A text that is not empty.
+fn text_of(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.trim().is_empty())
+}
+
+fn text(text: impl Into<String>) -> Content {
+    Content::Text { text: text.into() }
+}
+
+/// A number of tokens; none where it is no number.
+fn tokens(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default().min(TOKENS_MAX)
+}
+
+/// Milliseconds since the epoch, as most agents write a line's time.
+fn time(value: &Value) -> Option<u64> {
+    let time: jiff::Timestamp = value["timestamp"].as_str()?.parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok()
+}
+
+/// The file that is read, for messages.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    path: &'a Path,
+}
+
+impl File<'_> {
+    fn problem(self, line: usize, message: impl Into<String>) -> Problem {
+        Problem {
+            path: PathBuf::from(self.path),
+            place: Some((line as u64, 1)),
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The objects of a file of JSON lines, each with its line. Agents that were killed leave lines that are not whole,
+    /// and put the next object behind them: what can be read is taken, the rest is told.
+    fn objects(self, text: &str) -> (Vec<(usize, Value)>, Option<Broken>) {
+        let mut objects = Vec::new();
+        let mut broken: Option<Broken> = None;
+        for (number, line) in (1..).zip(text.lines()) {
+            for value in serde_json::Deserializer::from_str(line).into_iter::<Value>() {
+                match value {
+                    Ok(value) if value.is_object() => objects.push((number, value)),
+                    Ok(_) => {}
+                    Err(error) => match &mut broken {
+                        Some(broken) => broken.count += 1,
+                        None => {
+                            let first = self.json_problem(number, &error);
+                            broken = Some(Broken { first, count: 1, is_last: error.is_eof() });
+                        }
+                    },
+                }
+            }
+        }
+        if let Some(broken) = &mut broken {
+            let last = text.lines().count() as u64;
+            broken.is_last = broken.is_last && broken.first.place.is_some_and(|(line, _)| line == last);
+        }
+        (objects, broken)
+    }
+
+    /// A file that is one JSON document.
+    fn document(self, text: &str) -> Result<Value, Problem> {
+        serde_json::from_str(text).map_err(|error| self.json_problem(error.line(), &error))
+    }
+
+    /// A line that is no JSON, or not the JSON that it must be. serde tells the column.
+    fn json_problem(self, line: usize, error: &serde_json::Error) -> Problem {
+        let column = error.column().max(1) as u64;
+        // Its own place is within the line.
+        let words = error.to_string();
+        let words = words.rsplit_once(" at line ").map_or(words.as_str(), |(words, _)| words);
+        let mut problem = self.problem(line, format!("this line can't be read: {words}"));
+        problem.place = Some((line as u64, column));
+        problem
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "fixtures are files")]
+mod tests;
