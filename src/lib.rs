@@ -110,6 +110,7 @@
 //!            │ problem         what is wrong in a person's file
 //!            │ files           where a person's files are; files that are whole or not there
 //!            │ platform        what is Linux's own: process groups, sandbox, signals, memory
+//!            │ settings        of providers and compactions, as plain data
 //!            │ spans           what takes time, in the log
 //!            │ secrets         what looks like a key, and the mask for it, pure
 //!            └ transcript      fixtures and recordings, pure

@@ -17,7 +17,7 @@ const PRIVATE_CRATES: [(&str, &str); 6] = [
 
 /// What crates that perform nothing may not depend on.
 const IMPURE: [&str; 4] = ["tokio", "reqwest", "notify", "sled"];
-const PURE: [&str; 7] = ["thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
+const PURE: [&str; 8] = ["settings", "thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
 
 #[test]
 fn the_drawing_has_every_crate_above_those_that_it_depends_on() {

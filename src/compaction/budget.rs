@@ -1,6 +1,6 @@
 //! What there is room for. All in tokens.
 
-use epitome_config::{self as config, Prune, Summariser, Threshold};
+use epitome_settings::{Compaction, Prune, Summariser, Threshold};
 
 /// The room of one model's window, and how a compaction may use it.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +33,7 @@ const CARRIED_PART: u64 = 16;
 
 impl Budget {
     /// What a configuration says for a window. `reserve` and `frame` are the model's and the thread's.
-    pub fn of(settings: &config::Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
+    pub fn of(settings: &Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
         let share = |share: f64| (window as f64 * share) as u64;
         let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
         // Where no model is asked, nothing is kept free for what it would write.

@@ -13,7 +13,7 @@ use super::compose::{Written, compacted_in};
 use super::plan::{Decision, Keep, Wish, decided};
 use super::scene::{Scene, tools};
 use super::text::said;
-use epitome_config as config;
+use epitome_settings::{Compaction, Summariser};
 use epitome_thread::{Account, Change, Content, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
@@ -146,7 +146,7 @@ fn our_message(thread: &Thread) -> (String, u64) {
     let ruler = Ruler::of(None);
     let taken = ruler.in_context(thread);
     let window = WINDOWS.into_iter().find(|window| taken < *window).unwrap_or(WINDOWS[WINDOWS.len() - 1]);
-    let settings = config::Compaction { model: config::Summariser::Nobody, ..config::Compaction::default() };
+    let settings = Compaction { model: Summariser::Nobody, ..Compaction::default() };
     let budget = Budget::of(&settings, window, 0, 0);
     let scene = Scene::of(&ruler, thread, &budget);
     let wish = Wish { trigger: Trigger::Manual, keep: Keep::Nothing, focus: None, summary: true };
