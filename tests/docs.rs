@@ -43,7 +43,7 @@ mod sample;
 use std::path::{Path, PathBuf};
 
 // The worked handler names its crate's modules as it would in the crate.
-use epitome::hooks;
+use epitome::hooks::{self, moment, output};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

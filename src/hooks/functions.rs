@@ -27,8 +27,8 @@ type Answer = Arc<dyn Fn(Handler, Moment) -> Running<HookOutput> + Send + Sync>;
 /// built-in handler of the same name. For both, a later registration replaces an earlier one.
 ///
 /// ```
-/// use epitome::hooks::functions::{CallbackInput, CallbackOutput, Functions};
-/// use epitome::hooks::output::Utterance;
+/// use epitome_hooks::functions::{CallbackInput, CallbackOutput, Functions};
+/// use epitome_hooks::output::Utterance;
 ///
 /// let mut functions = Functions::default();
 /// functions.register_callback("redact-pii", |input: CallbackInput| async move {
@@ -43,7 +43,7 @@ type Answer = Arc<dyn Fn(Handler, Moment) -> Running<HookOutput> + Send + Sync>;
 /// });
 ///
 /// // What a session does when a hook answers `{"result": "callback", "callback": "redact-pii"}`.
-/// # use epitome::thread::Role;
+/// # use epitome_thread::Role;
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 /// # runtime.block_on(async {
 /// let said = Utterance { role: Role::User, text: "write to ann@example.org today".to_owned() };

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::params;
-use crate::hooks::moment::{Moment, What};
-use crate::hooks::output::HookOutput;
+use crate::moment::{Moment, What};
+use crate::output::HookOutput;
 
 pub const PARAMS: [&str; 1] = ["words"];
 
