@@ -69,7 +69,7 @@ fn lines_of(desk: &Desk) -> Vec<String> {
 /// The lines that say that something has ended, of this kind.
 fn ends(lines: &[String], kind: &str) -> Vec<String> {
     let is_end = |line: &&String| {
-        let scope = line.split(": epitome::").next().unwrap_or_default();
+        let scope = line.split(": epitome_").next().unwrap_or_default();
         line.contains(" ended milliseconds=")
             && scope.rsplit("}:").next().is_some_and(|last| last.contains(&format!("{kind}{{")))
     };
