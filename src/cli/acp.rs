@@ -1,7 +1,6 @@
-//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout, for as long as the editor does. A thin
-//! front end of the daemon, or all in this one process where that is wanted or no daemon can be had.
+//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. A thin front end of the daemon, or the whole
+//! agent in this process if that is requested or no daemon can be started.
 
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +12,8 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, log, overrides, serve};
+use super::overrides::OverrideArgs;
+use super::{CliError, log, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
 use crate::daemon;
@@ -28,23 +28,32 @@ use crate::transcript::Recorder;
 /// How long what is left may take when the client has gone and all is said.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
 
-struct Flags {
-    overrides: Overrides,
+/// Speak the Agent Client Protocol on stdin and stdout; editors start this
+///
+/// One daemon serves all editor windows. It is started if it does not run yet.
+#[derive(Debug, clap::Args)]
+pub struct AcpArgs {
+    /// Record all messages in this file, with keys masked
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     transcript: Option<PathBuf>,
+    /// Run the agent in this process, without a daemon
+    #[arg(long)]
     standalone: bool,
+    #[command(flatten)]
+    overrides: OverrideArgs,
 }
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let flags = read(arguments)?;
+pub fn main(args: AcpArgs) -> Result<i32, CliError> {
+    let overrides = Overrides::from(args.overrides);
     let paths = serve::paths();
     log::to_file(&paths);
-    let tap = flags.transcript.as_deref().map(record).transpose()?;
+    let tap = args.transcript.as_deref().map(record).transpose()?;
     let (reader, writer) = ends().map_err(|error| {
         let hint = "start it from an editor, or with pipes".to_owned();
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
-    if !flags.standalone {
-        match attach(&paths, &flags.overrides) {
+    if !args.standalone {
+        match attach(&paths, &overrides) {
             Ok((caller, link, signals)) => {
                 front::run(caller, link, reader, writer, tap, signals).map_err(|error| {
                     CliError::failed(format!("the threads of the front end can't be started: {error}"), None)
@@ -55,7 +64,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
             Err(why) => tracing::warn!(why, "no daemon can be had: this window does all in its own process"),
         }
     }
-    standalone(paths, flags.overrides, (reader, writer), tap)
+    standalone(paths, overrides, (reader, writer), tap)
 }
 
 /// Finds or starts the daemon. Signals are blocked from here on, for the threads that are to come.
@@ -119,24 +128,6 @@ impl End {
         // Not by the end of main: the runtime would wait for work that nobody wants any more.
         std::process::exit(0)
     }
-}
-
-fn read(arguments: Vec<OsString>) -> Result<Flags, CliError> {
-    use lexopt::prelude::Long;
-    let mut flags = Flags { overrides: Overrides::default(), transcript: None, standalone: false };
-    let mut parser = lexopt::Parser::from_args(arguments);
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("transcript") => flags.transcript = Some(PathBuf::from(parser.value()?)),
-            Long("standalone") => flags.standalone = true,
-            Long(name) if overrides::is_flag(name) => {
-                let name = name.to_owned();
-                overrides::set(&mut flags.overrides, &name, &mut parser)?;
-            }
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(flags)
 }
 
 /// Our two ends of the wire, blocking and without a buffer of the standard library's between.

@@ -1,11 +1,10 @@
-//! `epitome bug-report`: one text file for whoever is to find out what went wrong. It holds no key and nothing
-//! that was said; who sends it is asked to read it first, because nobody knows the shapes of all keys.
+//! `epitome bug-report`: one text file with diagnostics. It contains no API keys and no conversation content; users are
+//! asked to read it before they send it, because no program knows the form of every key.
 
 mod redact;
 mod settings;
 mod structure;
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Write as _};
@@ -34,22 +33,21 @@ const LOG_LINE_CHARS_MAX: usize = 2_000;
 const STATUS_FIELDS: [&str; 6] =
     ["version", "started_at", "running_turns", "store_bytes", "resident_bytes", "pid"];
 
-const HELP: &str = "\
-epitome bug-report: one text file that tells how things stand
-
-  epitome bug-report [FILE] [--session ID]
-        FILE is epitome-bug-report-DATE.txt in this directory, unless named; - is stdout
-
-  --session ID   also how this session is built: kinds of entries, sizes, names of tools, how they ended,
-                 times and tokens. A unique beginning of the id is enough
-
-It has the version, the system, how the daemon stands, the settings without what may be a secret, hooks by
-their programs, what doctor finds, and the last 500 lines of the log. Keys are taken out by their shapes, by
-their names and by what the environment holds; your home directory is ~ and your name <user>. Nothing that
-was said in a session is in it. Nothing is sent: read it before you do.
-
-Exit codes: 0 done, 1 it could not be written, 2 wrong usage.
-";
+/// Write diagnostics to one text file, without keys and conversations
+///
+/// The file has the version, the system, the status of the daemon, settings without secrets, hooks by their programs,
+/// the findings of `epitome doctor`, and the last 500 lines of the log. API keys are removed by their form, by their
+/// names and by the values in the environment; your home directory becomes ~ and your name <user>. Nothing is sent: read
+/// the file before you send it.
+#[derive(Debug, clap::Args)]
+pub struct BugReportArgs {
+    /// File to create, or - for stdout [default: epitome-bug-report-DATE.txt]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Add the structure of a session: kinds of entries, sizes, tools and their results, times and tokens
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+}
 
 const PREAMBLE: &str = "\
 This is a bug report of Epitome. It has: the version, the system, how the daemon stands, settings, hooks, what
@@ -59,43 +57,16 @@ Keys and what identifies you were taken out by a program, which knows many shape
 may quote what a provider answered. Read it before you send it, and take out what you don't want to be known.
 ";
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Request {
-    file: Option<PathBuf>,
-    session: Option<String>,
-}
-
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let mut request = Request::default();
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("session") => request.session = Some(parser.value()?.string()?),
-                Value(file) if request.file.is_none() => request.file = Some(PathBuf::from(file)),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        Ok(Some(request))
-    }
-}
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        return terminal::print(HELP).map(|()| 0);
-    };
+pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let store = Store::new(&paths);
-    let report = report(&paths, &store, request.session.as_deref());
+    let report = report(&paths, &store, args.session.as_deref());
     store.settle();
     let report = harmless(&report?).into_owned();
-    if request.file.as_deref() == Some(Path::new("-")) {
+    if args.file.as_deref() == Some(Path::new("-")) {
         return terminal::print(&report).map(|()| 0);
     }
-    let file = request.file.unwrap_or_else(|| {
+    let file = args.file.unwrap_or_else(|| {
         let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
         PathBuf::from(format!("epitome-bug-report-{now}.txt"))
     });
@@ -251,20 +222,4 @@ fn last_of_log(redactor: &Redactor, directory: &Path) -> String {
         out.push_str(if end < line.len() { "…\n" } else { "\n" });
     }
     if out.is_empty() { "there is none\n".to_owned() } else { out }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_read() {
-        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
-        let wanted = Request { file: Some("-".into()), session: Some("s_1".to_owned()) };
-        assert_eq!(parsed(&["-", "--session", "s_1"]), Ok(wanted));
-        assert_eq!(parsed(&[]), Ok(Request::default()));
-        for wrong in [&["a", "b"][..], &["--session"], &["--send"]] {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
-        }
-    }
 }

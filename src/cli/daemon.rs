@@ -1,6 +1,5 @@
-//! `epitome daemon`: how the daemon of this home is, its end, and its log. It starts none: editors do that.
+//! `epitome daemon`: status, end and log of the daemon. Editors start it.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -9,13 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::terminal::{self, harmless};
-use super::{CliError, daemon_serve, serve};
+use super::{CliError, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::place::Place;
-
-/// Lines of the log that are shown where no number is given.
-const LOG_LINES: usize = 50;
 
 /// How far back in a log file lines are looked for, in bytes.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -32,75 +28,52 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 /// How often it is looked whether it has ended.
 const END_LOOK: Duration = Duration::from_millis(20);
 
-const HELP: &str = "\
-epitome daemon: the one process behind all windows
+/// Show, stop or read the log of the process behind all editor windows
+///
+/// The first editor window starts the daemon. It exits ten minutes after the last window was closed.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = false,
+    after_help = "Exit codes: 0 done, 1 failed or no daemon is running, 2 wrong usage."
+)]
+pub struct DaemonArgs {
+    #[command(subcommand)]
+    command: DaemonCommand,
+}
 
-  epitome daemon status [--json]
-        whether one runs, since when, who is connected, what it holds
-  epitome daemon stop [--force]
-        ends it; refused while a turn runs, which --force cancels. The next window starts a new one, and
-        windows that are open go on with it
-  epitome daemon logs [-f | --follow] [-n | --lines LINES]
-        the last lines of its log; --follow goes on with what comes
+#[derive(Debug, clap::Subcommand)]
+enum DaemonCommand {
+    /// Show whether a daemon is running, since when, its clients, sessions, memory and paths
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop the daemon
+    ///
+    /// Refused while a turn runs. The next editor window starts a new daemon, and open windows reconnect to it.
+    Stop {
+        /// Cancel running turns
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print the last lines of the daemon's log
+    Logs {
+        /// Keep printing new lines
+        #[arg(short, long)]
+        follow: bool,
+        /// Number of lines
+        #[arg(short = 'n', long, default_value_t = 50)]
+        lines: usize,
+    },
+}
 
-It is started by the first editor window and ends by itself ten minutes after the last one.
-Exit codes: 0 done, 1 it failed or no daemon runs, 2 wrong usage.
-";
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    if arguments == ["serve"] {
-        return daemon_serve::main();
-    }
-    let Some(request) = Request::parse(arguments)? else {
-        return terminal::print(HELP).map(|()| 0);
-    };
+pub fn main(args: DaemonArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    match request {
-        Request::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
-        Request::Status { json } => serve::runtime()?.block_on(status(&Place::of(&paths), json)),
-        Request::Stop { force } => serve::runtime()?.block_on(stop(&Place::of(&paths), force)),
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Request {
-    Status { json: bool },
-    Stop { force: bool },
-    Logs { lines: usize, follow: bool },
-}
-
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let (mut verb, mut json, mut force, mut follow, mut lines) = (None, false, false, false, None);
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("json") => json = true,
-                Long("force") => force = true,
-                Short('f') | Long("follow") => follow = true,
-                Short('n') | Long("lines") => lines = Some(parser.value()?.parse()?),
-                Value(word) if verb.is_none() => verb = Some(word.string()?),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        let given = [("--json", json), ("--force", force), ("-f", follow), ("-n", lines.is_some())];
-        let (request, allowed): (Request, &[&str]) = match verb.as_deref() {
-            Some("status") => (Request::Status { json }, &["--json"]),
-            Some("stop") => (Request::Stop { force }, &["--force"]),
-            Some("logs") => (Request::Logs { lines: lines.unwrap_or(LOG_LINES), follow }, &["-f", "-n"]),
-            Some(other) => return Err(CliError::usage(format!("there is no `epitome daemon {other}`"))),
-            None => return Err(CliError::usage("say what to do: status, stop or logs")),
-        };
-        match given.iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
-            Some((flag, _)) => {
-                let verb = verb.unwrap_or_default();
-                Err(CliError::usage(format!("`epitome daemon {verb}` has no {flag}")))
-            }
-            None => Ok(Some(request)),
-        }
+    match args.command {
+        DaemonCommand::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
+        DaemonCommand::Status { json } => serve::runtime()?.block_on(status(&Place::of(&paths), json)),
+        DaemonCommand::Stop { force } => serve::runtime()?.block_on(stop(&Place::of(&paths), force)),
     }
 }
 
@@ -272,27 +245,6 @@ pub(super) fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::R
 mod tests {
     use super::*;
     use std::io::Write as _;
-
-    #[test]
-    fn arguments_are_read() {
-        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
-        for (arguments, wanted) in [
-            (&["status", "--json"][..], Request::Status { json: true }),
-            (&["stop"], Request::Stop { force: false }),
-            (&["logs", "-f", "-n", "3"], Request::Logs { lines: 3, follow: true }),
-        ] {
-            assert_eq!(parsed(arguments).expect("good arguments"), wanted);
-        }
-        for (arguments, told) in [
-            (&["status", "-f"][..], "`epitome daemon status` has no -f"),
-            (&["start"], "no `epitome daemon start`"),
-            (&[], "say what to do"),
-            (&["stop", "now"], "now"),
-        ] {
-            let error = parsed(arguments).expect_err("these arguments are wrong");
-            assert!(error.contains(told), "{arguments:?}: {error}");
-        }
-    }
 
     #[test]
     fn a_status_is_told_in_lines() {

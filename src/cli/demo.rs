@@ -1,8 +1,7 @@
-//! `epitome demo`: the first minute, without a key.
+//! `epitome demo`: a demonstration that needs no API key.
 //!
-//! A real daemon, a real client over real pipes, a real kill; only what the model says is scripted.
-//! Each step is checked, so it is a smoke test of the installation as well. It touches nothing of
-//! the person's: all files are in a scratch directory that goes with it.
+//! A real daemon, a real client over real pipes, a real kill; only the model is scripted. Each step is checked, so the
+//! demo is also a smoke test of the installation. All files are in a scratch directory that is removed at the end.
 
 mod client;
 mod screen;
@@ -17,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::plot::{Bar, bars};
 use super::scratch::{self, Scratch};
-use super::terminal::{self, Dress};
+use super::terminal::Dress;
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::provider::scripted::ScriptedModel;
 use crate::thread::text;
@@ -27,30 +26,19 @@ use screen::{Attention, Pace, Screen};
 /// Characters of the longest bar of the plot.
 const BAR_CHARS: usize = 40;
 
-const HELP: &str = "\
-epitome demo: see it work without a key
+/// Run a demonstration with a scripted model; needs no API key
+///
+/// Runs a daemon and a client of its protocol in a scratch directory. The exit code is 1 if any step went wrong.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Skip the pauses for reading
+    #[arg(long)]
+    fast: bool,
+}
 
-  epitome demo [--fast]
-
-Runs a daemon and a client of its protocol in a scratch directory, against a scripted model.
---fast leaves out the pauses for reading. Exit code 1 if any step went otherwise than expected.
-";
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    use lexopt::prelude::*;
+pub fn main(args: DemoArgs) -> Result<i32, CliError> {
     let dress = Dress::of_stdout();
-    let mut pace = if dress.is_terminal() { Pace::Person } else { Pace::Machine };
-    let mut parser = lexopt::Parser::from_args(arguments);
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Short('h') | Long("help") => {
-                terminal::print(HELP)?;
-                return Ok(0);
-            }
-            Long("fast") => pace = Pace::Machine,
-            other => return Err(other.unexpected().into()),
-        }
-    }
+    let pace = if dress.is_terminal() && !args.fast { Pace::Person } else { Pace::Machine };
     let began = Instant::now();
     let scratch = Scratch::new("demo")
         .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;

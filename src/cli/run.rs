@@ -1,15 +1,13 @@
-//! `epitome run`: one prompt without an editor, in the same kind of session as an editor's.
+//! `epitome run`: one prompt without an editor, in the same kind of session that editors use.
 //!
-//! It has no agent loop of its own: it is one more client of `session`, with an outlet that prints. Where a
-//! daemon runs, the sessions are the daemon's; else this process has them for itself.
+//! It has no agent loop of its own: it is a client of `session` that prints. If a daemon runs, it connects to the
+//! daemon's sessions; otherwise it runs them in this process.
 
 mod attach;
 mod drive;
-mod help;
 mod keyboard;
 mod request;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +30,7 @@ use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
 use crate::thread::{Content, SessionId};
 use drive::{Face, Run};
-use help::{COMPACT_HELP, HELP, OWN, OWN_HELP};
+pub use request::{CompactArgs, RunArgs, SessionCommand};
 use request::{Output, Request, Which};
 
 /// How long the end of the session may take. What was answered is on disk by then.
@@ -41,35 +39,23 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 const CLIENT: ClientId = ClientId(1);
 const ATTACH: Ticket = Ticket(1);
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match Request::parse(arguments)? {
-        Some(request) => perform(request),
-        None => terminal::print(HELP).map(|()| 0),
-    }
+pub fn main(args: RunArgs) -> Result<i32, CliError> {
+    perform(args.request()?)
 }
 
 /// `epitome compact`: a run of the compact recipe.
-pub fn compact(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match Request::parse_compact(arguments)? {
-        Some(request) => perform(request),
-        None => terminal::print(COMPACT_HELP).map(|()| 0),
-    }
-}
-
-/// Whether a command of sessions has a command line of its own.
-pub fn is_own(name: &str) -> bool {
-    OWN.iter().any(|(own, _)| *own == name)
+pub fn compact(args: CompactArgs) -> Result<i32, CliError> {
+    perform(args.request()?)
 }
 
 /// `epitome undo` and the like: what the command of this name does in an editor.
-pub fn own(name: &str, arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match Request::parse_own(name, arguments)? {
-        Some(request) => perform(request),
-        None => {
-            let help = OWN.iter().find_map(|(own, help)| (*own == name).then_some(*help)).unwrap_or_default();
-            terminal::print(&format!("{help}{OWN_HELP}")).map(|()| 0)
-        }
-    }
+pub fn session_command(command: SessionCommand) -> Result<i32, CliError> {
+    perform(command.request()?)
+}
+
+/// The same for a session that is named by its whole id.
+pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool) -> Result<i32, CliError> {
+    perform(Request::command(session.0.to_string(), name, words, json))
 }
 
 fn perform(request: Request) -> Result<i32, CliError> {

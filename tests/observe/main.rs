@@ -2,7 +2,7 @@
 //! and spans for a collector where the program is built for that.
 
 mod bug_report;
+mod command_line;
 mod machine;
 #[cfg(feature = "otel")]
 mod otel;
-mod words;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use super::super::sessions;
 use super::super::terminal::{self, harmless};
-use super::{CliError, Form};
+use super::CliError;
 use crate::hooks::shown;
 use crate::paths::Paths;
 use crate::store::{Store, StoreError};
 use crate::thread::{Change, Entry, HookRun, SessionId, Verdict};
 
-pub(super) fn log(paths: &Paths, session: Option<&str>, form: Form) -> Result<i32, CliError> {
+pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
     let store = Store::new(paths);
-    let done = session_of(&store, session).and_then(|session| print(&store, &session, form));
+    let done = session_of(&store, session).and_then(|session| print(&store, &session, json));
     store.settle();
     done.map(|()| 0)
 }
@@ -33,14 +33,14 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
     })
 }
 
-fn print(store: &Store, session: &SessionId, form: Form) -> Result<(), CliError> {
+fn print(store: &Store, session: &SessionId, json: bool) -> Result<(), CliError> {
     let (entries, damage) = store.read_whole_part(session).map_err(|error| failed(&error))?;
     if let Some(damage) = damage {
         eprintln!("epitome: {damage}");
     }
-    let out = match form {
-        Form::Json => shown::trail(&entries).iter().map(|line| format!("{line}\n")).collect(),
-        Form::Text => text(session, &entries),
+    let out = match json {
+        true => shown::trail(&entries).iter().map(|line| format!("{line}\n")).collect(),
+        false => text(session, &entries),
     };
     terminal::print(&out)
 }

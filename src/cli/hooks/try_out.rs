@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::super::serve;
 use super::super::terminal::{self, harmless};
 use super::meaning::meaning;
-use super::{CliError, Form, Here};
+use super::{CliError, Here};
 use crate::hooks::claude_payload;
 use crate::hooks::event::HookEvent;
 use crate::hooks::heard::{Said, said};
@@ -38,7 +38,7 @@ pub(super) fn test(
     name: &str,
     event: &str,
     given: Option<&Path>,
-    form: Form,
+    json: bool,
 ) -> Result<i32, CliError> {
     let event = HookEvent::parse(event).ok_or_else(|| {
         let names = HookEvent::ALL.map(HookEvent::name).join(", ");
@@ -51,10 +51,7 @@ pub(super) fn test(
             true => {
                 (format!("{name} waits for your word"), format!("`epitome hooks trust {name}` lets it run"))
             }
-            false => (
-                format!("there is no hook {name} here"),
-                "`epitome hooks list` shows what there is".to_owned(),
-            ),
+            false => (format!("there is no hook {name} here"), "`epitome hooks list` shows all".to_owned()),
         };
         return Err(CliError::failed(message, Some(hint)));
     };
@@ -87,9 +84,9 @@ pub(super) fn test(
     let ran = serve::runtime()?.block_on(run(here, hook, registered, format!("{}\n", stdin.trim_end())));
     let took = began.elapsed();
     let said = said(hook, &moment, registered, ran.clone());
-    terminal::print(&match form {
-        Form::Json => format!("{}\n", json_of(hook, event, &ran, &said, took)),
-        Form::Text => text(&ran, &said, took),
+    terminal::print(&match json {
+        true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
+        false => text(&ran, &said, took),
     })?;
     Ok(0)
 }

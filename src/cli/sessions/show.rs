@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Request, find};
+use super::{find, formats};
 use crate::cli::terminal::{self, harmless};
 use crate::cli::{CliError, serve};
 use crate::config::Settings;
@@ -17,9 +17,22 @@ use crate::thread::{Change, ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 use crate::transfer;
 
-pub(super) fn show(store: &Store, request: Request) -> Result<(), CliError> {
-    let session = find(store, &request.id)?;
-    if let Some(form) = request.form()? {
+/// Show a session: messages, tool calls with their results, and what the model still sees
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// ID of the session
+    id: String,
+    /// Include complete tool output and reasoning
+    #[arg(long)]
+    full: bool,
+    /// Print the session in a format of `epitome sessions export`
+    #[arg(long, value_parser = formats())]
+    format: Option<shelf::Form>,
+}
+
+pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let session = find(store, &args.id)?;
+    if let Some(form) = args.format {
         return terminal::print(&harmless(&shelf::export(store, &session, form)?));
     }
     let shelf::Read { thread, damage } = shelf::read(store, &session)?;
@@ -30,10 +43,10 @@ pub(super) fn show(store: &Store, request: Request) -> Result<(), CliError> {
     // What is wrong in the settings is told by commands that do something by them.
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::of(&settings, &thread);
-    if request.has("json") {
+    if json {
         return terminal::print(&format!("{}\n", json_of(&thread, &spent)?));
     }
-    let detail = if request.has("full") { Detail::Full } else { Detail::Short };
+    let detail = if args.full { Detail::Full } else { Detail::Short };
     let mut out = text::readable(&thread, detail);
     let taken = ruler(model_of(&thread))?.in_context(&thread);
     if taken > 0 {
