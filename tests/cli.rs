@@ -401,7 +401,7 @@ fn a_session_that_is_named_beats_the_newest_with_a_word_on_stderr() {
     machine.run(&["run", "first"]).ok();
     let session = machine.session();
     let ran = machine.run(&["run", "--follow", "--conversation-id", &session, "second"]);
-    assert!(ran.err.contains("--follow has no effect where a session is named"), "{ran:?}");
+    assert!(ran.err.contains("--follow has no effect together with --resume"), "{ran:?}");
     assert_eq!((ran.code, machine.session()), (Some(0), session));
 }
 

@@ -25,7 +25,7 @@ use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::transcript::Recorder;
 
-/// How long what is left may take when the client has gone and all is said.
+/// How long remaining work may take after the client has disconnected.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// Speak the Agent Client Protocol on stdin and stdout; editors start this
@@ -58,16 +58,18 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
                 front::run(caller, link, reader, writer, tap, signals).map_err(|error| {
                     CliError::failed(format!("the threads of the front end can't be started: {error}"), None)
                 })?;
-                // Not by the end of main: a thread may still read what nobody wants any more.
+                // Returning from main would wait for a thread that may still read.
                 std::process::exit(0)
             }
-            Err(why) => tracing::warn!(why, "no daemon can be had: this window does all in its own process"),
+            Err(why) => {
+                tracing::warn!(why, "no daemon can be reached: this window runs the agent in its own process")
+            }
         }
     }
     standalone(paths, overrides, (reader, writer), tap)
 }
 
-/// Finds or starts the daemon. Signals are blocked from here on, for the threads that are to come.
+/// Finds or starts the daemon. Blocks signals from here on, which later threads inherit.
 fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Caller, Link, Blocked), String> {
     let signals = Blocked::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
     let environment = std::env::vars_os().collect();
@@ -107,7 +109,7 @@ fn standalone(
     end.now()
 }
 
-/// The end of a process that does all by itself.
+/// Ends a process that runs without a daemon.
 #[derive(Clone)]
 struct End {
     closer: Closer<Sessions>,
@@ -116,26 +118,26 @@ struct End {
 }
 
 impl End {
-    /// Must not be called on a thread of the runtime.
+    /// Blocks, so it must not be called on a thread of the runtime.
     fn now(&self) -> ! {
         self.closer.close();
-        // Beside the client's: what this installation has learned, and sessions that are just ending.
+        // What was learned of models is saved, and sessions end.
         drop(
             self.runtime
                 .block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, self.sessions.settled()).await }),
         );
         log::flush();
-        // Not by the end of main: the runtime would wait for work that nobody wants any more.
+        // Returning from main would wait for work of the runtime that nobody needs any more.
         std::process::exit(0)
     }
 }
 
-/// Our two ends of the wire, blocking and without a buffer of the standard library's between.
+/// Stdin and stdout, blocking and without the buffers of the standard library.
 fn ends() -> io::Result<(File, File)> {
     let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     for end in [&reader, &writer] {
-        // Some editors hand over the ends as they use them themselves.
+        // Some editors pass pipes that they have made non-blocking for themselves.
         let flags = fcntl_getfl(end)?;
         if flags.contains(OFlags::NONBLOCK) {
             fcntl_setfl(end, flags - OFlags::NONBLOCK)?;
@@ -144,14 +146,14 @@ fn ends() -> io::Result<(File, File)> {
     Ok((reader, writer))
 }
 
-/// Editors end us by TERM; what runs is recorded, and the exit is an orderly one.
+/// Editors end this process with SIGTERM; running work is recorded before the exit.
 fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &End) {
     for kind in [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()] {
         let end = end.clone();
         runtime.spawn(async move {
             let Ok(mut signals) = signal(kind) else { return };
             if signals.recv().await.is_some() {
-                // It waits, which no thread of the runtime may.
+                // It blocks, which threads of the runtime must not do.
                 std::thread::spawn(move || end.now());
             }
         });
@@ -159,7 +161,7 @@ fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &End) {
 }
 
 fn record(path: &Path) -> Result<Tap, CliError> {
-    // As private as the journals: it holds what is said.
+    // As private as the journals, since it has the conversation.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let file = file.map_err(|error| {
         CliError::failed(format!("the transcript {} can't be written: {error}", path.display()), None)
@@ -170,7 +172,7 @@ fn record(path: &Path) -> Result<Tap, CliError> {
             Direction::FromClient => crate::transcript::Direction::ToAgent,
             Direction::ToClient => crate::transcript::Direction::ToEditor,
         };
-        // A full disk must not end the session that is recorded.
+        // A full disk must not end the session.
         drop(recorder.line(direction, line));
     }))
 }

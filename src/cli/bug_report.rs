@@ -23,13 +23,13 @@ use crate::shelf;
 use crate::store::Store;
 use redact::Redactor;
 
-/// Lines of the log that are told.
+/// Lines of the log that are included.
 const LOG_LINES: usize = 500;
 
-/// Characters of one of them.
+/// Longest line of the log, in characters.
 const LOG_LINE_CHARS_MAX: usize = 2_000;
 
-/// Fields of the daemon's status that are told. Others name directories of projects.
+/// Fields of the daemon's status that are included. Others have directories of projects.
 const STATUS_FIELDS: [&str; 6] =
     ["version", "started_at", "running_turns", "store_bytes", "resident_bytes", "pid"];
 
@@ -79,7 +79,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     terminal::print(&harmless(&told)).map(|()| 0)
 }
 
-/// A new file that nobody else can read.
+/// Creates a file that only the user can read.
 fn write(path: &Path, report: &str) -> Result<(), CliError> {
     let mut open = OpenOptions::new();
     let written = open
@@ -98,8 +98,7 @@ fn write(path: &Path, report: &str) -> Result<(), CliError> {
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+    let cwd = serve::working_directory()?;
     let (settings, _) = Settings::load(paths, Some(&cwd), |name| std::env::var_os(name));
     let redactor = redactor(paths, &settings);
     let structure = session.map(|typed| structure(store, typed)).transpose()?;
@@ -122,7 +121,7 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
     Ok(out)
 }
 
-/// Knows the secrets of this environment and these settings.
+/// A redactor with the secrets of this environment and these settings.
 fn redactor(paths: &Paths, settings: &Settings) -> Redactor {
     let named = settings::key_variables(settings);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -162,7 +161,7 @@ fn system() -> String {
     )
 }
 
-/// How the daemon stands, in its own figures.
+/// Status and metrics of the daemon.
 async fn daemon_now(place: &Place) -> String {
     let client = match Client::connect(place).await {
         Ok(Some(client)) => client,
@@ -195,12 +194,12 @@ fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     Ok((id.0, told))
 }
 
-/// The newest lines, of as many days as are needed. All of it is cleaned before it is cut: a block of a key has
-/// its beginning above its lines.
+/// The newest lines, of as many days as needed. Redacts before truncating, since a PEM block is recognized by its first
+/// line.
 fn last_of_log(redactor: &Redactor, directory: &Path) -> String {
     let mut text = String::new();
     for path in daemon::logs_of(directory).iter().rev() {
-        // Twice as many, so that blocks are whole.
+        // Twice as many, so that PEM blocks are complete.
         let lines =
             File::open(path).and_then(|file| daemon::last_lines(&mut BufReader::new(file), 2 * LOG_LINES));
         match lines {

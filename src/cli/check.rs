@@ -35,7 +35,7 @@ pub struct CheckArgs {
     command: Vec<OsString>,
 }
 
-/// The fixtures that are built in: those of `protocol-fixtures/` that are for any agent.
+/// The built-in fixtures: those of `protocol-fixtures/` that are for any agent.
 const BUILT_IN: [(&str, &str); 9] = [
     ("handshake", include_str!("../../protocol-fixtures/handshake.txt")),
     ("initialize-again", include_str!("../../protocol-fixtures/initialize-again.txt")),
@@ -81,7 +81,7 @@ fn find_program(command: &OsStr) -> Result<OsString, CliError> {
 
 /// The fixtures of these files, or the built-in ones, by name.
 fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
-    const HINT: &str = "a FILE is a fixture as protocol-fixtures/README.md tells it";
+    const HINT: &str = "protocol-fixtures/README.md describes the format of a FILE";
     if files.is_empty() {
         let parsed = built_in().map(|(name, text)| {
             let fixture =
@@ -100,7 +100,7 @@ fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
     parsed.collect()
 }
 
-/// Runs the fixtures and writes what came of each; gives the number that failed.
+/// Runs the fixtures, writes the result of each, and returns the number of failures.
 fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CliError> {
     let fixtures = fixtures(&args.files)?;
     let (command, arguments) =
@@ -134,7 +134,7 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CliError> {
     Ok(failed)
 }
 
-/// A report for people: one line, and for a failure where and what.
+/// A report as text: one line, and for a failure its place and the difference.
 pub fn as_text(name: &str, title: &str, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Passed => format!("pass         {name}\n"),

@@ -10,22 +10,21 @@ use serde_json::{Value, json};
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
 use crate::daemon::control::Client;
-use crate::daemon::control::fault::Fault;
 use crate::daemon::place::Place;
 
-/// How far back in a log file lines are looked for, in bytes.
+/// Bytes at the end of a log file in which lines are looked for.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// How often a followed log is looked at.
+/// How often a followed log is polled.
 const LOG_LOOK: Duration = Duration::from_millis(250);
 
-/// How long a daemon may take to answer before it counts as stuck.
+/// How long a daemon may take to answer before it is considered stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to end.
+/// How long a daemon may take to exit.
 const END_WITHIN: Duration = Duration::from_secs(20);
 
-/// How often it is looked whether it has ended.
+/// How often to check whether it has exited.
 const END_LOOK: Duration = Duration::from_millis(20);
 
 /// Show, stop or read the log of the process behind all editor windows
@@ -77,18 +76,13 @@ pub fn main(args: DaemonArgs) -> Result<i32, CliError> {
     }
 }
 
-/// A fault of the control API as the command's.
-pub fn failed(fault: Fault) -> CliError {
-    CliError::failed(fault.message, fault.hint)
-}
-
-/// Calls a daemon that may be stuck.
+/// Calls a daemon, which may be stuck.
 pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result<Value, CliError> {
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
-        Ok(answered) => answered.map_err(failed),
+        Ok(answered) => Ok(answered?),
         Err(_) => {
-            let hint = "`epitome daemon logs` may say why; a daemon that is stuck is ended with kill, and \
-                        windows that are open go on with the next one";
+            let hint = "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows \
+                        reconnect to the next one";
             let message = format!("the daemon has not answered for {} s", ANSWER_WITHIN.as_secs());
             Err(CliError::failed(message, Some(hint.to_owned())))
         }
@@ -98,7 +92,7 @@ pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result
 const NONE_RUNS: &str = "No daemon runs. The next editor window starts one.\n";
 
 async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(place).await.map_err(failed)? else {
+    let Some(client) = Client::connect(place).await? else {
         let text = if json { format!("{}\n", json!({ "running": false })) } else { NONE_RUNS.to_owned() };
         return terminal::print(&text).map(|()| 1);
     };
@@ -112,7 +106,7 @@ async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
     terminal::print(&harmless(&text)).map(|()| 0)
 }
 
-/// A status for people. `now` is in milliseconds since the epoch.
+/// The status as text. `now` is in milliseconds since the epoch.
 fn shown(status: &Value, now: i64) -> String {
     let number = |field: &str| status[field].as_u64().unwrap_or_default();
     let attached = |kind: &str| {
@@ -127,7 +121,7 @@ fn shown(status: &Value, now: i64) -> String {
         (hours, minutes) => format!("{hours} h {minutes} min"),
     };
     let sessions = status["sessions"].as_array().map_or(0, Vec::len);
-    // Ourselves excepted.
+    // Without this command's own connection.
     let shells = attached("control").saturating_sub(1);
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
@@ -161,18 +155,18 @@ fn bytes(count: u64) -> String {
 }
 
 async fn stop(place: &Place, force: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(place).await.map_err(failed)? else {
+    let Some(client) = Client::connect(place).await? else {
         return terminal::print(NONE_RUNS).map(|()| 1);
     };
     let stopping = call(&client, "stop", json!({ "force": force })).await?;
     drop(client);
     let pid = stopping["pid"].as_u64().unwrap_or_default();
     let began = Instant::now();
-    // Its socket goes first, its lock with the process.
+    // The daemon removes its socket first; its lock is released when the process ends.
     while File::open(place.daemon_lock()).is_ok_and(|lock| lock.try_lock_shared().is_err()) {
         if began.elapsed() > END_WITHIN {
-            let hint = format!("`kill {pid}` ends it; windows that are open go on with the next one");
-            return Err(CliError::failed("the daemon does not come to its end", Some(hint)));
+            let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
+            return Err(CliError::failed("the daemon does not exit", Some(hint)));
         }
         tokio::time::sleep(END_LOOK).await;
     }
@@ -184,7 +178,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         CliError::failed(format!("{} can't be read: {error}", path.display()), None)
     };
     let Some(mut path) = newest_log(directory) else {
-        let hint = Some("a log is begun when there is something to say".to_owned());
+        let hint = Some("the log is created with its first line".to_owned());
         return Err(CliError::failed(format!("there is no log in {}", directory.display()), hint));
     };
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
@@ -200,7 +194,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
             terminal::print(&harmless(&more))?;
             continue;
         }
-        // A new day has a new file.
+        // Each day has a file of its own.
         if let Some(newer) = newest_log(directory).filter(|newest| *newest != path) {
             file = BufReader::new(File::open(&newer).map_err(|error| cannot(&newer, error))?);
             path = newer;
@@ -225,13 +219,13 @@ pub(super) fn logs_of(directory: &Path) -> Vec<PathBuf> {
     logs
 }
 
-/// The last lines of a file, of what is near its end; the file is read to there.
+/// The last lines of a file, as far as they are near its end. Leaves the file at its end.
 pub(super) fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     let from = length.saturating_sub(LOG_TAIL_BYTES_MAX);
     file.seek(SeekFrom::Start(from))?;
     if from > 0 {
-        // The rest of a line.
+        // Skip the rest of a line.
         file.skip_until(b'\n')?;
     }
     let mut bytes = Vec::new();

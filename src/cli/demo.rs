@@ -23,7 +23,7 @@ use crate::thread::text;
 use client::{Client, Until};
 use screen::{Attention, Pace, Screen};
 
-/// Characters of the longest bar of the plot.
+/// Length of the longest bar of the plot, in characters.
 const BAR_CHARS: usize = 40;
 
 /// Run a demonstration with a scripted model; needs no API key
@@ -72,17 +72,17 @@ const STEPS: [(&str, Step); 6] = [
     ("6. And goes on", Demo::go_on),
 ];
 
-/// Steps come in one order; this is what a step says that comes in another.
+/// The error of a step that runs out of order.
 const NO_DAEMON: &str = "no daemon runs";
 
-/// Everything that the story needs.
+/// The state of the demonstration.
 struct Demo {
     screen: Screen,
     model: ScriptedModel,
     workspace: PathBuf,
     environment: Vec<(String, OsString)>,
     program: PathBuf,
-    /// None between the kill and the next start.
+    /// `None` between the kill and the next start.
     client: Option<Client>,
     session: String,
     bars: Vec<Bar>,
@@ -104,7 +104,7 @@ impl Demo {
             ("HOME".to_owned(), home.into()),
             ("EPITOME_MODEL".to_owned(), story::MODEL.into()),
             ("EPITOME_LOCAL_URL".to_owned(), model.openai_base_url().into()),
-            // A proxy for the wide world is not to be asked for loopback.
+            // Loopback must not go through a proxy.
             ("NO_PROXY".to_owned(), "127.0.0.1".into()),
         ];
         let kept = ["PATH", "TMPDIR"].into_iter();
@@ -167,7 +167,7 @@ impl Demo {
 
     fn kill(&mut self) -> Result<(), String> {
         self.screen.typed(story::INTERRUPTED);
-        // Text comes in pieces that are the transport's, not the story's.
+        // The transport decides how text is split.
         let mut said = String::new();
         let mut is_begun = |update: &Value| {
             if update["sessionUpdate"] == "agent_message_chunk" {
@@ -191,7 +191,7 @@ impl Demo {
         self.screen.attention = Attention::Replay;
         let params = json!({ "sessionId": self.session, "cwd": self.workspace, "mcpServers": [] });
         self.request("session/load", &params)?;
-        // The turn that was cut off is ended when its log is opened, which may be told behind the answer.
+        // Opening the log ends the interrupted turn; its update may arrive after the answer.
         if !self.screen.seen.said.contains("Interrupted") {
             let mut tells = |update: &Value| {
                 update["content"]["text"].as_str().is_some_and(|text| text.contains("Interrupted"))
@@ -239,7 +239,7 @@ impl Demo {
         self.client.take().ok_or(NO_DAEMON)?.close()
     }
 
-    /// Starts a daemon, greets it, and gives its process id.
+    /// Starts a daemon, initializes the connection, and returns the process id.
     fn start(&mut self) -> Result<u32, String> {
         let client = Client::start(&self.program, &self.workspace, &self.environment)?;
         let process = client.process();
@@ -291,8 +291,8 @@ impl Demo {
     }
 }
 
-/// What a compaction says of itself: the tokens before and after it, counted in the same way. The context meter is no
-/// measure: it shows what the provider has counted, and what was estimated since.
+/// The tokens before and after a compaction, as the compaction itself counted them. The context meter is not
+/// comparable: it adds estimates to what the provider counted.
 fn compacted(answer: &Value) -> Result<(u64, u64), String> {
     let told = &answer["_meta"]["epitome"]["compaction"];
     let tokens = told["pre_tokens"].as_u64().zip(told["post_tokens"].as_u64());
@@ -340,8 +340,8 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// The demo compared what the context meter showed before and after. With the pauses for a reader the vocabulary
-    /// was loaded in between, the estimate of what stayed rose, and the demo failed on nearly every second terminal.
+    /// The demo once compared the context meter before and after. With the pauses for a reader, the vocabulary was
+    /// loaded in between, the estimate rose, and the demo failed on nearly every second terminal.
     #[test]
     fn a_compaction_is_judged_by_its_own_count() {
         let told = json!({ "status": "compacted", "pre_tokens": 8_700, "post_tokens": 646 });

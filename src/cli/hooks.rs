@@ -19,7 +19,7 @@ use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::tools::reaper::Reaper;
 
-/// Digits of a digest that are shown: enough to tell two versions apart.
+/// Digits of a digest that are shown, enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;
 
 /// List, trust and test hooks, and show what they did
@@ -107,7 +107,7 @@ struct Here {
     paths: Paths,
     cwd: PathBuf,
     settings: Settings,
-    /// Of the settings and of the store of consent.
+    /// Problems of the settings and of the trust file.
     problems: Vec<Problem>,
     environment: Arc<Vec<(OsString, OsString)>>,
     trust: Trust,
@@ -116,8 +116,7 @@ struct Here {
 
 impl Here {
     fn of_cwd(paths: Paths) -> Result<Here, CliError> {
-        let cwd = std::env::current_dir()
-            .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+        let cwd = serve::working_directory()?;
         let (settings, mut problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));
         let (trust, problem) = Trust::load(&paths, settings.hooks.trust);
         problems.extend(problem);

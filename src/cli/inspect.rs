@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::{CliError, log, serve, terminal};
 use crate::daemon::control::Client;
-use crate::daemon::control::fault::Fault;
 use crate::daemon::place::Place;
 use crate::daemon::start;
 
@@ -44,7 +43,7 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
             Some(session) => json!({ "session": session }),
             None => json!({}),
         };
-        client.call("inspect.open", params).await.map_err(failed)
+        Ok::<_, CliError>(client.call("inspect.open", params).await?)
     });
     let opened = opened?;
     let url = opened["url"].as_str().unwrap_or_default();
@@ -61,24 +60,19 @@ pub fn main(args: InspectArgs) -> Result<i32, CliError> {
 
 /// Connects to the daemon and starts one if none runs, since the page outlives this command.
 async fn daemon(place: &Place) -> Result<Client, CliError> {
-    if let Some(client) = Client::connect(place).await.map_err(failed)? {
+    if let Some(client) = Client::connect(place).await? {
         return Ok(client);
     }
     let program = start::this_program()
         .map_err(|error| CliError::failed(format!("the path of this program is unknown: {error}"), None))?;
     start::start(&program, &serve::environment()).map_err(|why| CliError::failed(why, log_hint()))?;
     Client::connect(place)
-        .await
-        .map_err(failed)?
+        .await?
         .ok_or_else(|| CliError::failed("the daemon was started but does not answer", log_hint()))
 }
 
 fn log_hint() -> Option<String> {
     Some("`epitome daemon logs` may say why".to_owned())
-}
-
-fn failed(fault: Fault) -> CliError {
-    CliError::failed(fault.message, fault.hint)
 }
 
 /// Whether a browser was started. Its output is discarded.

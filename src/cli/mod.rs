@@ -36,6 +36,9 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, Parser};
 
+use crate::daemon::control::fault::Fault;
+use crate::shelf::ShelfError;
+use crate::store::StoreError;
 use crate::tools::reaper::{REAP_ARGUMENT, reap_main};
 
 /// The exit code after Ctrl-C: 128 + SIGINT, as in shells.
@@ -116,6 +119,24 @@ impl CliError {
     /// The command was tried and failed.
     pub fn failed(message: impl Into<String>, hint: Option<String>) -> CliError {
         CliError { message: message.into(), hint, code: 1 }
+    }
+}
+
+impl From<Fault> for CliError {
+    fn from(fault: Fault) -> CliError {
+        CliError::failed(fault.message, fault.hint)
+    }
+}
+
+impl From<StoreError> for CliError {
+    fn from(error: StoreError) -> CliError {
+        ShelfError::from(error).into()
+    }
+}
+
+impl From<ShelfError> for CliError {
+    fn from(error: ShelfError) -> CliError {
+        CliError::failed(error.to_string(), error.hint())
     }
 }
 

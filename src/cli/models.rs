@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::terminal::{self, harmless};
 use super::{CliError, methods, serve};
-use crate::config::Settings;
 use crate::daemon::control::Environment;
 use crate::paths::Paths;
 use crate::provider::catalog::{Catalog, Marks, Offer, Scope, provider_of};
@@ -17,7 +16,7 @@ use crate::provider::learned::{Learned, Source, When};
 use crate::provider::listing::Life;
 use crate::thread::ModelName;
 
-/// Models that are shown; a few routers together have more.
+/// Models that are listed. Only a few routers together have more.
 const SHOWN_MAX: usize = 2_000;
 
 /// List models with context windows and prices
@@ -56,10 +55,7 @@ impl ModelsArgs {
 pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let cwd = std::env::current_dir().ok();
-    let (settings, problems) = Settings::load(&paths, cwd.as_deref(), |name| std::env::var_os(name));
-    for problem in problems {
-        eprintln!("epitome: {}", harmless(&problem.to_string()));
-    }
+    let settings = serve::settings(&paths, cwd.as_deref());
     if args.refresh {
         refresh(&paths, cwd.as_deref())?;
     }
@@ -79,7 +75,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
             local: local.as_ref(),
         };
         for place in catalog.places() {
-            // A server on this machine is asked in any case: what it has loaded changes.
+            // A local server is always asked, as its loaded models change.
             if args.refresh || place.provider() != "local" {
                 continue;
             }
@@ -95,7 +91,7 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     show(&catalog, &args)
 }
 
-/// Has the providers asked by who keeps what they say: a daemon that runs has it in memory.
+/// Refreshes the providers' lists in the daemon, if one runs, since it has them in memory.
 fn refresh(paths: &Paths, cwd: Option<&Path>) -> Result<(), CliError> {
     let params = json!({ "refresh": true, "cwd": cwd, "environment": Environment::of_this_process() });
     let answered = methods::call(paths, "models.list", params)?;
@@ -131,12 +127,12 @@ fn show(catalog: &Catalog<'_>, args: &ModelsArgs) -> Result<i32, CliError> {
     Ok(0)
 }
 
-/// Whether a model is of this provider or has this text in its name.
+/// Whether a model belongs to this provider or has this text in its name.
 fn fits(name: &ModelName, filter: &str) -> bool {
     provider_of(name) == filter || name.0.to_lowercase().contains(filter)
 }
 
-/// The models in groups, each a table.
+/// The models as tables, one per provider.
 fn text(offers: &[&Offer], marks: &Marks) -> String {
     let mut out = String::new();
     let rows: Vec<[String; 5]> = offers.iter().map(|offer| row(offer)).collect();
@@ -197,7 +193,7 @@ fn row(offer: &Offer) -> [String; 5] {
     ]
 }
 
-/// The letter behind a number, as the help has it.
+/// The letter for the source of a number; the help explains it.
 fn letter(source: Source) -> &'static str {
     match source {
         Source::Table => " ",

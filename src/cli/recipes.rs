@@ -11,7 +11,6 @@ use serde_json::json;
 use super::overrides::RecipeDirArgs;
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
-use crate::config::Settings;
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::recipe::catalog::{Catalog, PROBLEMS_MAX};
@@ -68,8 +67,7 @@ enum RecipesCommand {
 
 pub fn main(args: RecipesArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("the working directory is unknown: {error}"), None))?;
+    let cwd = serve::working_directory()?;
     let recipes = Recipes { cwd, paths, json: args.json, extra: args.directories.directories() };
     match args.command {
         RecipesCommand::List => recipes.list().map(|()| 0),
@@ -145,11 +143,7 @@ impl Recipes {
 
     /// Renders a recipe and runs its shell commands where that is allowed.
     fn prompt(&self, recipe: &Recipe, arguments: &Arguments) -> Result<Prompt, CliError> {
-        let (settings, problems) =
-            Settings::load(&self.paths, Some(&self.cwd), |name| std::env::var_os(name));
-        for problem in problems {
-            eprintln!("epitome: {}", harmless(&problem.to_string()));
-        }
+        let settings = serve::settings(&self.paths, Some(&self.cwd));
         let surroundings = Surroundings {
             conversation_id: String::new(),
             cwd: self.cwd.display().to_string(),

@@ -28,12 +28,13 @@ use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::place::Place;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
+use crate::shelf;
 use crate::thread::{Content, SessionId};
 use drive::{Face, Run};
 pub use request::{CompactArgs, RunArgs, SessionCommand};
 use request::{Output, Request, Which};
 
-/// How long the end of the session may take. What was answered is on disk by then.
+/// How long the session may take to end. Its results are on disk already.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 const CLIENT: ClientId = ClientId(1);
@@ -64,8 +65,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
     }
     let paths = serve::paths();
     log::to_file(&paths);
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("the working directory is not known: {error}"), None))?;
+    let cwd = serve::working_directory()?;
     let mut prompt = attach::read(&request.attached)?;
     let text = request.prompt()?;
     if !text.is_empty() {
@@ -79,7 +79,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
     let daemon = match request.standalone {
         true => None,
         false => runtime.block_on(in_daemon(&Place::of(&paths))).unwrap_or_else(|fault| {
-            eprintln!("epitome: {}; this goes without it", harmless(&fault.message));
+            eprintln!("epitome: {}; continuing without it", harmless(&fault.message));
             if let Some(hint) = &fault.hint {
                 eprintln!("hint: {}", harmless(hint));
             }
@@ -99,12 +99,12 @@ fn perform(request: Request) -> Result<i32, CliError> {
             code
         }
     };
-    // Whatever still runs on a thread of its own must not hold up the end.
+    // Threads that still run must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-/// The sessions of the daemon, where one runs: it holds those that an editor has open.
+/// The sessions of the daemon, if one runs. It has those that are open in editors.
 async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
     match Client::connect(place).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
@@ -112,12 +112,12 @@ async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
     }
 }
 
-/// All that is known before there is a session.
+/// What is known before the session is opened.
 struct Prepared {
     request: Request,
     prompt: Vec<Content>,
     cwd: PathBuf,
-    /// The session that was named.
+    /// The session to resume.
     resumed: Option<SessionId>,
 }
 
@@ -163,7 +163,7 @@ impl Prepared {
 
 fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {
     let listed = sessions.list(None).map_err(|error| failed(&error))?;
-    let newest = listed.into_iter().find(|header| super::sessions::is_same_directory(&header.cwd, cwd));
+    let newest = listed.into_iter().find(|header| shelf::is_same_directory(&header.cwd, cwd));
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = "`epitome run` without --follow begins one; `epitome sessions list` shows all";
         let hint = Some(hint.to_owned());
@@ -171,7 +171,7 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
     })
 }
 
-/// The first Ctrl-C is news for the run, the second ends the process.
+/// The first Ctrl-C cancels the turn, the second ends the process.
 fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())
@@ -186,7 +186,7 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliErro
     Ok(())
 }
 
-/// A session's error as the command's.
+/// A session's error as an error of the command.
 fn failed(error: &SessionError) -> CliError {
     let hint = match error {
         SessionError::NotFound(_) => Some("`epitome sessions list` shows what there is".to_owned()),

@@ -36,7 +36,7 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// Lines about one area that are told one by one.
+/// Lines of one area with the same status that are printed; the rest are counted.
 const LINES_MAX: usize = 20;
 
 pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
@@ -59,7 +59,7 @@ pub(super) fn findings(store: &Store) -> Result<String, CliError> {
     Ok(examine(store, &DoctorArgs::default())?.text(Dress::Plain))
 }
 
-/// How it stands with one thing.
+/// The status of one finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -93,12 +93,12 @@ impl Line {
     }
 
     fn problem(area: &'static str, problem: &Problem) -> Line {
-        let todo = Some("mend the file; what can be used of it is used".to_owned());
+        let todo = Some("fix the file; its valid parts are used".to_owned());
         Line { area, status: Status::Warning, what: problem.to_string(), todo }
     }
 }
 
-/// All that was looked at and done.
+/// All findings and what was done.
 #[derive(Debug, Serialize)]
 struct Report {
     version: &'static str,
@@ -109,12 +109,12 @@ struct Report {
     repair: Option<Repair>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted: Option<Rebuilt>,
-    /// The store behind all that.
+    /// The state of the store after that.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Health>,
 }
 
-/// A copy comes before anything is changed, and a look at all of it behind.
+/// Makes the backup before changing anything, and checks everything afterwards.
 fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
@@ -141,8 +141,8 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
                 report.compacted = Some(rebuilt);
             }
             Err(why) => {
-                let what = format!("the index was not written anew: {why}");
-                report.lines.push(Line::error("store", what, "nothing has changed; try again later"));
+                let what = format!("the index was not rewritten: {why}");
+                report.lines.push(Line::error("store", what, "nothing was changed; try again later"));
             }
         }
     }
@@ -155,7 +155,7 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
             report.store = Some(health);
         }
         Err(error) => {
-            report.lines.push(Line::error("store", error.to_string(), "look at the disk and its rights"))
+            report.lines.push(Line::error("store", error.to_string(), "check the disk and its permissions"))
         }
     }
     report.lines.extend(program::files(&paths, get)?);
@@ -173,7 +173,7 @@ impl Report {
                 Status::Warning => ("warning", Ink::Yellow),
                 Status::Error => ("error  ", Ink::Red),
             };
-            // A disk full of the same trouble is one trouble.
+            // Many findings of the same kind are counted instead.
             let count = told.entry((line.area, word)).or_default();
             *count += 1;
             if *count > LINES_MAX {

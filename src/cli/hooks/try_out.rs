@@ -1,4 +1,4 @@
-//! `epitome hooks test`: one run of one hook, and how its result is read. Nothing of it is done.
+//! `epitome hooks test`: runs one hook and shows how its result is interpreted, without applying it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,7 +30,7 @@ use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::thread::{Seq, ToolKind, View};
 
-/// Bytes of a given payload.
+/// Largest payload, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) fn test(
@@ -134,7 +134,7 @@ async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
     }
 }
 
-/// One request to a resident hook, which ends after it.
+/// Sends one request to a resident hook and stops it.
 async fn ask(hook: &Hook, order: Order) -> Ran {
     let payload = match serde_json::from_slice(&order.stdin) {
         Ok(payload) => payload,
@@ -148,7 +148,7 @@ async fn ask(hook: &Hook, order: Order) -> Ran {
     Residents::default().ask(resident, payload, hook.manifest.timeout).await
 }
 
-/// What a resident hook may call where there is no session: nothing.
+/// A resident hook can call nothing, as there is no session.
 struct NoSession;
 
 impl Services for NoSession {
@@ -193,7 +193,7 @@ fn text(ran: &Ran, said: &Said, took: Duration) -> String {
     out
 }
 
-/// The run itself; the remarks stand with what was read of it.
+/// The run without its remarks, which are shown separately.
 fn without_remarks(ran: &Ran) -> &Ran {
     match ran {
         Ran::Remarked(ran, _) => without_remarks(ran),
@@ -221,7 +221,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration
     })
 }
 
-/// A payload that the person wrote. Sessions send nothing but JSON, so that no other tells anything of a hook.
+/// Reads the user's payload. It must be JSON, as sessions send nothing else.
 fn text_of(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = match path.to_str() {
@@ -245,10 +245,10 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     }
 }
 
-/// The session that a sample tells of.
+/// The session id in a sample payload.
 const SESSION: &str = "s_00000000000000000000";
 
-/// A moment as it could be.
+/// A sample of an event.
 fn sample(event: HookEvent, cwd: &Path) -> Moment {
     let input = Map::from_iter([
         ("command".to_owned(), json!("ls")),

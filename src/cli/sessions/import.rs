@@ -14,10 +14,10 @@ use crate::paths::Paths;
 use crate::shelf::{AGENTS, Agent, Imported, Lying, Machine};
 use crate::store::Store;
 
-/// Sessions that a listing shows without `--all`.
+/// Sessions in a listing without `--all`.
 const LISTED_MAX: usize = 20;
 
-/// Characters of an id in a listing.
+/// Length of an id in a listing.
 const ID_CHARS: usize = 12;
 
 /// Import sessions from files or from another agent
@@ -94,7 +94,7 @@ fn nothing_named(machine: &Machine) -> String {
     message
 }
 
-/// The file of the session that a beginning of its id names; `latest` is the newest of this directory.
+/// The file of the session with this id prefix; `latest` is the newest of this directory.
 fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
     let from = agent.name;
     if word == "latest" {
@@ -115,7 +115,7 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
         )),
         [first, second, ..] => Err(CliError::failed(
             format!("{} sessions begin with {word}, such as {} and {}", fits.len(), first.id, second.id),
-            Some("give more of the id".to_owned()),
+            Some("give a longer prefix".to_owned()),
         )),
     }
 }
@@ -170,8 +170,9 @@ fn import_files(
     if json {
         return print_json(&answered["sessions"]).map(|()| 0);
     }
-    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
-        .map_err(|error| CliError::failed(format!("what the import came to can't be read: {error}"), None))?;
+    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take()).map_err(|error| {
+        CliError::failed(format!("the result of the import can't be read: {error}"), None)
+    })?;
     for session in &imported {
         let done = if session.is_known { "not imported:" } else { "imported" };
         eprintln!(

@@ -10,7 +10,7 @@ use crate::cli::terminal::{self, harmless};
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
 
-/// Characters of a title in a listing.
+/// Longest title in a listing, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
 /// List sessions, newest first, with those that are live or running marked

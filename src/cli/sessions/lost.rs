@@ -11,10 +11,10 @@ use crate::store::Store;
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
-/// Of each kind, how many are shown.
+/// Items of each kind that are shown.
 const SHOWN_MAX: usize = 12;
 
-/// Characters of one of them.
+/// Longest text of an item, in characters.
 const TEXT_CHARS_MAX: usize = 72;
 
 /// Show what another agent's compaction lost
@@ -39,7 +39,7 @@ pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), Cli
             let mut out = report(&lost);
             if is_encrypted(&thread, lost.entry) {
                 out.push_str(
-                    "Its summary is encrypted, so that only what stands beside it could be compared.\n",
+                    "Its summary is encrypted, so only what was kept in plain text could be compared.\n",
                 );
             }
             terminal::print(&harmless(&out))

@@ -16,7 +16,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{CliError, log, serve, terminal};
 use crate::paths::Paths;
-use crate::shelf::{self, ShelfError};
+use crate::shelf;
 use crate::store::Store;
 use crate::thread::{Part, Seq, SessionId};
 
@@ -100,17 +100,6 @@ pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
     Ok(shelf::resolve(store, typed)?)
 }
 
-/// Whether a session's directory is this one.
-pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
-    shelf::is_same_directory(of_session, directory)
-}
-
-impl From<ShelfError> for CliError {
-    fn from(error: ShelfError) -> CliError {
-        CliError::failed(error.to_string(), error.hint())
-    }
-}
-
 /// An entry as users type it: e12.
 fn entry(typed: &str) -> Result<Seq, &'static str> {
     match typed.parse::<Part>() {
@@ -129,7 +118,7 @@ fn formats() -> impl TypedValueParser<Value = shelf::Form> {
 }
 
 /// The canonical path of a directory that the user named.
-fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
+pub fn real_directory(directory: &Path) -> Result<PathBuf, CliError> {
     directory.canonicalize().map_err(|error| {
         CliError::failed(format!("the directory {} can't be found: {error}", directory.display()), None)
     })

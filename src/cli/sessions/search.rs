@@ -53,7 +53,7 @@ fn text_of(found: &Found) -> String {
         for find in &session.finds {
             let _ = writeln!(out, "    {} {}", find.entry, find.what);
             for excerpt in &find.excerpts {
-                // The byte is for programs that read on from there.
+                // The byte offset is for programs.
                 let excerpt = excerpt.split_once(": ").map_or(excerpt.as_str(), |(_, line)| line);
                 let _ = writeln!(out, "        {}", excerpt.trim());
             }

@@ -37,10 +37,10 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     }
     let shelf::Read { thread, damage } = shelf::read(store, &session)?;
     if let Some(damage) = damage {
-        // What stands before the damage is worth seeing, and that there is more is worth knowing.
+        // The part before the damage is still shown.
         eprintln!("epitome: {damage}");
     }
-    // What is wrong in the settings is told by commands that do something by them.
+    // Problems in the settings are reported by the commands that depend on them.
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::of(&settings, &thread);
     if json {
@@ -61,7 +61,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
 
 fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     let mut in_view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
-    // The messages of a history that a hook made are one entry.
+    // The messages of a history that a hook replaced belong to one entry.
     in_view.dedup();
     let entries = thread.entries().iter().map(|entry| transfer::entry_json(thread.session(), entry));
     let entries = entries.collect::<Result<Vec<Value>, serde_json::Error>>();
@@ -74,7 +74,7 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     }))
 }
 
-/// The model that was chosen for a conversation, else the one that answered last.
+/// The selected model of a session, otherwise the one that answered last.
 fn model_of(thread: &Thread) -> Option<&ModelName> {
     let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { model, .. } => Some(model),
@@ -83,7 +83,7 @@ fn model_of(thread: &Thread) -> Option<&ModelName> {
     thread.model().or(answered)
 }
 
-/// What tokens of a model are counted with, by what was learned of it too.
+/// The token counter of a model, with its learned calibration.
 fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());

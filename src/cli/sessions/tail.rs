@@ -4,7 +4,6 @@ use std::io::{self, Write as _};
 
 use serde_json::Value;
 
-use super::super::daemon::failed;
 use super::super::printer::Printer;
 use super::super::terminal::{self, Dress, harmless};
 use super::super::{CliError, methods, serve};
@@ -34,22 +33,22 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
     let place = Place::of(paths);
     let ended = runtime.block_on(async {
         let daemon = || methods::here(paths, runtime.handle());
-        let client = Client::connect_or_here(&place, daemon).await.map_err(failed)?;
+        let client = Client::connect_or_here(&place, daemon).await?;
         let last = match client.serves() {
             Serves::Daemon => None,
             Serves::ThisProcess => {
                 let shown = serde_json::json!({ "session": session });
-                let shown = client.call("sessions.show", shown).await.map_err(failed)?;
+                let shown = client.call("sessions.show", shown).await?;
                 shown["entries"].as_u64().map(|entries| Seq(entries.saturating_sub(1)))
             }
         };
         if last.is_some_and(|last| last < args.from) {
             return Ok(());
         }
-        let mut tail = client.tail(&session, args.from).await.map_err(failed)?;
+        let mut tail = client.tail(&session, args.from).await?;
         let mut shown = Shown::new(json);
         while let Some(item) = tail.next().await {
-            let item = item.map_err(failed)?;
+            let item = item?;
             let is_last = item["data"]["entry"]["seq"].as_u64().map(Seq) == last && last.is_some();
             match shown.show(&item) {
                 Ok(()) if is_last => break,
@@ -64,7 +63,7 @@ pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, Cl
     ended.map(|()| 0)
 }
 
-/// How items are shown.
+/// How events are shown.
 enum Shown {
     Json,
     Text(Box<Printer<'static>>),
