@@ -663,7 +663,7 @@ fn the_command_line_lists_allows_and_refuses() {
     for part in [
         "guard  before_tool_call",
         "keeps secrets in",
-        "Waiting for your word",
+        "Not trusted yet",
         "lint",
         "README.md: a text",
         "bad.yaml:1:9: there is no event",
@@ -679,7 +679,7 @@ fn the_command_line_lists_allows_and_refuses() {
         epitome(&disk, &["hooks", "trust", ".epitome/hooks/push", "--never", "--yes"]).1,
         "refused push\n"
     );
-    assert_eq!(epitome(&disk, &["hooks", "trust", "--yes"]).1, "Nothing waits for your word.\n");
+    assert_eq!(epitome(&disk, &["hooks", "trust", "--yes"]).1, "All hooks are decided.\n");
     let (_, out, _) = epitome(&disk, &["hooks", "list", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&out).expect("it is one object");
     let names: Vec<&str> =

@@ -189,7 +189,7 @@ fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     let read = shelf::read(store, &id)?;
     let mut told = structure::told(&read.thread);
     if let Some(damage) = read.damage {
-        let _ = writeln!(told, "behind that it is damaged: {damage}");
+        let _ = writeln!(told, "damaged after that: {damage}");
     }
     Ok((id.0, told))
 }

@@ -174,7 +174,7 @@ fn text_of(found: &Found) -> String {
         }
     }
     if !found.untrusted.is_empty() {
-        out.push_str("\nWaiting for your word (`epitome hooks trust`):\n");
+        out.push_str("\nNot trusted yet (`epitome hooks trust`):\n");
         found.untrusted.iter().for_each(|item| out.push_str(&waiting(item)));
     }
     if !found.skipped.is_empty() {
@@ -213,13 +213,13 @@ fn short(digest: &str) -> &str {
 fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -> Result<i32, CliError> {
     match place.settings.hooks.trust {
         Policy::Ask => {}
-        Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without a word"),
+        Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without asking"),
         Policy::Never => eprintln!("note: hooks.trust is never, so no hook of a repository runs"),
     }
     let found = place.find();
     let chosen = chosen(&place.cwd, &found.untrusted, names)?;
     if chosen.is_empty() {
-        terminal::print("Nothing waits for your word.\n")?;
+        terminal::print("All hooks are decided.\n")?;
         return Ok(0);
     }
     chosen.iter().for_each(|item| eprint!("{}", waiting(item)));
@@ -229,8 +229,8 @@ fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -
     };
     if consent == Consent::Ask {
         let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes decides where nobody can be asked".to_owned());
-            return Err(CliError::failed("this has to be confirmed, and there is no terminal", hint));
+            let hint = Some("--yes skips the question".to_owned());
+            return Err(CliError::failed("this must be confirmed, and there is no terminal", hint));
         };
         if !terminal::confirm(&mut *keyboard, question) {
             return Err(CliError::failed("nothing was decided", None));
@@ -266,8 +266,8 @@ fn chosen<'a>(
             |item: &&Untrusted| item.name == *name || path.is_some() && item.path.canonicalize().ok() == path;
         let meant: Vec<&Untrusted> = waiting.iter().filter(means).collect();
         if meant.is_empty() {
-            let hint = Some("`epitome hooks list` shows what waits".to_owned());
-            return Err(CliError::failed(format!("no hook {name} waits for your word"), hint));
+            let hint = Some("`epitome hooks list` shows those that are".to_owned());
+            return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"), hint));
         }
         chosen.extend(meant);
     }

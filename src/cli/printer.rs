@@ -283,7 +283,7 @@ impl<'a> Printer<'a> {
                     }
                 };
                 let title = title.trim_end_matches('?');
-                let line = format!("Not allowed, because nobody is there to be asked: {title}. {how}");
+                let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
                 self.remark(Ink::Yellow, &line)
             }
             Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),

@@ -165,9 +165,9 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
     let listed = sessions.list(None).map_err(|error| failed(&error))?;
     let newest = listed.into_iter().find(|header| shelf::is_same_directory(&header.cwd, cwd));
     newest.map(|header| header.session).ok_or_else(|| {
-        let hint = "`epitome run` without --follow begins one; `epitome sessions list` shows all";
+        let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
         let hint = Some(hint.to_owned());
-        CliError::failed(format!("there is no session of {} to go on with", cwd.display()), hint)
+        CliError::failed(format!("there is no session of {} to continue", cwd.display()), hint)
     })
 }
 
@@ -189,7 +189,7 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliErro
 /// A session's error as an error of the command.
 fn failed(error: &SessionError) -> CliError {
     let hint = match error {
-        SessionError::NotFound(_) => Some("`epitome sessions list` shows what there is".to_owned()),
+        SessionError::NotFound(_) => Some("`epitome sessions list` shows all".to_owned()),
         SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
         SessionError::Provider { hint, .. } => hint.clone(),
         SessionError::AuthRequired(_)

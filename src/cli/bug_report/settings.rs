@@ -33,7 +33,7 @@ pub(super) fn file(path: &Path) -> String {
             out
         }
         // The error quotes the line, which may have a secret.
-        Err(_) => format!("it has {} bytes and is no TOML; doctor's findings say where\n", text.len()),
+        Err(_) => format!("it has {} bytes and is not valid TOML; see the findings of doctor\n", text.len()),
     }
 }
 

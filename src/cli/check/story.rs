@@ -364,7 +364,7 @@ impl<'a> Story<'a> {
             }
             Next::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
             Next::NoMessage(text) => {
-                return Err(Halt::wrong(line, shown, format!("a line that is no message: {text:?}")));
+                return Err(Halt::wrong(line, shown, format!("a line that is not a message: {text:?}")));
             }
         };
         self.book.learn(&message);

@@ -140,7 +140,7 @@ impl Client {
                         (None, _) => Err(format!("{what} was answered with an error: {}", message["error"])),
                     };
                 }
-                None => return Err(format!("there is an answer to nothing that was asked: {message}")),
+                None => return Err(format!("an answer without a request: {message}")),
             }
         }
     }
@@ -148,9 +148,7 @@ impl Client {
     fn next(&self, what: &str) -> Result<Value, String> {
         match self.messages.recv_timeout(SILENCE_MAX) {
             Ok(Message::Json(value)) => Ok(value),
-            Ok(Message::Noise(line)) => {
-                Err(format!("on the daemon's stdout is a line that is no JSON: {line}"))
-            }
+            Ok(Message::Noise(line)) => Err(format!("the daemon printed a line that is not JSON: {line}")),
             Ok(Message::End) => Err(format!("the daemon ended during {what}")),
             Err(_) => Err(format!("the daemon was silent for {} s during {what}", SILENCE_MAX.as_secs())),
         }
@@ -178,7 +176,8 @@ impl Client {
                 Err(_) => return Err("the daemon did not end when its stdin was closed".to_owned()),
             }
         }
-        let status = self.child.wait().map_err(|error| format!("the daemon's end is not known: {error}"))?;
+        let status =
+            self.child.wait().map_err(|error| format!("the daemon's exit status is unknown: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("the daemon ended with {status}")) }
     }
 }

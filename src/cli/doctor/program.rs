@@ -43,7 +43,7 @@ fn sandbox() -> Line {
     let support = sandbox::support();
     match support.gap() {
         None => Line::ok("sandbox", format!("commands are held to their workspace ({})", support.words())),
-        Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md tells what each of them is for"),
+        Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md explains them"),
     }
 }
 
@@ -61,7 +61,7 @@ fn directory(what: &str, path: &Path) -> Line {
                         above.display()
                     ),
                 ),
-                None => Line::ok("places", format!("{named}, which is not there yet")),
+                None => Line::ok("places", format!("{named}, which does not exist yet")),
             }
         }
         Err(error) => Line::error(
@@ -70,7 +70,7 @@ fn directory(what: &str, path: &Path) -> Line {
             "check the permissions of its parent directory",
         ),
         Ok(metadata) if !metadata.is_dir() => {
-            Line::error("places", format!("{named}, which is no directory"), "remove or rename the file")
+            Line::error("places", format!("{named}, which is not a directory"), "remove or rename the file")
         }
         Ok(metadata) if !can_be_written(path) => {
             let mode = metadata.permissions().mode() & 0o777;
@@ -150,7 +150,7 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
         (true, hooks) => Line::ok("hooks", format!("{hooks} run in {}", cwd.display())),
     });
     for hook in &found.untrusted {
-        let what = format!("{} came with the repository and waits for your word", hook.name);
+        let what = format!("{} came with the repository and is not trusted yet", hook.name);
         lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
     }
     lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
@@ -171,7 +171,7 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
 fn settings_file(file: &Path) -> String {
     match file.exists() {
         true => format!("read from {}", file.display()),
-        false => format!("there is no {}; defaults hold", file.display()),
+        false => format!("there is no {}; defaults apply", file.display()),
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     fn settings_that_are_not_there_are_not_read() {
         let home = tempfile::tempdir().expect("a temporary directory");
         let file = home.path().join("config.toml");
-        assert_eq!(settings_file(&file), format!("there is no {}; defaults hold", file.display()));
+        assert_eq!(settings_file(&file), format!("there is no {}; defaults apply", file.display()));
         std::fs::write(&file, "").expect("a file");
         assert_eq!(settings_file(&file), format!("read from {}", file.display()));
     }

@@ -55,8 +55,8 @@ fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
         }
         Verdict::Unknown => Line::warning(
             "mcp",
-            format!("{} came with the repository and waits for your word", server.name),
-            "the first prompt of a session here asks for it",
+            format!("{} came with the repository and is not trusted yet", server.name),
+            "the first prompt of a session here asks about it",
         ),
     })
 }

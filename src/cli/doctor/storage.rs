@@ -73,7 +73,11 @@ pub(super) fn backed_up(backup: &Backup) -> Vec<Line> {
     );
     let mut lines = vec![Line::ok("backup", what)];
     lines.extend(backup.findings.iter().map(|finding| {
-        Line::warning("backup", format!("copied as it is: {}", finding.what), "it is no worse than the store")
+        Line::warning(
+            "backup",
+            format!("copied unchanged: {}", finding.what),
+            "the store has the same problem",
+        )
     }));
     lines
 }

@@ -141,7 +141,7 @@ fn of_edit(edit: &RequestedEdit) -> String {
         RequestedEdit::Mask(part, text) => format!("{part} is shown as: {text}"),
         RequestedEdit::Drop(part) => format!("{part} is left out"),
         RequestedEdit::Replace(part, text) => format!("{part} becomes: {text}"),
-        RequestedEdit::Append(said) => format!("behind the history stands: {}", spoken(said)),
+        RequestedEdit::Append(said) => format!("appended to the history: {}", spoken(said)),
     }
 }
 

@@ -48,9 +48,10 @@ pub(super) fn test(
     let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
         let waits = found.untrusted.iter().any(|item| item.name == name);
         let (message, hint) = match waits {
-            true => {
-                (format!("{name} waits for your word"), format!("`epitome hooks trust {name}` lets it run"))
-            }
+            true => (
+                format!("{name} is not trusted yet"),
+                format!("`epitome hooks trust {name}` allows it to run"),
+            ),
             false => (format!("there is no hook {name} here"), "`epitome hooks list` shows all".to_owned()),
         };
         return Err(CliError::failed(message, Some(hint)));
@@ -139,7 +140,7 @@ async fn ask(hook: &Hook, order: Order) -> Ran {
     let payload = match serde_json::from_slice(&order.stdin) {
         Ok(payload) => payload,
         Err(error) => {
-            return Ran::Failed(format!("the payload is no JSON, which resident hooks get: {error}"));
+            return Ran::Failed(format!("the payload is not JSON, which resident hooks need: {error}"));
         }
     };
     let (name, digest) = (hook.name.clone(), hook.digest.clone());
@@ -236,9 +237,9 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
         Ok(_) => Ok(text),
         Err(error) => {
-            let hint = "sessions send JSON alone; without --payload a sample of the event is sent";
+            let hint = "sessions send only JSON; without --payload, a sample of the event is sent";
             Err(CliError::failed(
-                format!("the payload {} is no JSON: {error}", path.display()),
+                format!("the payload {} is not JSON: {error}", path.display()),
                 Some(hint.into()),
             ))
         }

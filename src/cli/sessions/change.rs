@@ -93,7 +93,7 @@ pub(super) fn fork(paths: &Paths, args: &ForkArgs, json: bool) -> Result<i32, Cl
         )
         .map(|()| 0);
     }
-    eprintln!("session {} goes on from {} at {}", text("session"), text("from"), text("entry"));
+    eprintln!("session {} continues {} from {}", text("session"), text("from"), text("entry"));
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)
 }
 

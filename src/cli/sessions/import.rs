@@ -102,7 +102,7 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
         return newest.map(|session| session.file.clone()).ok_or_else(|| {
             CliError::failed(
                 format!("{} has no session in {}", agent.words, cwd.display()),
-                Some(format!("`epitome sessions import --from {from}` lists what there is elsewhere")),
+                Some(format!("`epitome sessions import --from {from}` lists those of other directories")),
             )
         });
     }
@@ -111,7 +111,7 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
         [session] => Ok(session.file.clone()),
         [] => Err(CliError::failed(
             format!("{} has no session {word}", agent.words),
-            Some(format!("`epitome sessions import --from {from} --all` lists what there is")),
+            Some(format!("`epitome sessions import --from {from} --all` lists all")),
         )),
         [first, second, ..] => Err(CliError::failed(
             format!("{} sessions begin with {word}, such as {} and {}", fits.len(), first.id, second.id),
