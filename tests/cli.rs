@@ -260,7 +260,7 @@ fn where_nobody_can_be_asked_an_edit_is_denied_and_the_way_out_is_told() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("● Write new.txt → denied"), "{ran:?}");
     assert!(
-        ran.err.contains("nobody is there to be asked") && ran.err.contains("--mode accept_edits"),
+        ran.err.contains("there is no terminal to ask") && ran.err.contains("--mode accept_edits"),
         "{ran:?}"
     );
     assert!(!exists(&machine.project().join("new.txt")));

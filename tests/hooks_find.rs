@@ -735,7 +735,7 @@ fn the_command_line_tries_a_hook_and_shows_how_it_is_read() {
     let broken = disk.write("broken.json", "{\"mine\":");
     let broken = broken.to_str().expect("UTF-8");
     let (code, out, err) = epitome(&disk, &["hooks", "test", "guard", "tool.call", "--payload", broken]);
-    assert!(code == Some(1) && out.is_empty() && err.contains("broken.json is no JSON: EOF"), "{out}{err}");
+    assert!(code == Some(1) && out.is_empty() && err.contains("broken.json is not JSON: EOF"), "{out}{err}");
     for (arguments, message) in [
         (["hooks", "test", "guard", "turn_end"], "guard does not handle turn_end"),
         (["hooks", "test", "gard", "turn_end"], "there is no hook gard here"),

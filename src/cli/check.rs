@@ -21,8 +21,8 @@ use story::{LINE_WITHIN, Outcome, Setting, run_fixture};
 /// Run protocol fixtures against any agent that speaks ACP on stdin and stdout
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 if every fixture passed or tests something that the agent does not offer, 1 if one failed,
-2 if nothing could be run.")]
+Exit codes: 0 if every fixture passed or tests something that the agent does not offer,
+1 if one failed, 2 if nothing could be run.")]
 pub struct CheckArgs {
     /// Fixtures to run [default: the built-in fixtures for any agent]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

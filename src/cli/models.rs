@@ -26,8 +26,10 @@ const SHOWN_MAX: usize = 2_000;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A letter after a number is its source, if that is not the built-in table:
-  p  the provider        c  your configuration
-  l  a request that was too long  ?  a guess
+  p  the provider
+  c  your configuration
+  l  a request that was rejected as too long
+  ?  a guess
 * marks the selected model, + the one that is used if none is selected.
 
 Exit codes: 0 done, 1 failed or no model is usable, 2 wrong usage.")]

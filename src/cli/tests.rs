@@ -47,7 +47,9 @@ fn every_command_explains_itself() {
             assert!(option.get_help().is_some(), "{name} {option}");
         }
         let help = command.clone().render_long_help().to_string();
-        for line in help.lines() {
+        let after = [command.get_after_help(), command.get_after_long_help()].into_iter().flatten();
+        let after = after.map(ToString::to_string).collect::<String>();
+        for line in help.lines().chain(after.lines()) {
             assert!(line.chars().count() <= HELP_COLUMNS_MAX, "{name}: {line}");
         }
         command.get_subcommands().for_each(check);

@@ -94,10 +94,10 @@ struct PromptOptions {
     /// Attach an image (PNG, JPEG, GIF, WebP) or a PDF; can be repeated
     #[arg(long, visible_alias = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     attach: Vec<PathBuf>,
-    /// Continue the newest session of this directory
+    /// Continue the newest session of this directory, unless --resume is given
     #[arg(long)]
     follow: bool,
-    /// Continue the session with this ID or unique ID prefix; takes precedence over --follow
+    /// Use the session with this ID or unique ID prefix
     // The alias and the short name are those of another agent's command line.
     #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
     resume: Vec<String>,

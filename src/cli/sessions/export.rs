@@ -15,8 +15,11 @@ use crate::store::Store;
 /// Export a session to a file, or all of them to a directory
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-json has the entries of the log, one per line, and can be imported again; the entry of a compaction has its
-`compact_boundary` record as \"boundary\". markdown is for reading. raw is the journal itself.")]
+Formats:
+  json      the entries of the log, one per line, which can be imported again; the entry of a
+            compaction has its `compact_boundary` record as \"boundary\"
+  markdown  for reading
+  raw       the journal itself")]
 pub struct ExportArgs {
     /// ID of the session
     #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -28,7 +31,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     all: Option<PathBuf>,
     /// Format of the export [default: json]
-    #[arg(long, value_parser = formats(), hide_default_value = true)]
+    #[arg(long, value_parser = formats())]
     format: Option<shelf::Form>,
     /// The same as --format markdown
     #[arg(long)]
