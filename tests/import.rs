@@ -147,9 +147,9 @@ fn what_was_rewound_and_what_subagents_said_is_left_out_and_counted() {
     assert_eq!(
         notes,
         [
-            "1 messages of other branches were left out",
-            "1 messages of subagents were left out",
-            "1 lines of the type \"novelty\" were left out"
+            "left out: messages of other branches (1)",
+            "left out: messages of subagents (1)",
+            "left out: lines of the type \"novelty\" (1)"
         ]
     );
 }
@@ -192,10 +192,7 @@ fn what_the_person_did_and_what_they_did_not_type_are_told_apart() {
          user: Rebase first, please.\nuser: Base directory for this skill: /s\n\
          agent: I rebase. []\n"
     );
-    assert_eq!(
-        notes,
-        ["2 commands to Claude Code itself, such as /ide, and what they printed were left out"]
-    );
+    assert_eq!(notes, ["left out: commands to Claude Code itself, such as /ide, and what they printed (2)"]);
 }
 
 /// A person who refused two calls by typing something else: the results were written behind their words, which ended
@@ -369,7 +366,7 @@ fn what_codex_takes_back_and_compacts_is_taken_back_and_compacted() {
         seen(&thread),
         "user: What Codex kept of the conversation so far:\n\nThe user said:\nLook again.\nuser: And now?\n"
     );
-    assert_eq!(notes, ["1 turns that were taken back were left out"]);
+    assert_eq!(notes, ["left out: turns that were taken back (1)"]);
     let log = format!("{:?}", thread.entries());
     assert!(log.contains("It is as it was."), "{log}");
     assert!(!log.contains("Gone.") && !log.contains("The build was looked at."), "{log}");

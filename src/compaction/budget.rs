@@ -11,6 +11,8 @@ pub struct Budget {
     pub reserve: u64,
     /// The system text and the tools.
     pub frame: u64,
+    /// What the next request takes, as clients are shown it; `None` where only our own count is known.
+    pub used: Option<u64>,
     /// The tokens in context from which on a compaction is due; the whole window where none is by itself.
     pub due_at: u64,
     /// What the model's summary may take; nothing where none is asked.
@@ -26,7 +28,7 @@ pub struct Budget {
 
 /// The part of a window that the model's summary may take, as a divisor: in a small one it would push out all
 /// else.
-const SUMMARY_PART: u64 = 10;
+const SUMMARY_PART: u64 = 16;
 
 /// The part of a window that the computed tables may take, as a divisor.
 const CARRIED_PART: u64 = 16;
@@ -48,6 +50,7 @@ impl Budget {
             window,
             reserve,
             frame,
+            used: None,
             due_at,
             summary_max,
             carried_max: u64::from(settings.max_summary_tokens).min(window / CARRIED_PART),

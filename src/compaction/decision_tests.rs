@@ -2,11 +2,12 @@
 
 use super::talk::{Talk, budget, wish, words};
 use super::*;
+use crate::family::Family;
 use crate::thread::{
     CallId, Card, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus, Seq,
     ToolCall, ToolOutcome, Trigger,
 };
-use crate::tokens::Ruler;
+use crate::tokens::{Calibration, Ruler, Tally};
 
 fn masks(decision: Decision) -> Vec<Mask> {
     match decision {
@@ -333,4 +334,52 @@ fn what_the_provider_made_stands_in_front_once_and_is_counted() {
     assert_eq!(summary.content[..1], native);
     assert!(summary.content[1..].iter().all(|content| matches!(content, Content::Text { .. })));
     assert_eq!(ruler.message(summary), *tokens_after);
+}
+
+/// In a window of 32k an automatic compaction left a fifth of it, the message included, where two fifths were promised:
+/// it set aside room for the largest message that there could be.
+#[test]
+fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
+    let none = crate::config::Compaction {
+        model: crate::config::Summariser::Nobody,
+        ..crate::config::Compaction::default()
+    };
+    // The model has answered by then, and so it is known how it counts.
+    let mut learnt = Calibration::start(Family::Other);
+    learnt.learn(Tally { text: 4_000, media: 0 }, 4_800);
+    let mut off = Vec::new();
+    let written = "The parser reads nested groups now, and its tests pass. ".repeat(60);
+    for (settings, summary) in [
+        (&none, None),
+        (&Default::default(), Some("So far.".to_owned())),
+        (&Default::default(), Some(written)),
+    ] {
+        for (window, rounds) in
+            [30_000, 32_768, 65_536, 200_000].into_iter().flat_map(|w| [(w, 30), (w, 100)])
+        {
+            let frame = 4_000;
+            let budget = Budget::of(settings, window, (window / 4).min(16_384), frame);
+            let (mut talk, ruler) = (Talk::new(), Ruler::of(None).calibrated(learnt));
+            while frame + ruler.view(talk.0.view()) < budget.due_at {
+                talk.says("Go on, and keep the tests green.");
+                talk.calls("bash", words(60));
+                talk.replies(words(window as usize / rounds));
+            }
+            let wish = wish(Trigger::Threshold, Keep::Ratio(0.4));
+            let Decision::Summarise(plan) = decide(&ruler, &talk.0, &budget, &wish) else {
+                panic!("{window}: nothing is summarised")
+            };
+            let written = Written { text: summary.clone(), ..Written::default() };
+            let made = compacted(&ruler, &talk.0, &budget, &plan, talk.0.next_message(), written);
+            let Ok(Change::Compacted { tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
+            let percent = tokens_after as f64 * 100.0 / window as f64;
+            if !(37.0..=43.0).contains(&percent) {
+                off.push(format!(
+                    "{percent:.1} % of {window} in {rounds} rounds, summary of {:?} bytes",
+                    summary.as_ref().map(String::len)
+                ));
+            }
+        }
+    }
+    assert!(off.is_empty(), "{off:?}");
 }

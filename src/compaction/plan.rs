@@ -2,6 +2,7 @@
 
 use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
+use super::carryover::Carryover;
 use super::fit::longest_summary;
 use super::material::Material;
 use super::prune::{self, Shorter};
@@ -94,7 +95,8 @@ pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     // What the provider says is true, whatever we count.
     let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
     let has_news = scene.has_news();
-    if is_automatic(wish.trigger) && !has_news && !is_urgent {
+    let is_done = is_automatic(wish.trigger) || keeps_no_more(scene, wish);
+    if is_done && !has_news && !is_urgent {
         return Decision::Nothing(NO_GAIN.to_owned());
     }
     if !wish.summary
@@ -135,6 +137,11 @@ pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     })
 }
 
+/// Whether no more stays behind the message that the view begins with than the share that is to stay.
+fn keeps_no_more(scene: &Scene<'_>, wish: &Wish) -> bool {
+    matches!(wish.keep, Keep::Ratio(share) if scene.from(1) <= share_of(scene, share) + slack(scene))
+}
+
 /// Whether nobody asked for it.
 pub(super) fn is_automatic(trigger: Trigger) -> bool {
     match trigger {
@@ -147,9 +154,12 @@ pub(super) fn is_automatic(trigger: Trigger) -> bool {
 fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
     let end = scene.entries().len();
     // What is asked for stays; with a share of the window only as far as there is room beside the message.
-    let from = match wish.keep {
-        Keep::Ratio(share) => newest_within(scene, tail_tokens(scene, share)),
-        keep => start(scene.thread, keep).unwrap_or(end),
+    let (from, tail) = match wish.keep {
+        Keep::Ratio(share) => {
+            let from = newest_near(scene, &Tail::of(scene, share));
+            (from, scene.from(from))
+        }
+        keep => (start(scene.thread, keep).unwrap_or(end), 0),
     };
     if !is_automatic(wish.trigger) {
         return (from, Vec::new());
@@ -157,7 +167,7 @@ fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
     // An answer that is waited for is not given up for a summary of its question.
     let from = from.min(scene.round());
     let from = scene.cut(scene.thread.through(from));
-    let tokens_max = room_for_kept(scene);
+    let tokens_max = room_for_kept(scene).max(tail);
     if let Some(held) = scene.recalled_before_round().filter(|held| *held < from) {
         let mut shorter = Shorter::of(scene, held);
         // Between it and the rest stands what would have gone.
@@ -199,30 +209,57 @@ fn room_for_kept(scene: &Scene<'_>) -> u64 {
     scene.limit - scene.limit / MESSAGE_PART
 }
 
-/// How far what an automatic compaction leaves may be from what is promised, in per cent of the window.
-const KEPT_SLACK_PERCENT: u64 = 3;
-
-/// What the newest part may take of a view that is to keep this share of the window: that share, and a little less
-/// where the message beside it would take the whole far beyond. Never more than there is room for beside the message.
-fn tail_tokens(scene: &Scene<'_>, share: f64) -> u64 {
-    let window = scene.budget.window;
-    let wanted = (window as f64 * share.clamp(0.0, 1.0)) as u64;
-    let slack = window * KEPT_SLACK_PERCENT / 100;
-    let message = message_tokens(scene, newest_within(scene, wanted));
-    let tail = (wanted + slack).saturating_sub(message).clamp(wanted.saturating_sub(slack), wanted);
-    tail.min(scene.limit.saturating_sub(message))
+/// How much of the newest part stays, in tokens.
+struct Tail {
+    /// So much, as nearly as whole rounds allow.
+    wanted: u64,
+    /// At most.
+    max: u64,
 }
 
-/// What the one message takes for a layer that keeps the view from the entry `cut` on: its real parts, and of the
-/// computed tables the least that is worth having, because these yield first.
-fn message_tokens(scene: &Scene<'_>, cut: usize) -> u64 {
-    let material = Material::of(scene, cut);
-    let tables = scene.budget.carried_max.min(scene.budget.window / TABLES_PART);
-    (material.tokens(scene) + longest_summary(scene) + tables).min(scene.limit / 2)
+impl Tail {
+    /// What leaves this share of the window together with the message beside it: at least half of that, whatever the
+    /// message takes, and never more than there is room for.
+    fn of(scene: &Scene<'_>, share: f64) -> Tail {
+        let left = by_our_count(scene, share_of(scene, share));
+        let material = Material::of(scene, newest_within(scene, left));
+        let tables = Carryover::of(scene, &material.kept).within(&scene.ruler, scene.budget.carried_max);
+        let quoted = material.tokens(scene) + scene.ruler.text(&tables.text);
+        let longest = longest_summary(scene);
+        let message = quoted + longest / USUAL_SUMMARY_PART;
+        let room = scene.limit.saturating_sub(quoted.min(scene.limit / 2) + longest);
+        let within = |left: u64| left.saturating_sub(message).max(left / 2).min(room);
+        Tail { wanted: within(left), max: within(left + slack(scene)) }
+    }
 }
 
-/// The part of a window that is set aside for tables at least when the size of the kept part is chosen, as a divisor.
-const TABLES_PART: u64 = 32;
+/// This share of the window, in tokens.
+fn share_of(scene: &Scene<'_>, share: f64) -> u64 {
+    (scene.budget.window as f64 * share.clamp(0.0, 1.0)) as u64
+}
+
+/// What we count of a view that is shown as so many tokens. What is shown of a compaction is the provider's last count
+/// less what our counts before and after it differ by, in proportion where ours is the larger (`Ruler::in_context_then`).
+fn by_our_count(scene: &Scene<'_>, tokens: u64) -> u64 {
+    let counted = scene.budget.frame + scene.before;
+    match scene.budget.used {
+        Some(used) if used >= counted => tokens.saturating_sub(used - counted).max(tokens / 2),
+        Some(used) => (u128::from(tokens) * u128::from(counted) / u128::from(used.max(1))) as u64,
+        None => tokens,
+    }
+}
+
+/// How much more than its share of the window a compaction may leave.
+fn slack(scene: &Scene<'_>) -> u64 {
+    scene.budget.window * LEFT_SLACK_PERCENT / 100
+}
+
+/// What a summary takes as a rule of the longest one, as a divisor.
+const USUAL_SUMMARY_PART: u64 = 4;
+
+/// The slack in per cent of the window: used where the view would be much smaller without the oldest of the rounds that
+/// stay.
+const LEFT_SLACK_PERCENT: u64 = 3;
 
 /// Whether a summary could be shorter than the view up to this place. The message of an earlier compaction is made
 /// shorter for its own sake only where it does not fit any more, as behind a change to a model with a smaller window:
@@ -275,6 +312,13 @@ fn start(thread: &Thread, keep: Keep) -> Option<usize> {
         }
         Keep::Ratio(_) => None,
     }
+}
+
+/// Where the newest rounds begin that together take as nearly as possible what is wanted.
+fn newest_near(scene: &Scene<'_>, tail: &Tail) -> usize {
+    let (less, more) = (newest_within(scene, tail.wanted), newest_within(scene, tail.max));
+    let is_nearer = scene.from(more).abs_diff(tail.wanted) < scene.from(less).abs_diff(tail.wanted);
+    if is_nearer { more } else { less }
 }
 
 /// Where the newest rounds begin that together take at most so many tokens.

@@ -51,7 +51,7 @@ type Case = (&'static str, usize, usize, bool, &'static [usize], u64, Trigger, S
 #[test]
 fn what_the_running_turn_recalled_is_the_last_outcome_to_go() {
     let cases: [Case; 8] = [
-        ("old words go", 4_000, 600, false, &[1_500, 1_500], 10_000, Trigger::Threshold, Whole, Whole),
+        ("old words go", 4_000, 600, false, &[1_500, 1_500], 10_000, Trigger::Threshold, Whole, Cut),
         ("it is the newest", 8_000, 600, false, &[], 10_000, Trigger::Threshold, Whole, Whole),
         ("an earlier turn did", 4_000, 600, true, &[1_500, 2_500], 10_000, Trigger::Threshold, Gone, Gone),
         ("others do", 10, 600, false, &[2_000, 2_000, 2_000], 8_000, Trigger::Must, Whole, Cut),

@@ -293,7 +293,7 @@ impl Builder {
 
     pub fn finish(mut self, source: Source) -> Draft {
         self.turn_ended(StopReason::EndTurn);
-        let notes = self.notes.iter().map(|(what, count)| format!("{count} {what} were left out"));
+        let notes = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
         let notes = self.remarks.into_iter().chain(notes).collect();
         Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries }
     }

@@ -144,7 +144,7 @@ fn a_tree_of_pi_is_read_along_its_newest_branch() {
     assert_eq!(thread.title(), Some("Counting"));
     assert_eq!(
         notes,
-        ["1 entries of other branches were left out", "1 entries of the type \"novelty\" were left out"]
+        ["left out: entries of other branches (1)", "left out: entries of the type \"novelty\" (1)"]
     );
     let compaction = thread.last_compaction().expect("it is there").seq;
     let mut undone = thread.clone();
