@@ -1,9 +1,10 @@
-//! Settings: what a person configured, layered, as plain data. Read once for each session.
+//! Settings: the user's configuration, merged from several layers, as plain data. Read once per session.
 //!
-//! Layers, later ones win: defaults, `config.toml` of the person's home, `.epitome/config.toml` of the
-//! repository, the environment. A wrong value is a problem and leaves the layer below in force; it never
-//! stops us. A repository's file cannot widen what the agent may do, nor choose who reads the
-//! conversation: such keys are refused with a word on where they belong.
+//! Layers, in increasing precedence: defaults, `config.toml` in the user's home, `.epitome/config.toml` of
+//! the repository, environment variables. An invalid value is reported as a problem and leaves the value of
+//! the lower layer in effect; it never aborts loading. A repository's file can neither widen the agent's
+//! permissions nor choose where the conversation is sent: such keys are refused with a hint naming the file
+//! where they belong.
 
 mod agents;
 mod file;
@@ -35,42 +36,44 @@ pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, Mc
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use sandbox::Sandbox;
 
-/// Everything that can be configured, defaults filled in.
+/// All configurable settings, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `provider/name`; `None` chooses by the environment.
+    /// `provider/name`; `None` derives the model from the environment.
     pub model: Option<String>,
     pub mode: Mode,
     pub thought: ThoughtLevel,
-    /// Model calls that one turn may make.
+    /// Maximum model calls per turn.
     pub max_rounds: u32,
-    /// What is known of models beyond the built-in table, by full name.
+    /// Model properties that override or extend the built-in table, by full model name.
     pub models: BTreeMap<String, ModelSettings>,
-    /// Providers beside the built-in ones, by the part of a model's name before the slash.
+    /// Additional providers, by the part of a model's name before the slash.
     pub providers: BTreeMap<String, ProviderSettings>,
-    /// What is changed of built-in providers, by the same names.
+    /// Overrides for built-in providers, by the same names.
     pub built_in: BTreeMap<String, BuiltInSettings>,
-    /// `models.small`: who does small work; `None` is the small model of the session's own provider.
+    /// `models.small`: the model for small tasks; `None` selects the cheapest current model of the session's
+    /// provider, if that is known.
     pub small_model: Option<String>,
     pub compaction: Compaction,
     pub hooks: Hooks,
     pub agents: Agents,
     pub mcp: Mcp,
     pub sandbox: Sandbox,
-    /// Rules of all files, the person's own first. The strictest that fits holds, whichever file it is of.
+    /// Rules of all files, the user's first. The strictest matching rule wins, whichever file it comes from.
     pub permissions: Vec<Written>,
-    /// `secrets.mask`: whether what looks like a key is masked before it is stored.
+    /// `secrets.mask`: whether text that looks like a key is masked before it is stored.
     pub mask_secrets: bool,
-    /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
-    /// `<no value>`, instead of as nothing.
+    /// `templates.go_compat`: a variable that a recipe does not define renders as `<no value>`, as in Go,
+    /// instead of as an empty string.
     pub go_compat: bool,
-    /// Whether the model may fetch pages of this machine and of private networks. Only the person can set it.
+    /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
+    /// it.
     pub fetch_private: bool,
 }
 
-/// Model calls in one turn, unless configured.
+/// Default limit of model calls per turn.
 pub const MAX_ROUNDS: u32 = 200;
-/// Bytes of a configuration file; a real one has some hundred.
+/// Maximum size of a configuration file in bytes; real files have a few hundred.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 impl Default for Settings {
@@ -97,13 +100,13 @@ impl Default for Settings {
     }
 }
 
-/// A provider that speaks a wire format that we know. URL and headers may hold keys, so `Debug` shows
-/// the names of the headers alone.
+/// A provider that uses a supported wire format. URL and headers may contain keys, so `Debug` omits the URL
+/// and prints only the names of the headers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProviderSettings {
     pub wire: WireFormat,
     pub base_url: String,
-    /// The environment variable that holds the key; `None` sends none.
+    /// The environment variable that contains the API key; `None` sends no key.
     pub key_variable: Option<String>,
     pub headers: BTreeMap<String, String>,
 }
@@ -118,11 +121,11 @@ impl fmt::Debug for ProviderSettings {
     }
 }
 
-/// What a person wants otherwise of a built-in provider, whose address stays that of the environment.
+/// Overrides for a built-in provider. Its address still comes from the environment.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct BuiltInSettings {
     pub wire: Option<WireFormat>,
-    /// Instead of the provider's usual variable.
+    /// Replaces the provider's usual variable.
     pub key_variable: Option<String>,
     pub headers: BTreeMap<String, String>,
 }
@@ -153,7 +156,7 @@ impl WireFormat {
         WireFormat::Gemini,
     ];
 
-    /// Its name in a configuration file.
+    /// The name used in a configuration file.
     pub fn id(self) -> &'static str {
         match self {
             WireFormat::AnthropicMessages => "anthropic",
@@ -163,7 +166,7 @@ impl WireFormat {
         }
     }
 
-    /// Whether a service of this format can make a conversation short in a form of its own.
+    /// Whether services with this format offer server-side compaction.
     pub fn compacts(self) -> bool {
         match self {
             WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => true,
@@ -172,62 +175,63 @@ impl WireFormat {
     }
 }
 
-/// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
-/// 1.
+/// When and how a long conversation is compacted. Shares and ratios are fractions of the context window, from
+/// 0 to 1.
 ///
-/// The key `summary_role` has no field: a summary is a user's message, which every provider takes, and another role
-/// is told as a problem.
+/// The key `summary_role` has no field: a summary is sent as a user message, which every provider accepts;
+/// any other role is reported as a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
-    /// Whether it happens by itself.
+    /// Whether compaction runs automatically.
     pub auto: bool,
     pub threshold: Threshold,
-    /// Before a model call, at this share of the budget, it must happen.
+    /// Fraction of the window at which compaction is required before a model call; the room reserved for the
+    /// reply counts as used.
     pub must_ratio: f64,
-    /// The newest share of the conversation that a compaction by threshold keeps.
+    /// Maximum size of the tail that an automatic compaction keeps, as a fraction of the window.
     pub preserve_ratio: f64,
     pub model: Summariser,
     /// Whether a summary is prepared in the background before it is needed.
     pub ahead: bool,
-    /// How long one call of a model may take that writes a summary.
+    /// Maximum duration of one model call that writes a summary.
     pub summary_timeout: Duration,
-    /// How long all tries together may take.
+    /// Maximum duration of all attempts together.
     pub timeout: Duration,
-    /// Characters of one message that are told where a conversation is too long to be told whole.
+    /// Characters kept of each message when the conversation is too long to be summarized in full.
     pub message_chars: usize,
     pub prune: Prune,
     /// Tokens.
     pub max_summary_tokens: u32,
-    /// What pins may take: they never give way.
+    /// Maximum share for pins, which are never dropped.
     pub pin_share: f64,
-    /// What the person typed stays verbatim within this share.
+    /// Share within which the user's messages stay verbatim.
     pub person_share: f64,
     /// Tokens kept free for a reply, at most a quarter of the window.
     pub output_reserve: u32,
 }
 
-/// Who writes the summary of a compaction.
+/// The model that writes the summary of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Summariser {
-    /// The session's own model or the small one, by what it costs.
+    /// The session's own model or the small model, whichever costs less.
     #[default]
     Cheapest,
     Main,
-    /// `models.small`; the session's own, where there is none.
+    /// `models.small`, or the session's own model if there is no small one.
     Small,
-    /// No model is asked: the facts that are found by code stand alone.
+    /// No model is called: the summary consists only of facts extracted by code.
     Nobody,
     Named(String),
 }
 
-/// Which old outcomes of tools are cut, and what stays of them.
+/// Which old tool results are truncated, and how much of them is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prune {
-    /// Texts of so many characters or fewer stay as they are.
+    /// Texts of at most this many characters are left unchanged.
     pub min_chars: usize,
-    /// What stays of a longer one.
+    /// Characters kept of a longer text.
     pub keep_chars: usize,
-    /// The newest messages whose outcomes stay as they are.
+    /// Number of newest messages whose tool results are left unchanged.
     pub keep_recent: usize,
 }
 
@@ -237,12 +241,12 @@ impl Default for Prune {
     }
 }
 
-/// The moment of an automatic compaction after a round.
+/// Condition for an automatic compaction after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
     Never,
-    /// Share of the window that is used.
+    /// Fraction of the window that is used.
     Ratio(f64),
     /// Tokens used.
     Used(u64),
@@ -251,7 +255,8 @@ pub enum Threshold {
 }
 
 impl Threshold {
-    /// A share of the window as a person writes it, from 0 to 1; 0 is never. `None`: it is neither.
+    /// Parses a fraction of the window from 0 to 1; 0 means never. Returns `None` if the text is not such a
+    /// number.
     pub fn of_ratio(text: &str) -> Option<Threshold> {
         let ratio = text.trim().parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio))?;
         Some(if ratio == 0.0 { Threshold::Never } else { Threshold::Ratio(ratio) })
@@ -279,18 +284,18 @@ impl Default for Compaction {
     }
 }
 
-/// Whose file it is, and with it what the file may set.
+/// The owner of a configuration file, which determines what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner<'a> {
-    /// `home` is what `~` stands for.
+    /// `home` is the directory that `~` expands to.
     Person { home: Option<&'a Path> },
-    /// `instead` is the person's own file, where a refused key belongs.
+    /// `instead` is the user's own file, where a refused key belongs.
     Repository { instead: &'a Path },
 }
 
 impl Settings {
-    /// Reads all layers. Missing files are fine; whatever is wrong in one is a problem. Blocks on the
-    /// disk. `environment` is that of the editor, not of this process.
+    /// Loads all layers. Missing files are fine; any error in a file becomes a problem. Blocks on disk I/O.
+    /// `environment` is the editor's environment, not that of this process.
     pub fn load(
         paths: &Paths,
         cwd: Option<&Path>,
@@ -301,7 +306,8 @@ impl Settings {
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
         let person = paths.config_file();
         settings.read(&person, Owner::Person { home: paths.user_home.as_deref() }, &mut problems);
-        // A session in the directory above its own home: that file was read, and it is the person's.
+        // If the session's directory is the parent of Epitome's home, this file is the user's and was already
+        // read.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {
             settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
@@ -351,12 +357,12 @@ impl Settings {
     }
 }
 
-/// What an older agent's variable says, where nothing newer does.
+/// Compaction threshold from the environment variable of the predecessor kodelet; any file overrides it.
 fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<Threshold> {
     Threshold::of_ratio(&get("KODELET_COMPACT_RATIO")?.into_string().ok()?)
 }
 
-/// A file's text; `None` if there is no such file.
+/// Reads a file; `None` if it does not exist.
 fn text_of(path: &Path) -> Result<Option<String>, String> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -364,7 +370,7 @@ fn text_of(path: &Path) -> Result<Option<String>, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         Err(error) => return Err(format!("cannot read the settings: {error}")),
     };
-    // Opening a pipe would wait for its writer.
+    // Opening a named pipe would block until a writer appears.
     if !metadata.is_file() {
         return Err("the settings must be an ordinary file".to_owned());
     }

@@ -1,4 +1,5 @@
-//! Holds the house to what its documents say: who imports whom, how files begin, who may print.
+//! Checks that the code follows its documented rules: module imports, beginnings of files, and output to
+//! stdout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ fn modules_import_only_what_the_table_in_lib_rs_allows() {
 }
 
 #[test]
-fn the_table_names_every_module() {
+fn the_table_lists_every_module() {
     let table: BTreeSet<String> = import_table().into_keys().collect();
     let declared: BTreeSet<String> = read("src/lib.rs")
         .lines()
@@ -50,7 +51,7 @@ fn the_table_names_every_module() {
 }
 
 #[test]
-fn some_crates_are_known_to_one_module_alone() {
+fn private_crates_are_named_by_one_module_only() {
     for (path, text) in sources() {
         let module = module_of(&path);
         for (name, owner) in PRIVATE_CRATES {
@@ -65,7 +66,7 @@ fn some_crates_are_known_to_one_module_alone() {
 }
 
 #[test]
-fn every_file_says_first_what_it_is() {
+fn every_file_begins_with_a_doc_comment() {
     for (path, text) in sources() {
         assert!(text.starts_with("//!"), "{} does not begin with //!", path.display());
     }
@@ -85,7 +86,7 @@ fn only_the_command_line_prints() {
     }
 }
 
-/// Each module with what it may import, from the table in the crate's documentation.
+/// The imports allowed for each module, from the table in the crate's documentation.
 fn import_table() -> BTreeMap<String, BTreeSet<String>> {
     let text = read("src/lib.rs");
     let rows = text.lines().filter_map(|line| line.strip_prefix("//! | `"));

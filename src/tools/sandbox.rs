@@ -1,21 +1,21 @@
-//! The sandbox of commands: what a command line that the model wrote can read, write and reach.
+//! The sandbox for commands: restricts what a command line written by the model can read, write and connect
+//! to.
 //!
-//! Three things of Linux, each where the kernel has it, each beside the others:
+//! Three independent Linux mechanisms, each used if the kernel supports it:
 //!
-//! - *landlock* lists what may be opened: reading everywhere but the person's secrets, writing in the workspace,
-//!   the temporary directory and the usual caches of builds.
-//! - *Namespaces* of mounts and of the network take away what landlock can't subtract below a directory that it
-//!   allows: in the workspace, what runs later without anybody being asked (`.git/hooks`) is mounted read-only. The
-//!   network that a command sees is a loopback of its own.
-//!   In a user namespace of its own the kernel also counts a command's processes apart from the person's others, so
-//!   that they can be bounded.
-//! - *A filter of system calls* (seccomp) refuses sockets, and what would lead around the other two.
+//! - *Landlock* lists what may be opened: reading everywhere except the user's secrets; writing in the
+//!   workspace, the temporary directory and the usual build caches.
+//! - *Mount and network namespaces* remove what Landlock can't exclude below an allowed directory: workspace
+//!   files that are executed later without a prompt (`.git/hooks`) are mounted read-only. The only network is
+//!   a private loopback. In a user namespace the kernel also counts a command's processes separately from the
+//!   user's others, so that they can be limited.
+//! - *A system call filter* (seccomp) rejects sockets, and calls that would bypass the other two.
 //!
-//! All is made ready before the fork (`Confinement::prepare`) and put on between fork and exec
-//! (`Confinement::enter`), where nothing may allocate. What is put on can't be taken off, and children inherit it.
+//! Everything is prepared before the fork (`Confinement::prepare`) and applied between fork and exec
+//! (`Confinement::enter`), where nothing may allocate. It can't be undone, and children inherit it.
 //!
-//! It holds commands of the model. Hooks, and the shell calls of recipes, are programs that the person consented
-//! to; they are not held.
+//! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
+//! consented to; they run without it.
 
 mod enter;
 mod filter;
@@ -35,42 +35,43 @@ pub use support::{Namespaces, Support, support};
 use super::Workspace;
 use crate::thread::Mode;
 
-/// Where programs put what they need for a moment, whatever the environment says.
+/// Directories for temporary files that programs use whatever the environment specifies.
 pub const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// What holds for the commands of a session. By default nothing is held.
+/// Sandbox settings for a session's commands. The default is no sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub enabled: bool,
-    /// Whether it holds in full mode, too.
+    /// Whether the sandbox also applies in full mode.
     pub in_full_mode: bool,
     pub network: bool,
-    /// Whether sockets in the file system may be used: the daemons behind them run outside of every sandbox.
+    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of
+    /// every sandbox.
     pub unix_sockets: bool,
-    /// Processes and threads that one command may have at a time; `None` bounds nothing.
+    /// Processes and threads that one command may have at a time; `None` is unlimited.
     pub processes: Option<u64>,
-    /// Directories for what programs need for a moment, beside the one that the environment names.
+    /// Directories for temporary files, in addition to the one named by the environment.
     pub temporary: Vec<PathBuf>,
-    /// Further files and directories that commands may change; absolute.
+    /// Additional files and directories that commands may change; absolute.
     pub write: Vec<PathBuf>,
-    /// Further files and directories that commands may not read; absolute.
+    /// Additional files and directories that commands may not read; absolute.
     pub hide: Vec<PathBuf>,
 }
 
 impl Rules {
-    /// Whether a command is to be held that did not ask to run outside.
+    /// Whether a command that did not request to run outside of the sandbox is sandboxed.
     pub fn hold_in(&self, mode: Mode) -> bool {
         self.enabled && (self.in_full_mode || mode != Mode::Full)
     }
 
-    /// Why commands that should be held are held in part or not at all, in a sentence for the person; `None` where
-    /// all is well, or where they wanted none.
+    /// Why commands are only partially sandboxed or not at all, as a message for the user; `None` if the
+    /// sandbox is complete or disabled.
     pub fn gap(&self) -> Option<String> {
         if self.enabled { support().gap() } else { None }
     }
 }
 
-/// All that a command needs to be held, made ready before the fork.
+/// Everything needed to sandbox one command, prepared before the fork.
 pub struct Confinement {
     ruleset: Option<std::os::fd::OwnedFd>,
     filter: seccompiler::BpfProgram,
@@ -78,8 +79,8 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Looks at the disk for what may be read and written; blocks. `None` where this system has nothing to hold a
-    /// command with.
+    /// Looks up the readable and writable paths on the disk; blocks. `None` if this system supports none of
+    /// the mechanisms.
     pub fn prepare(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Confinement>> {
         let support = support();
         if support.is_nothing() {
@@ -99,7 +100,7 @@ impl Confinement {
         Ok(Some(Confinement { ruleset, filter, world }))
     }
 
-    /// Has a command put it on before it runs.
+    /// Makes a command enter the sandbox before its exec.
     pub(super) fn hold(self, command: &mut Command) {
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on data
         // that the closure owns, and allocates nothing.
@@ -108,7 +109,8 @@ impl Confinement {
         }
     }
 
-    /// Puts it on, for good. For between fork and exec: it makes system calls alone, and allocates nothing.
+    /// Enters the sandbox irrevocably. For use between fork and exec: makes system calls only and allocates
+    /// nothing.
     fn enter(&self) -> io::Result<()> {
         if let Some(world) = &self.world {
             world.enter()?;
@@ -120,7 +122,7 @@ impl Confinement {
         if self.filter.is_empty() {
             return Ok(());
         }
-        // It has no text of its own to make for an error of a system call.
+        // Take the error of the system call: the conversion of the crate's error would allocate.
         seccompiler::apply_filter(&self.filter).map_err(|_| io::Error::last_os_error())
     }
 }
