@@ -1,4 +1,5 @@
-//! Holds the workspace to what its documents say, as far as Cargo and Clippy can't.
+//! Checks that the code follows its documented rules: module imports, beginnings of files, and output to
+//! stdout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ fn some_crates_are_known_to_one_of_ours_alone() {
 }
 
 #[test]
-fn every_file_says_first_what_it_is() {
+fn every_file_begins_with_a_doc_comment() {
     for (path, text) in sources() {
         assert!(text.starts_with("//!"), "{} does not begin with //!", path.display());
     }
@@ -80,7 +81,7 @@ fn drawing() -> BTreeMap<String, usize> {
     found
 }
 
-/// The members by the names of their directories.
+/// The imports allowed for each module, from the table in the crate's documentation.
 fn members(key: &str) -> Vec<String> {
     let root: Table = read("Cargo.toml").parse().expect("a manifest");
     let listed = root["workspace"][key].as_array().expect("a list");

@@ -1,7 +1,6 @@
-//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout, for as long as the editor does. A thin
-//! front end of the daemon, or all in this one process where that is wanted or no daemon can be had.
+//! `epitome acp`: speaks the Agent Client Protocol on stdin and stdout. A thin front end of the daemon, or the whole
+//! agent in this process if that is requested or no daemon can be started.
 
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +12,8 @@ use std::time::Duration;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{CliError, log, overrides, serve};
+use super::overrides::OverrideArgs;
+use super::{CliError, log, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
 use crate::acp::server::Parts;
 use crate::daemon;
@@ -25,40 +25,51 @@ use crate::session::ClientId;
 use crate::session::registry::{Overrides, Sessions};
 use crate::transcript::Recorder;
 
-/// How long what is left may take when the client has gone and all is said.
+/// How long remaining work may take after the client has disconnected.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(200);
 
-struct Flags {
-    overrides: Overrides,
+/// Speak the Agent Client Protocol on stdin and stdout; editors start this
+///
+/// One daemon serves all editor windows. It is started if it does not run yet.
+#[derive(Debug, clap::Args)]
+pub struct AcpArgs {
+    /// Record all messages in this file, with keys masked
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     transcript: Option<PathBuf>,
+    /// Run the agent in this process, without a daemon
+    #[arg(long)]
     standalone: bool,
+    #[command(flatten)]
+    overrides: OverrideArgs,
 }
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let flags = read(arguments)?;
+pub fn main(args: AcpArgs) -> Result<i32, CliError> {
+    let overrides = Overrides::from(args.overrides);
     let paths = serve::paths();
     log::to_file(&paths);
-    let tap = flags.transcript.as_deref().map(record).transpose()?;
+    let tap = args.transcript.as_deref().map(record).transpose()?;
     let (reader, writer) = ends().map_err(|error| {
         let hint = "start it from an editor, or with pipes".to_owned();
         CliError::failed(format!("stdin and stdout can't be used: {error}"), Some(hint))
     })?;
-    if !flags.standalone {
-        match attach(&paths, &flags.overrides) {
+    if !args.standalone {
+        match attach(&paths, &overrides) {
             Ok((caller, link, signals)) => {
                 front::run(caller, link, reader, writer, tap, signals).map_err(|error| {
                     CliError::failed(format!("the threads of the front end can't be started: {error}"), None)
                 })?;
-                // Not by the end of main: a thread may still read what nobody wants any more.
+                // Returning from main would wait for a thread that may still read.
                 std::process::exit(0)
             }
-            Err(why) => tracing::warn!(why, "no daemon can be had: this window does all in its own process"),
+            Err(why) => {
+                tracing::warn!(why, "no daemon can be reached: this window runs the agent in its own process")
+            }
         }
     }
-    standalone(paths, flags.overrides, (reader, writer), tap)
+    standalone(paths, overrides, (reader, writer), tap)
 }
 
-/// Finds or starts the daemon. Signals are blocked from here on, for the threads that are to come.
+/// Finds or starts the daemon. Blocks signals from here on, which later threads inherit.
 fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Caller, Link, Blocked), String> {
     let signals = Blocked::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
     let environment = std::env::vars_os().collect();
@@ -98,7 +109,7 @@ fn standalone(
     end.now()
 }
 
-/// The end of a process that does all by itself.
+/// Ends a process that runs without a daemon.
 #[derive(Clone)]
 struct End {
     closer: Closer<Sessions>,
@@ -107,44 +118,26 @@ struct End {
 }
 
 impl End {
-    /// Must not be called on a thread of the runtime.
+    /// Blocks, so it must not be called on a thread of the runtime.
     fn now(&self) -> ! {
         self.closer.close();
-        // Beside the client's: what this installation has learned, and sessions that are just ending.
+        // What was learned of models is saved, and sessions end.
         drop(
             self.runtime
                 .block_on(async { tokio::time::timeout(SETTLE_TIME_MAX, self.sessions.settled()).await }),
         );
         log::flush();
-        // Not by the end of main: the runtime would wait for work that nobody wants any more.
+        // Returning from main would wait for work of the runtime that nobody needs any more.
         std::process::exit(0)
     }
 }
 
-fn read(arguments: Vec<OsString>) -> Result<Flags, CliError> {
-    use lexopt::prelude::Long;
-    let mut flags = Flags { overrides: Overrides::default(), transcript: None, standalone: false };
-    let mut parser = lexopt::Parser::from_args(arguments);
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Long("transcript") => flags.transcript = Some(PathBuf::from(parser.value()?)),
-            Long("standalone") => flags.standalone = true,
-            Long(name) if overrides::is_flag(name) => {
-                let name = name.to_owned();
-                overrides::set(&mut flags.overrides, &name, &mut parser)?;
-            }
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    Ok(flags)
-}
-
-/// Our two ends of the wire, blocking and without a buffer of the standard library's between.
+/// Stdin and stdout, blocking and without the buffers of the standard library.
 fn ends() -> io::Result<(File, File)> {
     let reader = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let writer = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     for end in [&reader, &writer] {
-        // Some editors hand over the ends as they use them themselves.
+        // Some editors pass pipes that they have made non-blocking for themselves.
         let flags = fcntl_getfl(end)?;
         if flags.contains(OFlags::NONBLOCK) {
             fcntl_setfl(end, flags - OFlags::NONBLOCK)?;
@@ -153,14 +146,14 @@ fn ends() -> io::Result<(File, File)> {
     Ok((reader, writer))
 }
 
-/// Editors end us by TERM; what runs is recorded, and the exit is an orderly one.
+/// Editors end this process with SIGTERM; running work is recorded before the exit.
 fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &End) {
     for kind in [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()] {
         let end = end.clone();
         runtime.spawn(async move {
             let Ok(mut signals) = signal(kind) else { return };
             if signals.recv().await.is_some() {
-                // It waits, which no thread of the runtime may.
+                // It blocks, which threads of the runtime must not do.
                 std::thread::spawn(move || end.now());
             }
         });
@@ -168,7 +161,7 @@ fn end_on_signal(runtime: &tokio::runtime::Runtime, end: &End) {
 }
 
 fn record(path: &Path) -> Result<Tap, CliError> {
-    // As private as the journals: it holds what is said.
+    // As private as the journals, since it has the conversation.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     let file = file.map_err(|error| {
         CliError::failed(format!("the transcript {} can't be written: {error}", path.display()), None)
@@ -179,7 +172,7 @@ fn record(path: &Path) -> Result<Tap, CliError> {
             Direction::FromClient => crate::transcript::Direction::ToAgent,
             Direction::ToClient => crate::transcript::Direction::ToEditor,
         };
-        // A full disk must not end the session that is recorded.
+        // A full disk must not end the session.
         drop(recorder.line(direction, line));
     }))
 }

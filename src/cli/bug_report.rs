@@ -1,11 +1,10 @@
-//! `epitome bug-report`: one text file for whoever is to find out what went wrong. It holds no key and nothing
-//! that was said; who sends it is asked to read it first, because nobody knows the shapes of all keys.
+//! `epitome bug-report`: one text file with diagnostics. It contains no API keys and no conversation content; users are
+//! asked to read it before they send it, because no program knows the form of every key.
 
 mod redact;
 mod settings;
 mod structure;
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, Write as _};
@@ -24,32 +23,31 @@ use crate::shelf;
 use crate::store::Store;
 use redact::Redactor;
 
-/// Lines of the log that are told.
+/// Lines of the log that are included.
 const LOG_LINES: usize = 500;
 
-/// Characters of one of them.
+/// Longest line of the log, in characters.
 const LOG_LINE_CHARS_MAX: usize = 2_000;
 
-/// Fields of the daemon's status that are told. Others name directories of projects.
+/// Fields of the daemon's status that are included. Others have directories of projects.
 const STATUS_FIELDS: [&str; 6] =
     ["version", "started_at", "running_turns", "store_bytes", "resident_bytes", "pid"];
 
-const HELP: &str = "\
-epitome bug-report: one text file that tells how things stand
-
-  epitome bug-report [FILE] [--session ID]
-        FILE is epitome-bug-report-DATE.txt in this directory, unless named; - is stdout
-
-  --session ID   also how this session is built: kinds of entries, sizes, names of tools, how they ended,
-                 times and tokens. A unique beginning of the id is enough
-
-It has the version, the system, how the daemon stands, the settings without what may be a secret, hooks by
-their programs, what doctor finds, and the last 500 lines of the log. Keys are taken out by their shapes, by
-their names and by what the environment holds; your home directory is ~ and your name <user>. Nothing that
-was said in a session is in it. Nothing is sent: read it before you do.
-
-Exit codes: 0 done, 1 it could not be written, 2 wrong usage.
-";
+/// Write diagnostics to one text file, without keys and conversations
+///
+/// The file has the version, the system, the status of the daemon, settings without secrets, hooks by their programs,
+/// the findings of `epitome doctor`, and the last 500 lines of the log. API keys are removed by their form, by their
+/// names and by the values in the environment; your home directory becomes ~ and your name <user>. Nothing is sent: read
+/// the file before you send it.
+#[derive(Debug, clap::Args)]
+pub struct BugReportArgs {
+    /// File to create, or - for stdout [default: epitome-bug-report-DATE.txt]
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Add the structure of a session: kinds of entries, sizes, tools and their results, times and tokens
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+}
 
 const PREAMBLE: &str = "\
 This is a bug report of Epitome. It has: the version, the system, how the daemon stands, settings, hooks, what
@@ -59,43 +57,16 @@ Keys and what identifies you were taken out by a program, which knows many shape
 may quote what a provider answered. Read it before you send it, and take out what you don't want to be known.
 ";
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Request {
-    file: Option<PathBuf>,
-    session: Option<String>,
-}
-
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let mut request = Request::default();
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("session") => request.session = Some(parser.value()?.string()?),
-                Value(file) if request.file.is_none() => request.file = Some(PathBuf::from(file)),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        Ok(Some(request))
-    }
-}
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        return terminal::print(HELP).map(|()| 0);
-    };
+pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let store = Store::new(&paths);
-    let report = report(&paths, &store, request.session.as_deref());
+    let report = report(&paths, &store, args.session.as_deref());
     store.settle();
     let report = harmless(&report?).into_owned();
-    if request.file.as_deref() == Some(Path::new("-")) {
+    if args.file.as_deref() == Some(Path::new("-")) {
         return terminal::print(&report).map(|()| 0);
     }
-    let file = request.file.unwrap_or_else(|| {
+    let file = args.file.unwrap_or_else(|| {
         let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
         PathBuf::from(format!("epitome-bug-report-{now}.txt"))
     });
@@ -108,7 +79,7 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     terminal::print(&harmless(&told)).map(|()| 0)
 }
 
-/// A new file that nobody else can read.
+/// Creates a file that only the user can read.
 fn write(path: &Path, report: &str) -> Result<(), CliError> {
     let mut open = OpenOptions::new();
     let written = open
@@ -127,8 +98,7 @@ fn write(path: &Path, report: &str) -> Result<(), CliError> {
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+    let cwd = serve::working_directory()?;
     let (settings, _) = Settings::load(paths, Some(&cwd), |name| std::env::var_os(name));
     let redactor = redactor(paths, &settings);
     let structure = session.map(|typed| structure(store, typed)).transpose()?;
@@ -151,7 +121,7 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
     Ok(out)
 }
 
-/// Knows the secrets of this environment and these settings.
+/// A redactor with the secrets of this environment and these settings.
 fn redactor(paths: &Paths, settings: &Settings) -> Redactor {
     let named = settings::key_variables(settings);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
@@ -191,7 +161,7 @@ fn system() -> String {
     )
 }
 
-/// How the daemon stands, in its own figures.
+/// Status and metrics of the daemon.
 async fn daemon_now(place: &Place) -> String {
     let client = match Client::connect(place).await {
         Ok(Some(client)) => client,
@@ -219,17 +189,17 @@ fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     let read = shelf::read(store, &id)?;
     let mut told = structure::told(&read.thread);
     if let Some(damage) = read.damage {
-        let _ = writeln!(told, "behind that it is damaged: {damage}");
+        let _ = writeln!(told, "damaged after that: {damage}");
     }
     Ok((id.0, told))
 }
 
-/// The newest lines, of as many days as are needed. All of it is cleaned before it is cut: a block of a key has
-/// its beginning above its lines.
+/// The newest lines, of as many days as needed. Redacts before truncating, since a PEM block is recognized by its first
+/// line.
 fn last_of_log(redactor: &Redactor, directory: &Path) -> String {
     let mut text = String::new();
     for path in daemon::logs_of(directory).iter().rev() {
-        // Twice as many, so that blocks are whole.
+        // Twice as many, so that PEM blocks are complete.
         let lines =
             File::open(path).and_then(|file| daemon::last_lines(&mut BufReader::new(file), 2 * LOG_LINES));
         match lines {
@@ -251,20 +221,4 @@ fn last_of_log(redactor: &Redactor, directory: &Path) -> String {
         out.push_str(if end < line.len() { "…\n" } else { "\n" });
     }
     if out.is_empty() { "there is none\n".to_owned() } else { out }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_are_read() {
-        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
-        let wanted = Request { file: Some("-".into()), session: Some("s_1".to_owned()) };
-        assert_eq!(parsed(&["-", "--session", "s_1"]), Ok(wanted));
-        assert_eq!(parsed(&[]), Ok(Request::default()));
-        for wrong in [&["a", "b"][..], &["--session"], &["--send"]] {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
-        }
-    }
 }

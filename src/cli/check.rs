@@ -1,7 +1,6 @@
 //! `epitome check`: runs protocol fixtures against any agent that speaks ACP over stdio.
 //!
-//! It needs no model: only fixtures that are for any agent are run, and the agent's own set-up and
-//! keys are left alone. It judges the protocol, not the agent's taste.
+//! It needs no model: only fixtures for any agent run, with the agent's own configuration and keys.
 
 pub mod agent;
 mod model_side;
@@ -19,19 +18,24 @@ use crate::transcript::Fixture;
 use agent::{Inherits, Program};
 use story::{LINE_WITHIN, Outcome, Setting, run_fixture};
 
-pub const HELP: &str = "\
-Runs protocol fixtures against an agent that speaks ACP over stdio.
+/// Run protocol fixtures against any agent that speaks ACP on stdin and stdout
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes: 0 if every fixture passed or tests something that the agent does not offer,
+1 if one failed, 2 if nothing could be run.")]
+pub struct CheckArgs {
+    /// Fixtures to run [default: the built-in fixtures for any agent]
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Print one JSON object per line
+    #[arg(long)]
+    json: bool,
+    /// The agent's command and its arguments
+    #[arg(last = true, required = true, value_names = ["COMMAND", "ARGUMENT"], num_args = 1..)]
+    command: Vec<OsString>,
+}
 
-Usage: epitome check [--json] [FILE...] -- COMMAND [ARGUMENT...]
-
-  FILE    fixtures to run; without one, the built-in fixtures that are for any agent
-  --json  one JSON object a line instead of text
-
-Exit code: 0 if all passed or are about something that the agent doesn't offer, 1 if one failed,
-2 if nothing could be run.
-";
-
-/// The fixtures that are built in: those of `protocol-fixtures/` that are for any agent.
+/// The built-in fixtures: those of `protocol-fixtures/` that are for any agent.
 const BUILT_IN: [(&str, &str); 9] = [
     ("handshake", include_str!("../../protocol-fixtures/handshake.txt")),
     ("initialize-again", include_str!("../../protocol-fixtures/initialize-again.txt")),
@@ -49,69 +53,12 @@ pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
     BUILT_IN.into_iter()
 }
 
-/// Runs the command; gives the exit code.
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let mut out = std::io::stdout().lock();
-    match Order::read(arguments)? {
-        Asked::Help => {
-            // A reader who has gone away wants no more.
-            let _ = out.write_all(HELP.as_bytes());
-            Ok(0)
-        }
-        Asked::Check(order) => {
-            let failed = check(&order, &mut out)?;
-            Ok(i32::from(failed > 0))
-        }
-    }
+pub fn main(args: CheckArgs) -> Result<i32, CliError> {
+    let failed = check(&args, &mut std::io::stdout().lock())?;
+    Ok(i32::from(failed > 0))
 }
 
-#[derive(Debug)]
-enum Asked {
-    Help,
-    Check(Order),
-}
-
-/// What the arguments ask for.
-#[derive(Debug, PartialEq, Eq)]
-struct Order {
-    files: Vec<PathBuf>,
-    form: Form,
-    command: OsString,
-    arguments: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Text,
-    Json,
-}
-
-impl Order {
-    fn read(arguments: Vec<OsString>) -> Result<Asked, CliError> {
-        let mut own = arguments;
-        let mut command = match own.iter().position(|argument| argument == "--") {
-            Some(at) => own.split_off(at).into_iter().skip(1),
-            None => Vec::new().into_iter().skip(1),
-        };
-        let mut files = Vec::new();
-        let mut form = Form::Text;
-        for argument in own {
-            match argument.to_str() {
-                Some("--json") => form = Form::Json,
-                Some("--help" | "-h") => return Ok(Asked::Help),
-                Some(option) if option.starts_with('-') => {
-                    return Err(CliError::usage(format!("there is no option {option}")));
-                }
-                Some(_) | None => files.push(PathBuf::from(argument)),
-            }
-        }
-        let missing = || CliError::usage("the agent's command is missing: epitome check -- COMMAND");
-        let program = command.next().ok_or_else(missing)?;
-        Ok(Asked::Check(Order { files, form, command: program, arguments: command.collect() }))
-    }
-}
-
-/// A fault that lets nothing be run.
+/// An error that prevents running anything.
 fn cannot(message: String, hint: &str) -> CliError {
     CliError { message, hint: Some(hint.to_owned()), code: 2 }
 }
@@ -132,9 +79,9 @@ fn find_program(command: &OsStr) -> Result<OsString, CliError> {
     })
 }
 
-/// The fixtures of an order by name.
+/// The fixtures of these files, or the built-in ones, by name.
 fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
-    const HINT: &str = "a FILE is a fixture as protocol-fixtures/README.md tells it";
+    const HINT: &str = "protocol-fixtures/README.md describes the format of a FILE";
     if files.is_empty() {
         let parsed = built_in().map(|(name, text)| {
             let fixture =
@@ -153,12 +100,14 @@ fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
     parsed.collect()
 }
 
-/// Runs the fixtures and writes what came of each; gives the number that failed.
-fn check(order: &Order, out: &mut dyn Write) -> Result<usize, CliError> {
-    let fixtures = fixtures(&order.files)?;
+/// Runs the fixtures, writes the result of each, and returns the number of failures.
+fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CliError> {
+    let fixtures = fixtures(&args.files)?;
+    let (command, arguments) =
+        args.command.split_first().ok_or_else(|| CliError::usage("COMMAND is missing"))?;
     let program = Program {
-        command: find_program(&order.command)?,
-        arguments: order.arguments.clone(),
+        command: find_program(command)?,
+        arguments: arguments.to_vec(),
         inherits: Inherits::Everything,
     };
     let setting = Setting { agent: &program, wire: None, line_within: LINE_WITHIN };
@@ -170,22 +119,22 @@ fn check(order: &Order, out: &mut dyn Write) -> Result<usize, CliError> {
             Outcome::Passed => passed += 1,
             Outcome::NotOffered(_) | Outcome::NotMeant(_) => {}
         }
-        let text = match order.form {
-            Form::Text => as_text(name, fixture.title(), &outcome),
-            Form::Json => as_json(name, fixture.title(), &outcome),
+        let text = match args.json {
+            true => as_json(name, fixture.title(), &outcome),
+            false => as_text(name, fixture.title(), &outcome),
         };
         if out.write_all(text.as_bytes()).is_err() {
-            return Ok(failed); // The reader has gone away and wants no more.
+            return Ok(failed); // The reader has closed the pipe.
         }
     }
-    if order.form == Form::Text {
+    if !args.json {
         let others = fixtures.len() - passed - failed;
         let _ = writeln!(out, "{passed} passed, {failed} failed, {others} not run");
     }
     Ok(failed)
 }
 
-/// A report for people: one line, and for a failure where and what.
+/// A report as text: one line, and for a failure its place and the difference.
 pub fn as_text(name: &str, title: &str, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Passed => format!("pass         {name}\n"),
@@ -232,33 +181,23 @@ fn as_json(name: &str, title: &str, outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Command;
+    use crate::cli::tests::{parsed, usage_error};
 
-    fn read(arguments: &[&str]) -> Result<Asked, CliError> {
-        Order::read(arguments.iter().map(OsString::from).collect())
-    }
-
-    fn order(arguments: &[&str]) -> Order {
-        match read(arguments) {
-            Ok(Asked::Check(order)) => order,
-            other => panic!("the arguments are an order, but: {other:?}"),
+    fn args(line: &[&str]) -> CheckArgs {
+        match parsed(line).command {
+            Command::Check(args) => args,
+            other => panic!("not a check: {other:?}"),
         }
     }
 
     #[test]
-    fn files_and_options_stand_before_the_command() {
-        let read = order(&["--json", "a.txt", "--", "agent", "--json", "--", "x"]);
-        assert_eq!((read.form, read.files.len()), (Form::Json, 1));
-        assert_eq!(read.command, "agent");
-        assert_eq!(read.arguments, ["--json", "--", "x"]);
-    }
-
-    #[test]
-    fn an_order_without_a_command_or_with_an_unknown_option_is_wrong_usage() {
-        assert!(matches!(read(&["--help"]), Ok(Asked::Help)));
-        assert!(
-            matches!(read(&["a.txt"]), Err(error) if error.code == 2 && error.message.contains("command"))
-        );
-        assert!(matches!(read(&["--fast", "--", "x"]), Err(error) if error.message.contains("--fast")));
+    fn the_command_and_its_options_come_after_two_hyphens() {
+        let args = args(&["check", "--json", "a.txt", "--", "agent", "--json", "--", "x"]);
+        assert_eq!((args.json, args.files.len()), (true, 1));
+        assert_eq!(args.command, ["agent", "--json", "--", "x"]);
+        usage_error(&["check", "a.txt"], "COMMAND");
+        usage_error(&["check", "--fast", "--", "x"], "--fast");
     }
 
     #[test]
@@ -272,17 +211,17 @@ mod tests {
     #[test]
     fn a_command_that_is_nowhere_lets_nothing_be_run() {
         for command in ["./no-such-agent", "no-such-agent-anywhere"] {
-            let error =
-                check(&order(&["--", command]), &mut Vec::new()).expect_err("there is no such program");
+            let error = check(&args(&["check", "--", command]), &mut Vec::new())
+                .expect_err("there is no such program");
             assert!(error.code == 2 && error.message.contains("no-such-agent"), "{error:?}");
         }
     }
 
     #[test]
     fn a_command_that_is_no_agent_fails_with_what_was_waited_for() {
-        let order = order(&["--", "true"]);
+        let args = args(&["check", "--", "true"]);
         let mut out = Vec::new();
-        let failed = check(&order, &mut out).expect("the command runs");
+        let failed = check(&args, &mut out).expect("the command runs");
         assert!(failed > 0);
         let text = String::from_utf8(out).expect("reports are text");
         assert!(text.contains("expected  agent<  result"), "{text}");

@@ -1,6 +1,5 @@
-//! `epitome daemon`: how the daemon of this home is, its end, and its log. It starts none: editors do that.
+//! `epitome daemon`: status, end and log of the daemon. Editors start it.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -9,113 +8,81 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::terminal::{self, harmless};
-use super::{CliError, daemon_serve, serve};
+use super::{CliError, serve};
 use crate::daemon::control::Client;
-use crate::daemon::control::fault::Fault;
 use crate::daemon::place::Place;
 
-/// Lines of the log that are shown where no number is given.
-const LOG_LINES: usize = 50;
-
-/// How far back in a log file lines are looked for, in bytes.
+/// Bytes at the end of a log file in which lines are looked for.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// How often a followed log is looked at.
+/// How often a followed log is polled.
 const LOG_LOOK: Duration = Duration::from_millis(250);
 
-/// How long a daemon may take to answer before it counts as stuck.
+/// How long a daemon may take to answer before it is considered stuck.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a daemon may take to end.
+/// How long a daemon may take to exit.
 const END_WITHIN: Duration = Duration::from_secs(20);
 
-/// How often it is looked whether it has ended.
+/// How often to check whether it has exited.
 const END_LOOK: Duration = Duration::from_millis(20);
 
-const HELP: &str = "\
-epitome daemon: the one process behind all windows
+/// Show, stop or read the log of the process behind all editor windows
+///
+/// The first editor window starts the daemon. It exits ten minutes after the last window was closed.
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = false,
+    after_help = "Exit codes: 0 done, 1 failed or no daemon is running, 2 wrong usage."
+)]
+pub struct DaemonArgs {
+    #[command(subcommand)]
+    command: DaemonCommand,
+}
 
-  epitome daemon status [--json]
-        whether one runs, since when, who is connected, what it holds
-  epitome daemon stop [--force]
-        ends it; refused while a turn runs, which --force cancels. The next window starts a new one, and
-        windows that are open go on with it
-  epitome daemon logs [-f | --follow] [-n | --lines LINES]
-        the last lines of its log; --follow goes on with what comes
+#[derive(Debug, clap::Subcommand)]
+enum DaemonCommand {
+    /// Show whether a daemon is running, since when, its clients, sessions, memory and paths
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop the daemon
+    ///
+    /// Refused while a turn runs. The next editor window starts a new daemon, and open windows reconnect to it.
+    Stop {
+        /// Cancel running turns
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print the last lines of the daemon's log
+    Logs {
+        /// Keep printing new lines
+        #[arg(short, long)]
+        follow: bool,
+        /// Number of lines
+        #[arg(short = 'n', long, default_value_t = 50)]
+        lines: usize,
+    },
+}
 
-It is started by the first editor window and ends by itself ten minutes after the last one.
-Exit codes: 0 done, 1 it failed or no daemon runs, 2 wrong usage.
-";
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    if arguments == ["serve"] {
-        return daemon_serve::main();
-    }
-    let Some(request) = Request::parse(arguments)? else {
-        return terminal::print(HELP).map(|()| 0);
-    };
+pub fn main(args: DaemonArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    match request {
-        Request::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
-        Request::Status { json } => serve::runtime()?.block_on(status(&Place::of(&paths), json)),
-        Request::Stop { force } => serve::runtime()?.block_on(stop(&Place::of(&paths), force)),
+    match args.command {
+        DaemonCommand::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
+        DaemonCommand::Status { json } => serve::runtime()?.block_on(status(&Place::of(&paths), json)),
+        DaemonCommand::Stop { force } => serve::runtime()?.block_on(stop(&Place::of(&paths), force)),
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Request {
-    Status { json: bool },
-    Stop { force: bool },
-    Logs { lines: usize, follow: bool },
-}
-
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let (mut verb, mut json, mut force, mut follow, mut lines) = (None, false, false, false, None);
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("json") => json = true,
-                Long("force") => force = true,
-                Short('f') | Long("follow") => follow = true,
-                Short('n') | Long("lines") => lines = Some(parser.value()?.parse()?),
-                Value(word) if verb.is_none() => verb = Some(word.string()?),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        let given = [("--json", json), ("--force", force), ("-f", follow), ("-n", lines.is_some())];
-        let (request, allowed): (Request, &[&str]) = match verb.as_deref() {
-            Some("status") => (Request::Status { json }, &["--json"]),
-            Some("stop") => (Request::Stop { force }, &["--force"]),
-            Some("logs") => (Request::Logs { lines: lines.unwrap_or(LOG_LINES), follow }, &["-f", "-n"]),
-            Some(other) => return Err(CliError::usage(format!("there is no `epitome daemon {other}`"))),
-            None => return Err(CliError::usage("say what to do: status, stop or logs")),
-        };
-        match given.iter().find(|(flag, given)| *given && !allowed.contains(flag)) {
-            Some((flag, _)) => {
-                let verb = verb.unwrap_or_default();
-                Err(CliError::usage(format!("`epitome daemon {verb}` has no {flag}")))
-            }
-            None => Ok(Some(request)),
-        }
-    }
-}
-
-/// A fault of the control API as the command's.
-pub fn failed(fault: Fault) -> CliError {
-    CliError::failed(fault.message, fault.hint)
-}
-
-/// Calls a daemon that may be stuck.
+/// Calls a daemon, which may be stuck.
 pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result<Value, CliError> {
     match tokio::time::timeout(ANSWER_WITHIN, client.call(method, params)).await {
-        Ok(answered) => answered.map_err(failed),
+        Ok(answered) => Ok(answered?),
         Err(_) => {
-            let hint = "`epitome daemon logs` may say why; a daemon that is stuck is ended with kill, and \
-                        windows that are open go on with the next one";
+            let hint = "`epitome daemon logs` may say why; end a stuck daemon with kill, and open windows \
+                        reconnect to the next one";
             let message = format!("the daemon has not answered for {} s", ANSWER_WITHIN.as_secs());
             Err(CliError::failed(message, Some(hint.to_owned())))
         }
@@ -125,7 +92,7 @@ pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result
 const NONE_RUNS: &str = "No daemon runs. The next editor window starts one.\n";
 
 async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(place).await.map_err(failed)? else {
+    let Some(client) = Client::connect(place).await? else {
         let text = if json { format!("{}\n", json!({ "running": false })) } else { NONE_RUNS.to_owned() };
         return terminal::print(&text).map(|()| 1);
     };
@@ -139,7 +106,7 @@ async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
     terminal::print(&harmless(&text)).map(|()| 0)
 }
 
-/// A status for people. `now` is in milliseconds since the epoch.
+/// The status as text. `now` is in milliseconds since the epoch.
 fn shown(status: &Value, now: i64) -> String {
     let number = |field: &str| status[field].as_u64().unwrap_or_default();
     let attached = |kind: &str| {
@@ -154,7 +121,7 @@ fn shown(status: &Value, now: i64) -> String {
         (hours, minutes) => format!("{hours} h {minutes} min"),
     };
     let sessions = status["sessions"].as_array().map_or(0, Vec::len);
-    // Ourselves excepted.
+    // Without this command's own connection.
     let shells = attached("control").saturating_sub(1);
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!(
@@ -188,18 +155,18 @@ fn bytes(count: u64) -> String {
 }
 
 async fn stop(place: &Place, force: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(place).await.map_err(failed)? else {
+    let Some(client) = Client::connect(place).await? else {
         return terminal::print(NONE_RUNS).map(|()| 1);
     };
     let stopping = call(&client, "stop", json!({ "force": force })).await?;
     drop(client);
     let pid = stopping["pid"].as_u64().unwrap_or_default();
     let began = Instant::now();
-    // Its socket goes first, its lock with the process.
+    // The daemon removes its socket first; its lock is released when the process ends.
     while File::open(place.daemon_lock()).is_ok_and(|lock| lock.try_lock_shared().is_err()) {
         if began.elapsed() > END_WITHIN {
-            let hint = format!("`kill {pid}` ends it; windows that are open go on with the next one");
-            return Err(CliError::failed("the daemon does not come to its end", Some(hint)));
+            let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
+            return Err(CliError::failed("the daemon does not exit", Some(hint)));
         }
         tokio::time::sleep(END_LOOK).await;
     }
@@ -211,7 +178,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         CliError::failed(format!("{} can't be read: {error}", path.display()), None)
     };
     let Some(mut path) = newest_log(directory) else {
-        let hint = Some("a log is begun when there is something to say".to_owned());
+        let hint = Some("the log is created with its first line".to_owned());
         return Err(CliError::failed(format!("there is no log in {}", directory.display()), hint));
     };
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
@@ -227,7 +194,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
             terminal::print(&harmless(&more))?;
             continue;
         }
-        // A new day has a new file.
+        // Each day has a file of its own.
         if let Some(newer) = newest_log(directory).filter(|newest| *newest != path) {
             file = BufReader::new(File::open(&newer).map_err(|error| cannot(&newer, error))?);
             path = newer;
@@ -252,13 +219,13 @@ pub(super) fn logs_of(directory: &Path) -> Vec<PathBuf> {
     logs
 }
 
-/// The last lines of a file, of what is near its end; the file is read to there.
+/// The last lines of a file, as far as they are near its end. Leaves the file at its end.
 pub(super) fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::Result<String> {
     let length = file.seek(SeekFrom::End(0))?;
     let from = length.saturating_sub(LOG_TAIL_BYTES_MAX);
     file.seek(SeekFrom::Start(from))?;
     if from > 0 {
-        // The rest of a line.
+        // Skip the rest of a line.
         file.skip_until(b'\n')?;
     }
     let mut bytes = Vec::new();
@@ -272,27 +239,6 @@ pub(super) fn last_lines(file: &mut BufReader<File>, count: usize) -> std::io::R
 mod tests {
     use super::*;
     use std::io::Write as _;
-
-    #[test]
-    fn arguments_are_read() {
-        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
-        for (arguments, wanted) in [
-            (&["status", "--json"][..], Request::Status { json: true }),
-            (&["stop"], Request::Stop { force: false }),
-            (&["logs", "-f", "-n", "3"], Request::Logs { lines: 3, follow: true }),
-        ] {
-            assert_eq!(parsed(arguments).expect("good arguments"), wanted);
-        }
-        for (arguments, told) in [
-            (&["status", "-f"][..], "`epitome daemon status` has no -f"),
-            (&["start"], "no `epitome daemon start`"),
-            (&[], "say what to do"),
-            (&["stop", "now"], "now"),
-        ] {
-            let error = parsed(arguments).expect_err("these arguments are wrong");
-            assert!(error.contains(told), "{arguments:?}: {error}");
-        }
-    }
 
     #[test]
     fn a_status_is_told_in_lines() {

@@ -1,4 +1,4 @@
-//! `epitome daemon serve`: the daemon itself. Front ends start it; a person has no need to.
+//! `epitome daemon serve`: the daemon itself. Front ends start it, not users.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use crate::daemon::start::tell_starter;
 use crate::session::registry::Sessions;
 use crate::tools::reaper::raise_descriptors;
 
-/// What `ps` and `top` call a process, for this one. It was started through a link of the kernel's that follows the
-/// file, and the name would be that link's: `exe`.
+/// The name of this process in `ps` and `top`. It was started through `/proc/self/exe`, so the name would be `exe`.
 const OWN_NAME: &str = "/proc/self/comm";
 
 pub fn main() -> Result<i32, CliError> {
-    // Under another name it serves as well.
+    // The name is cosmetic.
     let _ = std::fs::write(OWN_NAME, "epitome");
     let paths = serve::paths();
     log::to_file(&paths);
@@ -24,7 +23,7 @@ pub fn main() -> Result<i32, CliError> {
         tell_starter(Err(&error.message));
     })?;
     let Some((runtime, claim, daemon)) = started else {
-        // Another one serves: whoever started us can attach to that.
+        // Another daemon serves already, and the front end can connect to that.
         tell_starter(Ok(()));
         return Ok(0);
     };
@@ -39,13 +38,13 @@ pub fn main() -> Result<i32, CliError> {
         }
     };
     log::flush();
-    // Not by the end of main: the runtime would wait for work that nobody wants any more.
+    // Returning from main would wait for work of the runtime that nobody needs any more.
     std::process::exit(code)
 }
 
 type Started = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<Daemon>);
 
-/// `None` where another daemon serves this place.
+/// `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<Started>, CliError> {
     let place = crate::daemon::place::Place::of(&paths);
     let claim = match claim(&place).map_err(|why| CliError::failed(why, None))? {
@@ -54,7 +53,7 @@ fn start(paths: crate::paths::Paths) -> Result<Option<Started>, CliError> {
     };
     let runtime = serve::runtime()?;
     let services = serve::services(paths.clone());
-    // The first window is told at once which windows its models have, not what the table says until the file is read.
+    // So that the first client gets the learned context windows, not the built-in ones.
     runtime.block_on(services.learned.load());
     let store = services.store.clone();
     let sessions = Sessions::new(services, runtime.handle().clone());

@@ -1,8 +1,7 @@
-//! `epitome demo`: the first minute, without a key.
+//! `epitome demo`: a demonstration that needs no API key.
 //!
-//! A real daemon, a real client over real pipes, a real kill; only what the model says is scripted.
-//! Each step is checked, so it is a smoke test of the installation as well. It touches nothing of
-//! the person's: all files are in a scratch directory that goes with it.
+//! A real daemon, a real client over real pipes, a real kill; only the model is scripted. Each step is checked, so the
+//! demo is also a smoke test of the installation. All files are in a scratch directory that is removed at the end.
 
 mod client;
 mod screen;
@@ -17,40 +16,29 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::plot::{Bar, bars};
 use super::scratch::{self, Scratch};
-use super::terminal::{self, Dress};
+use super::terminal::Dress;
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::provider::scripted::ScriptedModel;
 use crate::thread::text;
 use client::{Client, Until};
 use screen::{Attention, Pace, Screen};
 
-/// Characters of the longest bar of the plot.
+/// Length of the longest bar of the plot, in characters.
 const BAR_CHARS: usize = 40;
 
-const HELP: &str = "\
-epitome demo: see it work without a key
+/// Run a demonstration with a scripted model; needs no API key
+///
+/// Runs a daemon and a client of its protocol in a scratch directory. The exit code is 1 if any step went wrong.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Skip the pauses for reading
+    #[arg(long)]
+    fast: bool,
+}
 
-  epitome demo [--fast]
-
-Runs a daemon and a client of its protocol in a scratch directory, against a scripted model.
---fast leaves out the pauses for reading. Exit code 1 if any step went otherwise than expected.
-";
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    use lexopt::prelude::*;
+pub fn main(args: DemoArgs) -> Result<i32, CliError> {
     let dress = Dress::of_stdout();
-    let mut pace = if dress.is_terminal() { Pace::Person } else { Pace::Machine };
-    let mut parser = lexopt::Parser::from_args(arguments);
-    while let Some(argument) = parser.next()? {
-        match argument {
-            Short('h') | Long("help") => {
-                terminal::print(HELP)?;
-                return Ok(0);
-            }
-            Long("fast") => pace = Pace::Machine,
-            other => return Err(other.unexpected().into()),
-        }
-    }
+    let pace = if dress.is_terminal() && !args.fast { Pace::Person } else { Pace::Machine };
     let began = Instant::now();
     let scratch = Scratch::new("demo")
         .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;
@@ -84,17 +72,17 @@ const STEPS: [(&str, Step); 6] = [
     ("6. And goes on", Demo::go_on),
 ];
 
-/// Steps come in one order; this is what a step says that comes in another.
+/// The error of a step that runs out of order.
 const NO_DAEMON: &str = "no daemon runs";
 
-/// Everything that the story needs.
+/// The state of the demonstration.
 struct Demo {
     screen: Screen,
     model: ScriptedModel,
     workspace: PathBuf,
     environment: Vec<(String, OsString)>,
     program: PathBuf,
-    /// None between the kill and the next start.
+    /// `None` between the kill and the next start.
     client: Option<Client>,
     session: String,
     bars: Vec<Bar>,
@@ -116,7 +104,7 @@ impl Demo {
             ("HOME".to_owned(), home.into()),
             ("EPITOME_MODEL".to_owned(), story::MODEL.into()),
             ("EPITOME_LOCAL_URL".to_owned(), model.openai_base_url().into()),
-            // A proxy for the wide world is not to be asked for loopback.
+            // Loopback must not go through a proxy.
             ("NO_PROXY".to_owned(), "127.0.0.1".into()),
         ];
         let kept = ["PATH", "TMPDIR"].into_iter();
@@ -179,7 +167,7 @@ impl Demo {
 
     fn kill(&mut self) -> Result<(), String> {
         self.screen.typed(story::INTERRUPTED);
-        // Text comes in pieces that are the transport's, not the story's.
+        // The transport decides how text is split.
         let mut said = String::new();
         let mut is_begun = |update: &Value| {
             if update["sessionUpdate"] == "agent_message_chunk" {
@@ -203,7 +191,7 @@ impl Demo {
         self.screen.attention = Attention::Replay;
         let params = json!({ "sessionId": self.session, "cwd": self.workspace, "mcpServers": [] });
         self.request("session/load", &params)?;
-        // The turn that was cut off is ended when its log is opened, which may be told behind the answer.
+        // Opening the log ends the interrupted turn; its update may arrive after the answer.
         if !self.screen.seen.said.contains("Interrupted") {
             let mut tells = |update: &Value| {
                 update["content"]["text"].as_str().is_some_and(|text| text.contains("Interrupted"))
@@ -251,7 +239,7 @@ impl Demo {
         self.client.take().ok_or(NO_DAEMON)?.close()
     }
 
-    /// Starts a daemon, greets it, and gives its process id.
+    /// Starts a daemon, initializes the connection, and returns the process id.
     fn start(&mut self) -> Result<u32, String> {
         let client = Client::start(&self.program, &self.workspace, &self.environment)?;
         let process = client.process();
@@ -303,8 +291,8 @@ impl Demo {
     }
 }
 
-/// What a compaction says of itself: the tokens before and after it, counted in the same way. The context meter is no
-/// measure: it shows what the provider has counted, and what was estimated since.
+/// The tokens before and after a compaction, as the compaction itself counted them. The context meter is not
+/// comparable: it adds estimates to what the provider counted.
 fn compacted(answer: &Value) -> Result<(u64, u64), String> {
     let told = &answer["_meta"]["epitome"]["compaction"];
     let tokens = told["pre_tokens"].as_u64().zip(told["post_tokens"].as_u64());
@@ -352,8 +340,8 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    /// The demo compared what the context meter showed before and after. With the pauses for a reader the vocabulary
-    /// was loaded in between, the estimate of what stayed rose, and the demo failed on nearly every second terminal.
+    /// The demo once compared the context meter before and after. With the pauses for a reader, the vocabulary was
+    /// loaded in between, the estimate rose, and the demo failed on nearly every second terminal.
     #[test]
     fn a_compaction_is_judged_by_its_own_count() {
         let told = json!({ "status": "compacted", "pre_tokens": 8_700, "post_tokens": 646 });

@@ -1,16 +1,16 @@
-//! A question with a form or an address, as a person answers it line by line. Pure.
+//! A form or an address from a tool, answered line by line in the terminal. Pure.
 
 use serde_json::{Map, Value};
 
 use crate::session::{Question, Reply, Wants};
 
-/// Fields of a form that are asked for. More is no question to be answered in a terminal.
+/// Fields of a form that are asked for. Longer forms are not suited for a terminal.
 const FIELDS_MAX: usize = 50;
 
-/// What is typed by who will not answer.
+/// What users type to decline.
 pub const NO: &str = "-";
 
-/// A question on its way through its fields.
+/// A form that is being filled in.
 pub struct Form {
     heading: String,
     fields: Vec<Field>,
@@ -30,10 +30,10 @@ enum Kind {
     Number,
     Integer,
     YesOrNo,
-    /// The values with what they are called.
+    /// The values with their labels.
     One(Vec<(Value, String)>),
     Some(Vec<(Value, String)>),
-    /// Nothing is typed but a line end.
+    /// Only Enter is expected.
     Agreement,
 }
 
@@ -61,17 +61,17 @@ impl Form {
         Form { heading, fields, at: 0, given: Map::new() }
     }
 
-    /// What it is about, above its first field.
+    /// The heading above the first field.
     pub fn heading(&self) -> &str {
         &self.heading
     }
 
-    /// Whether nothing of it was answered yet.
+    /// Whether no field has been answered yet.
     pub fn is_new(&self) -> bool {
         self.at == 0
     }
 
-    /// The lines that are shown before the next answer is typed; the last one stays open.
+    /// The lines to show before the next answer; the answer is typed after the last one.
     pub fn prompt(&self) -> Vec<String> {
         let Some(field) = self.fields.get(self.at) else { return Vec::new() };
         let numbered = |choices: &[(Value, String)]| {
@@ -92,7 +92,7 @@ impl Form {
         lines
     }
 
-    /// Takes a typed line; `Some` when the question is answered. A line that is no answer changes nothing.
+    /// Handles a typed line; `Some` when the form is complete. An invalid line changes nothing.
     pub fn typed(&mut self, line: &str) -> Option<Reply> {
         if line.trim() == NO {
             return Some(Reply::Declined);
@@ -132,7 +132,7 @@ fn fields(schema: &Value) -> Vec<Field> {
     properties.into_iter().take(FIELDS_MAX).map(field).collect()
 }
 
-/// What can be chosen, where it is a choice: plain values, or values with titles.
+/// The choices of a field, if it has any: plain values, or values with titles.
 fn choices(schema: &Value) -> Option<Vec<(Value, String)>> {
     let label = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(plain) = schema["enum"].as_array() {
@@ -152,7 +152,7 @@ fn choices(schema: &Value) -> Option<Vec<(Value, String)>> {
     Some(titled.collect())
 }
 
-/// A typed line as a value; `None` where it is none.
+/// A typed line as a value; `None` if it is invalid.
 fn read(kind: &Kind, line: &str) -> Option<Value> {
     match kind {
         Kind::Text => Some(line.into()),
@@ -173,7 +173,7 @@ fn read(kind: &Kind, line: &str) -> Option<Value> {
     }
 }
 
-/// By its number, or by its own words.
+/// A choice by its number or its label.
 fn chosen(choices: &[(Value, String)], typed: &str) -> Option<Value> {
     let by_words = choices.iter().find(|(_, label)| label == typed);
     let at = || typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));

@@ -1,5 +1,4 @@
-//! `epitome hooks`: which hooks there are, which of a repository's may run, what one would do, and what
-//! they did.
+//! `epitome hooks`: lists hooks, trusts those of a repository, tests one, and shows what hooks did.
 
 mod log;
 mod meaning;
@@ -20,73 +19,81 @@ use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::tools::reaper::Reaper;
 
-/// Digits of a digest that are shown: enough to tell two versions apart.
+/// Digits of a digest that are shown, enough to distinguish two versions.
 const DIGEST_SHOWN: usize = 12;
 
-const HELP: &str = "\
-epitome hooks: what runs at moments of a session
+/// List, trust and test hooks, and show what they did
+///
+/// Hooks of a repository never run before you trust them, and must be trusted again when they change.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
+pub struct HooksArgs {
+    #[command(subcommand)]
+    command: HooksCommand,
+}
 
-  epitome hooks list [--json]
-        the hooks of this directory in their order, what waits for your word, what is skipped and why
-  epitome hooks trust [NAME|PATH...] [--never] [--yes]
-        let hooks of this repository run, in their present version; without a name all that wait.
-        --never refuses them; --yes where nobody can be asked
-  epitome hooks test NAME EVENT [--payload FILE|-] [--json]
-        run one hook with a sample payload, or with the given one, and show how its result is read;
-        nothing of the result is done
-  epitome hooks log [SESSION | --newest] [--json]
-        what hooks did and asked for in a session, and what was made of it; --newest, the default, is
-        the newest session of this directory
+#[derive(Debug, clap::Subcommand)]
+enum HooksCommand {
+    /// List the hooks of this directory in the order they run, those not trusted yet, and skipped ones with reasons
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Trust hooks of this repository in their present version
+    Trust {
+        /// Hooks to trust [default: all that are not trusted yet]
+        #[arg(value_name = "NAME|PATH")]
+        names: Vec<String>,
+        /// Refuse the hooks instead
+        #[arg(long)]
+        never: bool,
+        /// Do not ask for confirmation
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Run one hook and show how its output is interpreted, without applying it
+    Test {
+        /// Name of a hook
+        name: String,
+        /// Name of an event, for example turn_end
+        event: String,
+        /// Payload to send, or - for stdin [default: a sample]
+        #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+        payload: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what hooks did and requested in a session, and the outcome
+    Log {
+        /// ID of a session, or a unique prefix
+        #[arg(value_name = "SESSION", conflicts_with = "newest")]
+        session: Option<String>,
+        /// The newest session of this directory (the default)
+        #[arg(long)]
+        newest: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
 
-Hooks of a repository never run before you allow them, and ask again when they change.
-";
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        terminal::print(HELP)?;
-        return Ok(0);
-    };
+pub fn main(args: HooksArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     super::log::to_file(&paths);
-    match request {
-        Request::List { form } => list(&Here::of_cwd(paths)?, form),
-        Request::Trust { names, decision, consent } => {
+    match args.command {
+        HooksCommand::List { json } => list(&Here::of_cwd(paths)?, json),
+        HooksCommand::Trust { names, never, yes } => {
+            let decision = if never { Decision::Never } else { Decision::Always };
+            let consent = if yes { Consent::Given } else { Consent::Ask };
             trust(&Here::of_cwd(paths)?, &names, decision, consent)
         }
-        Request::Test { name, event, payload, form } => {
-            try_out::test(&Here::of_cwd(paths)?, &name, &event, payload.as_deref(), form)
+        HooksCommand::Test { name, event, payload, json } => {
+            try_out::test(&Here::of_cwd(paths)?, &name, &event, payload.as_deref(), json)
         }
-        Request::Log { session, form } => log::log(&paths, session.as_deref(), form),
+        HooksCommand::Log { session, newest: _, json } => log::log(&paths, session.as_deref(), json),
     }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Request {
-    List {
-        form: Form,
-    },
-    Trust {
-        names: Vec<String>,
-        decision: Decision,
-        consent: Consent,
-    },
-    Test {
-        name: String,
-        event: String,
-        payload: Option<PathBuf>,
-        form: Form,
-    },
-    /// `None`: the newest of this directory.
-    Log {
-        session: Option<String>,
-        form: Form,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Text,
-    Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,73 +102,12 @@ enum Consent {
     Given,
 }
 
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let (mut words, mut flags, mut payload) = (Vec::new(), Vec::new(), None);
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("payload") => payload = Some(PathBuf::from(parser.value()?)),
-                Long(flag) if ["json", "never", "yes", "newest"].contains(&flag) => {
-                    flags.push(flag.to_owned())
-                }
-                Value(word) => words.push(word.string()?),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        if words.is_empty() {
-            return Err(CliError::usage("say what to do: list, trust, test or log"));
-        }
-        let verb = words.remove(0);
-        let given = |flag: &str| flags.iter().any(|known| known == flag);
-        let form = if given("json") { Form::Json } else { Form::Text };
-        let mut words = words.into_iter();
-        let (request, allowed): (Request, &[&str]) = match verb.as_str() {
-            "list" => (Request::List { form }, &["json"]),
-            "trust" => {
-                let decision = if given("never") { Decision::Never } else { Decision::Always };
-                let consent = if given("yes") { Consent::Given } else { Consent::Ask };
-                (Request::Trust { names: words.by_ref().collect(), decision, consent }, &["never", "yes"])
-            }
-            "test" => {
-                let (Some(name), Some(event)) = (words.next(), words.next()) else {
-                    return Err(CliError::usage(
-                        "test needs a hook and an event: epitome hooks test NAME EVENT",
-                    ));
-                };
-                (Request::Test { name, event, payload: payload.take(), form }, &["json"])
-            }
-            "log" => {
-                let session = words.next();
-                if session.is_some() && given("newest") {
-                    return Err(CliError::usage("give a session or --newest, not both"));
-                }
-                (Request::Log { session, form }, &["json", "newest"])
-            }
-            other => return Err(CliError::usage(format!("there is no `epitome hooks {other}`"))),
-        };
-        if let Some(flag) = flags.iter().find(|flag| !allowed.contains(&flag.as_str())) {
-            return Err(CliError::usage(format!("`epitome hooks {verb}` has no --{flag}")));
-        }
-        if payload.is_some() {
-            return Err(CliError::usage(format!("`epitome hooks {verb}` has no --payload")));
-        }
-        match words.next() {
-            Some(word) => Err(CliError::usage(format!("{word:?} is one argument too many"))),
-            None => Ok(Some(request)),
-        }
-    }
-}
-
-/// The directory that a command is about, and what holds there.
+/// The working directory with its settings and trusted hooks.
 struct Here {
     paths: Paths,
     cwd: PathBuf,
     settings: Settings,
-    /// Of the settings and of the store of consent.
+    /// Problems of the settings and of the trust file.
     problems: Vec<Problem>,
     environment: Arc<Vec<(OsString, OsString)>>,
     trust: Trust,
@@ -170,8 +116,7 @@ struct Here {
 
 impl Here {
     fn of_cwd(paths: Paths) -> Result<Here, CliError> {
-        let cwd = std::env::current_dir()
-            .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+        let cwd = serve::working_directory()?;
         let (settings, mut problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));
         let (trust, problem) = Trust::load(&paths, settings.hooks.trust);
         problems.extend(problem);
@@ -194,14 +139,14 @@ impl Here {
     }
 }
 
-fn list(place: &Here, form: Form) -> Result<i32, CliError> {
+fn list(place: &Here, json: bool) -> Result<i32, CliError> {
     let found = place.find();
-    let text = match form {
-        Form::Json => format!("{}\n", shown::found(&found)),
-        Form::Text if !place.settings.hooks.enabled => {
-            "Hooks are switched off (hooks.enabled in the settings).\n".to_owned()
-        }
-        Form::Text => text_of(&found),
+    let text = if json {
+        format!("{}\n", shown::found(&found))
+    } else if !place.settings.hooks.enabled {
+        "Hooks are switched off (hooks.enabled in the settings).\n".to_owned()
+    } else {
+        text_of(&found)
     };
     terminal::print(&text)?;
     Ok(0)
@@ -229,7 +174,7 @@ fn text_of(found: &Found) -> String {
         }
     }
     if !found.untrusted.is_empty() {
-        out.push_str("\nWaiting for your word (`epitome hooks trust`):\n");
+        out.push_str("\nNot trusted yet (`epitome hooks trust`):\n");
         found.untrusted.iter().for_each(|item| out.push_str(&waiting(item)));
     }
     if !found.skipped.is_empty() {
@@ -268,13 +213,13 @@ fn short(digest: &str) -> &str {
 fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -> Result<i32, CliError> {
     match place.settings.hooks.trust {
         Policy::Ask => {}
-        Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without a word"),
+        Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without asking"),
         Policy::Never => eprintln!("note: hooks.trust is never, so no hook of a repository runs"),
     }
     let found = place.find();
     let chosen = chosen(&place.cwd, &found.untrusted, names)?;
     if chosen.is_empty() {
-        terminal::print("Nothing waits for your word.\n")?;
+        terminal::print("All hooks are decided.\n")?;
         return Ok(0);
     }
     chosen.iter().for_each(|item| eprint!("{}", waiting(item)));
@@ -284,8 +229,8 @@ fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -
     };
     if consent == Consent::Ask {
         let Some(mut keyboard) = terminal::keyboard() else {
-            let hint = Some("--yes decides where nobody can be asked".to_owned());
-            return Err(CliError::failed("this has to be confirmed, and there is no terminal", hint));
+            let hint = Some("--yes skips the question".to_owned());
+            return Err(CliError::failed("this must be confirmed, and there is no terminal", hint));
         };
         if !terminal::confirm(&mut *keyboard, question) {
             return Err(CliError::failed("nothing was decided", None));
@@ -305,7 +250,7 @@ fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -
     Ok(0)
 }
 
-/// What of the waiting a name or path means; without any, all.
+/// The waiting hooks with these names or paths; without any, all.
 fn chosen<'a>(
     cwd: &Path,
     waiting: &'a [Untrusted],
@@ -321,37 +266,10 @@ fn chosen<'a>(
             |item: &&Untrusted| item.name == *name || path.is_some() && item.path.canonicalize().ok() == path;
         let meant: Vec<&Untrusted> = waiting.iter().filter(means).collect();
         if meant.is_empty() {
-            let hint = Some("`epitome hooks list` shows what waits".to_owned());
-            return Err(CliError::failed(format!("no hook {name} waits for your word"), hint));
+            let hint = Some("`epitome hooks list` shows those that are".to_owned());
+            return Err(CliError::failed(format!("no hook {name} is waiting to be trusted"), hint));
         }
         chosen.extend(meant);
     }
     Ok(chosen)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::parsed;
-    use super::*;
-
-    #[test]
-    fn requests_are_read() {
-        let parse = |arguments: &[&str]| parsed(Request::parse, arguments);
-        assert_eq!(parse(&["list", "--json"]), Ok(Request::List { form: Form::Json }));
-        let trust =
-            Request::Trust { names: vec!["a".into()], decision: Decision::Never, consent: Consent::Given };
-        assert_eq!(parse(&["trust", "a", "--never", "--yes"]), Ok(trust));
-        assert_eq!(parse(&["log"]), Ok(Request::Log { session: None, form: Form::Text }));
-        for (arguments, message) in [
-            (&[][..], "say what to do: list, trust, test or log"),
-            (&["test", "a"], "test needs a hook and an event: epitome hooks test NAME EVENT"),
-            (&["list", "--never"], "`epitome hooks list` has no --never"),
-            (&["list", "--payload", "x"], "`epitome hooks list` has no --payload"),
-            (&["log", "s_1", "--newest"], "give a session or --newest, not both"),
-            (&["list", "x"], "\"x\" is one argument too many"),
-            (&["lst"], "there is no `epitome hooks lst`"),
-        ] {
-            assert_eq!(parse(arguments), Err(message.to_owned()), "{arguments:?}");
-        }
-    }
 }

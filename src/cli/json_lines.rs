@@ -1,5 +1,4 @@
-//! A session's stream as JSON lines for programs. The shape is told by `epitome run --help`; fields
-//! are only ever added.
+//! The events of a session as JSON lines. `epitome run --help` documents the format; fields are only ever added.
 
 use std::io::{self, Write};
 
@@ -9,7 +8,7 @@ use super::printer::{Streamed, line};
 use crate::session::{Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::{Change, Entry, HookRun, MessageId, SessionId, ToolOutcome, Usage, Verdict, text};
 
-/// Writes one object a line.
+/// Writes one object per line.
 pub struct JsonLines<'a> {
     out: Box<dyn Write + 'a>,
     streamed: Streamed,
@@ -80,8 +79,7 @@ impl<'a> JsonLines<'a> {
         }))
     }
 
-    /// The last line. `ended` is the stop reason, or the error with what to do about it; `told` what a
-    /// command came to.
+    /// The last line. `ended` is the stop reason, or the error and its hint; `told` the result of a command.
     pub fn done(
         &mut self,
         session: &SessionId,
@@ -135,7 +133,7 @@ impl<'a> JsonLines<'a> {
         }
     }
 
-    /// A compaction in numbers; the same in words is the notice that comes with it.
+    /// A compaction in numbers; the notice that follows has them in words.
     fn compacted(&mut self, entry: &Entry) -> io::Result<()> {
         let Change::Compacted { trigger, tokens_before, tokens_after, account, .. } = &entry.change else {
             return Ok(());

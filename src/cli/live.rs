@@ -1,4 +1,4 @@
-//! The newest lines of what a running call prints, for a person who waits. Pure.
+//! The newest output of a running call, shown while the user waits. Pure.
 
 use super::terminal::harmless;
 use crate::thread::CallId;
@@ -6,17 +6,17 @@ use crate::thread::CallId;
 /// Lines that are shown.
 pub const LINES_MAX: usize = 4;
 
-/// Bytes that are kept of what was printed: more than the lines that are shown.
+/// Bytes of output that are kept, more than what is shown.
 const KEPT_BYTES_MAX: usize = 8 * 1024;
 
-/// What the call that printed last has printed.
+/// The output of the call that printed last.
 #[derive(Debug, Default)]
 pub struct Live {
     printed: Option<(CallId, String)>,
 }
 
 impl Live {
-    /// Takes new output of a call.
+    /// Adds output of a call.
     pub fn printed(&mut self, call: &CallId, output: &str) {
         let before = self.printed.take().filter(|(known, _)| known == call);
         let (call, mut text) = before.unwrap_or_else(|| (call.clone(), String::new()));
@@ -25,15 +25,15 @@ impl Live {
         self.printed = Some((call, text));
     }
 
-    /// The call has its outcome, which tells what it printed.
+    /// The call has ended; its result has the output.
     pub fn ended(&mut self, call: &CallId) {
         self.printed.take_if(|(known, _)| known == call);
     }
 
-    /// The last lines that have anything in them, each in one row of so many columns.
+    /// The last lines that are not empty, each cut to one row of this many columns.
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let Some((_, text)) = &self.printed else { return Vec::new() };
-        // A bar of progress writes over its line again and again.
+        // A progress bar overwrites its line.
         let newest = |line: &str| line.rsplit('\r').find(|part| !part.trim().is_empty()).map(str::to_owned);
         let mut lines: Vec<String> = text.lines().rev().filter_map(newest).take(LINES_MAX).collect();
         lines.reverse();
@@ -41,15 +41,15 @@ impl Live {
     }
 }
 
-/// Cuts text from the front to at most `bytes`, at a character's border.
+/// Removes the beginning of a text, at a character boundary, so that at most `bytes` are left.
 pub fn keep_newest(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.drain(..text.ceil_char_boundary(text.len() - bytes));
     }
 }
 
-/// As much of a line as surely fits: a row that wraps could not be taken back. What is not ASCII may be two columns
-/// wide, and a tab eight.
+/// Cuts a line so that it surely fits, as a row that wraps could not be erased. Characters that are not ASCII may be two
+/// columns wide.
 fn fitting(line: &str, columns: usize) -> String {
     let mut used = 0;
     let mut fits = String::new();

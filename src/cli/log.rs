@@ -1,5 +1,5 @@
-//! Where log lines go: to a file of the day, bounded in size and number, and never to stdout or stderr, which are
-//! the wire's and the editor's. Built with the feature `otel`, spans also go to a collector, where one is named.
+//! Logging to one file per day, bounded in size and number. Never logs to stdout or stderr, which belong to the protocol
+//! and the editor. With the feature `otel`, spans also go to a configured collector.
 
 #[cfg(feature = "otel")]
 mod otel;
@@ -17,17 +17,16 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::paths::Paths;
 
-/// Log files that are kept, one a day.
+/// Log files that are kept, one per day.
 const FILES_MAX: usize = 7;
 
-/// Bytes of one day's file. A busy day has some megabytes; what is over this is the same trouble again and again.
+/// Largest file of a day, in bytes. A busy day has some megabytes; more is the same error over and over.
 const DAY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What is logged unless `EPITOME_LOG` says otherwise. The SDK of MCP warns of messages that it did not expect with all
-/// that is in them, which may be a key of the person's.
+/// The default log filter. The MCP SDK logs the content of unexpected messages as warnings, which may have secrets.
 const FILTER: &str = "epitome=info,rmcp=error,warn";
 
-/// Sends log lines to a file of the day. `EPITOME_LOG` filters as `RUST_LOG` does elsewhere.
+/// Starts logging to the file of the day. `EPITOME_LOG` is a filter with the syntax of `RUST_LOG`.
 pub fn to_file(paths: &Paths) {
     let wanted = std::env::var("EPITOME_LOG").ok().filter(|filter| !filter.is_empty());
     let parsed = wanted.as_ref().map(EnvFilter::try_new);
@@ -44,7 +43,7 @@ pub fn to_file(paths: &Paths) {
         Ok(layer) => (subscriber.with(layer), None),
         Err(error) => (subscriber.with(None), Some(error)),
     };
-    // A second call (a test's) keeps the first subscriber.
+    // A second call, as in tests, keeps the first subscriber.
     drop(tracing::subscriber::set_global_default(subscriber));
     #[cfg(feature = "otel")]
     if let Some(error) = unusable {
@@ -55,14 +54,14 @@ pub fn to_file(paths: &Paths) {
     }
 }
 
-/// Brings away what waits for the collector, before the process ends.
+/// Sends the pending spans to the collector before the process ends.
 pub fn flush() {
     #[cfg(feature = "otel")]
     otel::flush();
 }
 
-/// Opens the log at the first line, so that starting costs nothing. Where it can't be opened, lines
-/// are dropped: logging must not stop work.
+/// Opens the log at the first line, so that it costs nothing at startup. If it can't be opened, lines are dropped:
+/// logging must not stop work.
 struct LogFile {
     directory: PathBuf,
     file: OnceLock<Option<Bounded>>,
@@ -79,7 +78,7 @@ impl<'a> MakeWriter<'a> for LogFile {
     }
 }
 
-/// The appender with what the day has taken.
+/// The appender with the size of the day's file.
 struct Bounded {
     appender: RollingFileAppender,
     day: Mutex<Day>,
@@ -87,7 +86,7 @@ struct Bounded {
 
 impl Bounded {
     fn open(directory: &Path) -> Option<Bounded> {
-        // The appender tells stderr of a directory that is not there.
+        // The appender would report a missing directory on stderr.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).ok()?;
         let appender = RollingFileAppender::builder()
             .rotation(Rotation::DAILY)
@@ -97,7 +96,7 @@ impl Bounded {
             .build(directory)
             .ok()?;
         let date = today();
-        // What other processes have written today counts, as far as it is there now.
+        // What other processes have written today counts too.
         let file = directory.join(format!("epitome.{date}.log"));
         let written = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
         Some(Bounded { appender, day: Mutex::new(Day { date, written }) })
@@ -105,7 +104,7 @@ impl Bounded {
 }
 
 impl Write for &Bounded {
-    /// Takes whole lines, as the formatter writes them.
+    /// Expects complete lines, as the formatter writes them.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let room = self.day.lock().unwrap_or_else(PoisonError::into_inner).take(today, line.len());
         let mut file = self.appender.make_writer();
@@ -127,12 +126,12 @@ impl Write for &Bounded {
     }
 }
 
-/// The date that the appender names its file by, which is UTC's.
+/// The date in the name of the appender's file, in UTC.
 fn today() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%d").to_string()
 }
 
-/// A day, and the bytes of its file.
+/// A day and the size of its file in bytes.
 struct Day {
     date: String,
     written: u64,
@@ -141,21 +140,21 @@ struct Day {
 #[derive(Debug, PartialEq, Eq)]
 enum Room {
     Fits,
-    /// It does not fit, and nothing before it did not.
+    /// It is the first line that does not fit.
     Last,
     None,
 }
 
 impl Day {
-    /// Whether a line of so many bytes fits into the day's file.
+    /// Whether a line of this many bytes fits into the day's file.
     fn take(&mut self, today: impl Fn() -> String, bytes: usize) -> Room {
         let was_full = self.written > DAY_BYTES_MAX;
         self.written = self.written.saturating_add(bytes as u64);
         if self.written <= DAY_BYTES_MAX {
             return Room::Fits;
         }
-        // Only now, so that no line costs a look at the calendar; that an early end counts for the next day
-        // makes that day's file smaller at most.
+        // Checked only when the file is full, so that not every line needs the date. Lines written after midnight until
+        // then count for the wrong day, which at most makes the next file smaller.
         let date = today();
         if date != self.date {
             *self = Day { date, written: bytes as u64 };

@@ -1,186 +1,140 @@
-//! `epitome completions` and `epitome man`: made out of the table of words when they are asked for, so that they
-//! are those of this very program.
+//! `epitome completions` and `epitome man`: made from the definition of the command line when they are asked for.
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io;
 
-use clap::{Arg, ArgAction, Command, ValueHint};
+use clap::{Arg, Command, CommandFactory as _};
 use clap_complete::Shell;
-use roff::{Roff, bold, italic, roman};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
-use super::words::{Flag, IDS, WORDS, Word};
-use super::{CliError, serve, sessions, terminal};
+use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
 use crate::shelf;
 use crate::store::Store;
 
-/// Ids of sessions that a shell is offered: the newest.
-const IDS_MAX: usize = 100;
+/// The newest sessions that a shell offers.
+const SESSIONS_MAX: usize = 100;
 
-/// What a shell asks for the ids that it offers. Not for people.
-const COMPLETE: &str = "__complete";
+/// What completion scripts call for the ids of sessions.
+pub const COMPLETE: &str = "__complete";
 
-const HELP: &str = "\
-epitome completions: words for the Tab key, sessions' ids among them
+/// Values with these names are ids of sessions.
+const ID_NAMES: [&str; 2] = ["ID", "SESSION"];
 
-  epitome completions bash   for example into ~/.local/share/bash-completion/completions/epitome
-  epitome completions zsh    into a file _epitome in a directory of $fpath
-  epitome completions fish   into ~/.config/fish/completions/epitome.fish
-";
+/// Print shell completions, which also complete session IDs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Install them with one of:
+  epitome completions bash > ~/.local/share/bash-completion/completions/epitome
+  epitome completions zsh  > DIR/_epitome    (DIR is a directory of $fpath)
+  epitome completions fish > ~/.config/fish/completions/epitome.fish")]
+pub struct CompletionsArgs {
+    #[arg(value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+}
 
-/// What the man page says beside the table.
-const DESCRIPTION: &str = "A coding agent for editors that speak the Agent Client Protocol. One daemon serves all \
-                           windows; epitome acp starts it when it is needed. Each command has a --help of its own \
-                           that says more than this page.";
-
-const ENVIRONMENT: [(&str, &str); 5] = [
-    ("EPITOME_HOME", "Where all files are; without it ~/.epitome and the directories of XDG."),
-    ("EPITOME_LOG", "What is logged, as RUST_LOG has it elsewhere: debug, or epitome=debug,warn."),
-    ("EPITOME_MODEL", "The model, as provider/name."),
-    ("ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY", "Keys."),
-    ("EPITOME_LOCAL_URL", "A model server on this machine."),
-];
-
-pub fn completions(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let text = match arguments.iter().map(|argument| argument.to_str()).collect::<Vec<_>>()[..] {
-        [Some("bash")] => bash(),
-        [Some("zsh")] => zsh(),
-        [Some("fish")] => fish(),
-        [Some("--help" | "-h")] => HELP.to_owned(),
-        _ => return Err(CliError::usage("say for which shell: epitome completions bash, zsh or fish")),
+pub fn completions(args: CompletionsArgs) -> Result<i32, CliError> {
+    let text = match args.shell.as_str() {
+        "bash" => bash(),
+        "zsh" => zsh(),
+        _ => fish(),
     };
     terminal::print(&text).map(|()| 0)
 }
 
-pub fn man(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match arguments.first().and_then(|argument| argument.to_str()) {
-        None if arguments.is_empty() => terminal::print(&page()).map(|()| 0),
-        Some("--help" | "-h") => {
-            let help = "epitome man: the man page, on stdout\n\n`epitome man | man -l -` shows it.\n";
-            terminal::print(help).map(|()| 0)
-        }
-        _ => Err(CliError::usage("`epitome man` takes nothing behind it")),
-    }
-}
-
-/// Whether this is what a shell asks for while a person types.
-pub fn is_complete(name: &str) -> bool {
-    name == COMPLETE
-}
-
-/// The newest sessions, a line each: the id, a tab, the title.
-pub fn complete(arguments: &[OsString]) -> Result<i32, CliError> {
-    if arguments != ["sessions"] {
-        return Err(CliError::usage("only sessions can be offered"));
-    }
+/// The newest sessions, one per line: the id, a tab, the title.
+pub fn complete_sessions() -> Result<i32, CliError> {
     let store = Store::new(&serve::paths());
     let listed = shelf::list(&store, None, shelf::Which::Prompted);
     store.settle();
     let mut lines = String::new();
-    for header in listed?.sessions.into_iter().take(IDS_MAX) {
+    for header in listed?.sessions.into_iter().take(SESSIONS_MAX) {
         let title = sessions::short_title(header.title.as_deref());
-        // What ends a field or a line here must not be in one.
+        // A tab or a newline would end the field or the line.
         let title: String = title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let _ = writeln!(lines, "{}\t{title}", header.session);
     }
     terminal::print(&lines).map(|()| 0)
 }
 
+/// The definition without what clap adds to every command.
+fn documented() -> Command {
+    Cli::command().disable_help_subcommand(true).disable_help_flag(true).disable_version_flag(true)
+}
+
 // ── Completions ────────────────────────────────────────────────────────────────────────────────────
 
 fn generated(shell: Shell) -> String {
-    let mut root =
-        Command::new("epitome").subcommands(WORDS.iter().map(command)).disable_help_subcommand(true);
+    let mut root = visible(&Cli::command().disable_help_subcommand(true));
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut root, "epitome", &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn command(word: &Word) -> Command {
-    let flags = word.flags.iter().flat_map(|flags| flags.iter()).map(argument);
-    let last = word.values.len().saturating_sub(1);
-    let values = word.values.iter().enumerate().map(|(at, name)| {
-        let action = if at == last { ArgAction::Append } else { ArgAction::Set };
-        Arg::new(*name).value_name(*name).value_hint(hint(name)).action(action).required(false)
-    });
-    Command::new(word.name)
-        .about(word.about)
-        .args(flags)
-        .args(values)
-        .subcommands(word.below.iter().map(command))
+/// A command without its hidden options and subcommands, which clap_complete would offer.
+fn visible(command: &Command) -> Command {
+    let arguments = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+    let subcommands = command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(visible);
+    Command::new(command.get_name().to_owned())
+        .about(command.get_about().cloned().unwrap_or_default())
         .disable_help_subcommand(true)
+        .args(arguments)
+        .subcommands(subcommands)
 }
 
-fn argument(flag: &Flag) -> Arg {
-    let argument = Arg::new(flag.long).long(flag.long).help(flag.about);
-    let argument = match flag.short {
-        Some(short) => argument.short(short),
-        None => argument,
-    };
-    match flag.value {
-        None => argument.action(ArgAction::SetTrue),
-        Some("MODE") => {
-            argument.value_name("MODE").value_parser(["ask", "accept_edits", "read_only", "full"])
-        }
-        Some("FORMAT") => argument.value_name("FORMAT").value_parser(["markdown", "json", "raw"]),
-        Some(name) => argument.value_name(name).value_hint(hint(name)),
-    }
+/// A command with its full name, such as `sessions show`.
+struct Named {
+    name: String,
+    command: Command,
 }
 
-fn hint(value: &str) -> ValueHint {
-    match value {
-        "FILE" => ValueHint::FilePath,
-        "DIR" => ValueHint::DirPath,
-        // The generator leaves these to the shell; ids are put in below.
-        "ID" | "SESSION" => ValueHint::Unknown,
-        _ => ValueHint::Other,
-    }
-}
-
-/// The commands behind which an id stands, as they are typed.
-fn before_ids() -> Vec<String> {
-    let mut found = Vec::new();
-    let takes_id = |word: &Word| word.values.first().is_some_and(|value| IDS.contains(value));
-    for word in WORDS {
-        found.extend(takes_id(word).then(|| word.name.to_owned()));
-        found.extend(
-            word.below
-                .iter()
-                .filter(|below| takes_id(below))
-                .map(|below| format!("{} {}", word.name, below.name)),
-        );
-    }
-    found
-}
-
-/// The flags whose value is an id.
-fn id_flags() -> Vec<&'static Flag> {
-    let mut found: Vec<&Flag> = Vec::new();
-    for word in WORDS.iter().flat_map(|word| [word].into_iter().chain(word.below)) {
-        for flag in word.flags.iter().flat_map(|flags| flags.iter()) {
-            let is_new = found.iter().all(|known| known.long != flag.long);
-            if is_new && takes_id(flag) {
-                found.push(flag);
-            }
+/// All commands, each followed by its subcommands.
+fn all_commands() -> Vec<Named> {
+    let mut root = documented();
+    root.build();
+    let mut commands = Vec::new();
+    for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let name = command.get_name();
+        commands.push(Named { name: name.to_owned(), command: command.clone() });
+        for sub in command.get_subcommands() {
+            commands.push(Named { name: format!("{name} {}", sub.get_name()), command: sub.clone() });
         }
     }
-    found
+    commands
 }
 
-fn takes_id(flag: &Flag) -> bool {
-    flag.value.is_some_and(|value| IDS.contains(&value))
+fn takes_id(arg: &Arg) -> bool {
+    arg.get_value_names().is_some_and(|names| names.iter().any(|name| ID_NAMES.contains(&name.as_str())))
+}
+
+/// The commands whose first positional argument is the id of a session.
+fn commands_with_id() -> Vec<String> {
+    let has_id = |command: &Command| command.get_positionals().next().is_some_and(takes_id);
+    all_commands().into_iter().filter(|named| has_id(&named.command)).map(|named| named.name).collect()
+}
+
+/// The spellings of an option, as they are typed.
+fn spellings(arg: &Arg) -> Vec<String> {
+    let long = arg.get_long_and_visible_aliases().unwrap_or_default();
+    let short = arg.get_short_and_visible_aliases().unwrap_or_default();
+    let long = long.into_iter().map(|name| format!("--{name}"));
+    long.chain(short.into_iter().map(|name| format!("-{name}"))).collect()
 }
 
 fn bash() -> String {
-    let flags = id_flags().into_iter().flat_map(|flag| {
-        [Some(format!("--{}", flag.long)), flag.short.map(|short| format!("-{short}"))].into_iter().flatten()
-    });
-    let flags = flags.collect::<Vec<_>>().join("|");
-    let lines = before_ids().iter().map(|line| format!("\"{line}\"")).collect::<Vec<_>>().join("|");
+    let mut options: Vec<String> = Vec::new();
+    for Named { command, .. } in all_commands() {
+        options.extend(command.get_opts().filter(|arg| takes_id(arg)).flat_map(spellings));
+    }
+    options.sort();
+    options.dedup();
+    let options = options.join("|");
+    let lines = commands_with_id().iter().map(|line| format!("\"{line}\"")).collect::<Vec<_>>().join("|");
     format!(
         r#"{}
 _epitome_or_session() {{
     local before="${{COMP_WORDS[COMP_CWORD-1]}}" line="${{COMP_WORDS[*]:1:COMP_CWORD-1}}" ids=""
-    case "$before" in {flags}) ids=1 ;; esac
+    case "$before" in {options}) ids=1 ;; esac
     case "$line" in {lines}) ids=1 ;; esac
     COMPREPLY=()
     if [[ -n "$ids" ]]; then
@@ -197,8 +151,8 @@ complete -F _epitome_or_session -o bashdefault -o default epitome
 
 fn zsh() -> String {
     let mut text = generated(Shell::Zsh);
-    for id in IDS {
-        text = text.replace(&format!(":{id}:_default"), &format!(":{id}:_epitome_sessions"));
+    for name in ID_NAMES {
+        text = text.replace(&format!(":{name}:_default"), &format!(":{name}:_epitome_sessions"));
     }
     let sessions = format!(
         r#"_epitome_sessions() {{
@@ -218,81 +172,92 @@ fn zsh() -> String {
 fn fish() -> String {
     let mut text = generated(Shell::Fish);
     let ids = format!("-k -a \"(epitome {COMPLETE} sessions 2>/dev/null)\"");
-    for line in before_ids() {
-        let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {ids}", behind(&line));
+    for name in commands_with_id() {
+        let _ = writeln!(text, "complete -c epitome -n \"{}\" -f {ids}", fish_condition(&name));
     }
-    for word in WORDS {
-        // Where another command stands, its flags are not offered.
-        for flag in word.flags.iter().flat_map(|flags| flags.iter()).filter(|flag| takes_id(flag)) {
-            let short = flag.short.map_or_else(String::new, |short| format!(" -s {short}"));
-            let condition = behind(word.name);
-            let _ = writeln!(text, "complete -c epitome -n \"{condition}\" -l {}{short} -x {ids}", flag.long);
+    for Named { name, command } in all_commands() {
+        for option in command.get_opts().filter(|arg| takes_id(arg)).flat_map(spellings) {
+            let option = match option.strip_prefix("--") {
+                Some(long) => format!("-l {long}"),
+                None => format!("-s {}", option.trim_start_matches('-')),
+            };
+            let condition = fish_condition(&name);
+            let _ = writeln!(text, "complete -c epitome -n \"{condition}\" {option} -x {ids}");
         }
     }
     text
 }
 
-/// That fish stands behind these words.
-fn behind(line: &str) -> String {
-    // The functions are of the generated part: the first word is the command, a later one stands anywhere.
-    match line.split_once(' ') {
-        None => format!("__fish_epitome_using_subcommand {line}"),
-        Some((first, second)) => {
-            format!("__fish_epitome_using_subcommand {first}; and __fish_seen_subcommand_from {second}")
+/// A condition that holds after this command. Its functions are defined by the generated script.
+fn fish_condition(name: &str) -> String {
+    match name.split_once(' ') {
+        None => format!("__fish_epitome_using_subcommand {name}"),
+        Some((group, sub)) => {
+            format!("__fish_epitome_using_subcommand {group}; and __fish_seen_subcommand_from {sub}")
         }
     }
 }
 
-// ── The page ───────────────────────────────────────────────────────────────────────────────────────
+// ── The man page ───────────────────────────────────────────────────────────────────────────────────
 
-fn page() -> String {
-    let mut roff = Roff::new();
-    let version = concat!("epitome ", env!("CARGO_PKG_VERSION"));
-    roff.control("TH", ["EPITOME", "1", "", version, "User Commands"]);
-    roff.control("SH", ["NAME"]);
-    roff.text([roman("epitome - a coding agent for editors, with compaction that you can trust")]);
-    roff.control("SH", ["SYNOPSIS"]);
-    roff.text([bold("epitome"), roman(" "), italic("COMMAND"), roman(" ["), italic("OPTIONS"), roman("]")]);
-    roff.control("SH", ["DESCRIPTION"]);
-    roff.text([roman(DESCRIPTION)]);
-    roff.control("SH", ["COMMANDS"]);
-    for word in WORDS {
-        entry(&mut roff, "epitome", word);
-        for below in word.below {
-            entry(&mut roff, &format!("epitome {}", word.name), below);
-        }
-    }
-    roff.control("SH", ["ENVIRONMENT"]);
-    for (name, about) in ENVIRONMENT {
-        roff.control("TP", []);
-        roff.text([bold(name)]);
-        roff.text([roman(about)]);
-    }
-    roff.control("SH", ["EXIT STATUS"]);
-    roff.text([roman("0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.")]);
-    roff.render()
+pub fn man() -> Result<i32, CliError> {
+    let page = page().map_err(|error| terminal::cannot_write(&error))?;
+    terminal::print(&String::from_utf8_lossy(&page)).map(|()| 0)
 }
 
-fn entry(roff: &mut Roff, before: &str, word: &Word) {
-    let mut head = vec![bold(format!("{before} {}", word.name))];
-    for value in word.values {
-        head.extend([roman(" ["), italic(*value), roman("]")]);
+/// One page for all commands, where clap_mangen alone would make a page for each.
+fn page() -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    // An empty date would be left out, and what follows would take its place.
+    let root = Man::new(documented()).title("EPITOME").date(" ").manual("User Commands");
+    root.render_title(&mut out)?;
+    root.render_name_section(&mut out)?;
+    root.render_synopsis_section(&mut out)?;
+    let mut heading = Roff::new();
+    heading.control("SH", ["COMMANDS"]);
+    heading.to_writer(&mut out)?;
+    for Named { name, command } in all_commands() {
+        command_section(&name, command, &mut out)?;
     }
-    roff.control("SS", []);
-    roff.text(head);
-    roff.text([roman(word.about)]);
-    for flag in word.flags.iter().flat_map(|flags| flags.iter()) {
-        let mut head = vec![bold(format!("--{}", flag.long))];
-        if let Some(short) = flag.short {
-            head.insert(0, bold(format!("-{short}, ")));
-        }
-        if let Some(value) = flag.value {
-            head.extend([roman(" "), italic(value)]);
-        }
-        roff.control("TP", []);
-        roff.text(head);
-        roff.text([roman(flag.about)]);
+    let mut end = Roff::new();
+    end.control("SH", ["ENVIRONMENT AND EXIT STATUS"]);
+    preformatted(&mut end, AFTER_HELP);
+    end.to_writer(&mut out)?;
+    Ok(out)
+}
+
+fn command_section(name: &str, command: Command, out: &mut Vec<u8>) -> io::Result<()> {
+    let after = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let mut section = Roff::new();
+    section.control("SS", []);
+    section.text([bold(format!("epitome {name}"))]);
+    section.to_writer(&mut *out)?;
+    let man = Man::new(command);
+    let mut body = Vec::new();
+    man.render_synopsis_section(&mut body)?;
+    man.render_description_section(&mut body)?;
+    man.render_options_section(&mut body)?;
+    for line in String::from_utf8_lossy(&body).lines() {
+        // The section of a command has no sections of its own.
+        let is_heading = line.starts_with(".SH ");
+        out.extend(if is_heading { ".PP" } else { line }.bytes());
+        out.push(b'\n');
     }
+    let mut end = Roff::new();
+    if let Some(after) = after {
+        preformatted(&mut end, &after);
+    }
+    end.to_writer(out)
+}
+
+/// Text whose lines and indentation stay as they are.
+fn preformatted(roff: &mut Roff, text: &str) {
+    roff.control("PP", []);
+    roff.control("nf", []);
+    for line in text.lines() {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []);
 }
 
 #[cfg(test)]
@@ -300,14 +265,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_offered_where_they_are_taken() {
-        let lines = before_ids();
-        for line in ["sessions show", "sessions delete", "inspect", "hooks log"] {
-            assert!(lines.iter().any(|known| known == line), "{line}");
+    fn session_ids_are_completed_where_a_command_takes_one() {
+        let commands = commands_with_id();
+        for command in ["sessions show", "sessions delete", "inspect", "hooks log"] {
+            assert!(commands.iter().any(|known| known == command), "{command}");
         }
-        assert!(!lines.iter().any(|line| line == "sessions list"));
-        let flags: Vec<&str> = id_flags().iter().map(|flag| flag.long).collect();
-        assert_eq!(flags, ["resume", "conversation-id", "session"]);
+        assert!(!commands.iter().any(|command| command == "sessions list"));
+        assert!(bash().contains("--conversation-id|--resume|--session|-c)"));
         assert!(zsh().contains("ID:_epitome_sessions") && !zsh().contains(":ID:_default"));
         assert!(
             fish().contains("__fish_epitome_using_subcommand sessions; and __fish_seen_subcommand_from show")
@@ -315,15 +279,15 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_every_command_and_flag() {
-        // A hyphen that is to be copied and an apostrophe are written otherwise there.
-        let page = page().replace("\\-", "-").replace("\\*(Aq", "'");
-        for word in WORDS.iter().flat_map(|word| [word].into_iter().chain(word.below)) {
-            for flag in word.flags.iter().flat_map(|flags| flags.iter()) {
-                let written = format!("--{}", flag.long);
-                assert!(page.contains(&written), "{written}");
+    fn the_man_page_has_every_command_and_option() {
+        let page = page().expect("memory can be written");
+        let page = String::from_utf8(page).expect("it is text").replace("\\-", "-");
+        for Named { name, command } in all_commands() {
+            assert!(page.contains(&format!("epitome {name}")), "{name}");
+            for option in command.get_opts().filter(|arg| !arg.is_hide_set()) {
+                let long = format!("--{}", option.get_long().expect("every option has a long name"));
+                assert!(page.contains(&long), "{name} {long}");
             }
-            assert!(page.contains(word.about), "{}", word.about);
         }
     }
 }

@@ -1,4 +1,7 @@
-//! The command line: what can be asked of the binary, and how its faults are told.
+//! The command line: commands, their arguments and help, and how errors are reported.
+//!
+//! Each command's module defines its arguments with clap's derive. Parsing, help, completions and the man page are
+//! all made from these definitions.
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 130 cancelled by Ctrl-C.
 
@@ -28,14 +31,77 @@ mod scratch;
 mod serve;
 mod sessions;
 mod terminal;
-pub mod words;
 
 use std::ffi::OsString;
 
-/// The exit code of what the person ended by Ctrl-C, as shells have it for SIGINT.
+use clap::{CommandFactory as _, Parser};
+
+use crate::daemon::control::fault::Fault;
+use crate::shelf::ShelfError;
+use crate::store::StoreError;
+use crate::tools::reaper::{REAP_ARGUMENT, reap_main};
+
+/// The exit code after Ctrl-C: 128 + SIGINT, as in shells.
 const EXIT_CANCELLED: i32 = 130;
 
-/// A fault that ends a command: what was tried, and apart from it what to do.
+/// The widest that help is wrapped at.
+const HELP_COLUMNS_MAX: usize = 100;
+
+const AFTER_HELP: &str = "\
+Models are named PROVIDER/NAME: anthropic/..., openai/..., gemini/..., local/...
+`epitome models` lists them.
+
+Environment:
+  ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY
+                     API keys of the providers
+  EPITOME_LOCAL_URL  base URL of a local model server
+  EPITOME_MODEL      default model, as PROVIDER/NAME
+  EPITOME_HOME       directory for all files (default: ~/.epitome and the XDG directories)
+  EPITOME_LOG        log filter with the syntax of RUST_LOG, for example debug
+
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 cancelled with Ctrl-C.";
+
+/// A coding agent for editors, with compaction that you can trust
+#[derive(Debug, Parser)]
+#[command(
+    name = "epitome",
+    version,
+    after_help = AFTER_HELP,
+    args_override_self = true,
+    arg_required_else_help = false,
+    max_term_width = HELP_COLUMNS_MAX
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Acp(acp::AcpArgs),
+    Run(run::RunArgs),
+    Compact(run::CompactArgs),
+    #[command(flatten)]
+    Session(run::SessionCommand),
+    Recipes(recipes::RecipesArgs),
+    Sessions(sessions::SessionsArgs),
+    Daemon(daemon::DaemonArgs),
+    Models(models::ModelsArgs),
+    Hooks(hooks::HooksArgs),
+    Doctor(doctor::DoctorArgs),
+    BugReport(bug_report::BugReportArgs),
+    Inspect(inspect::InspectArgs),
+    Check(check::CheckArgs),
+    Demo(demo::DemoArgs),
+    Completions(manual::CompletionsArgs),
+    /// Print the man page; `epitome man | man -l -` shows it
+    Man,
+    /// Print the version
+    #[command(hide = true)]
+    Version,
+}
+
+/// An error that ends a command: what happened, and separately what to do about it.
 #[derive(Debug)]
 pub struct CliError {
     pub message: String,
@@ -44,31 +110,40 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// The arguments make no sense.
+    /// The arguments make no sense together.
     pub fn usage(message: impl Into<String>) -> CliError {
-        let hint = Some("`epitome --help` shows what there is".to_owned());
+        let hint = Some("try `--help`".to_owned());
         CliError { message: message.into(), hint, code: 2 }
     }
 
-    /// It was tried and did not work.
+    /// The command was tried and failed.
     pub fn failed(message: impl Into<String>, hint: Option<String>) -> CliError {
         CliError { message: message.into(), hint, code: 1 }
     }
 }
 
-impl From<lexopt::Error> for CliError {
-    fn from(error: lexopt::Error) -> CliError {
-        CliError::usage(error.to_string())
+impl From<Fault> for CliError {
+    fn from(fault: Fault) -> CliError {
+        CliError::failed(fault.message, fault.hint)
+    }
+}
+
+impl From<StoreError> for CliError {
+    fn from(error: StoreError) -> CliError {
+        ShelfError::from(error).into()
+    }
+}
+
+impl From<ShelfError> for CliError {
+    fn from(error: ShelfError) -> CliError {
+        CliError::failed(error.to_string(), error.hint())
     }
 }
 
 /// Runs the command that the process was started with and returns its exit code.
 pub fn main() -> i32 {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == crate::tools::reaper::REAP_ARGUMENT) {
-        return crate::tools::reaper::reap_main();
-    }
-    let done = dispatch(arguments);
+    let done = run_internal(&arguments).unwrap_or_else(|| run_command(arguments));
     log::flush();
     match done {
         Ok(code) => code,
@@ -82,103 +157,57 @@ pub fn main() -> i32 {
     }
 }
 
-/// What a command reads out of its arguments, or the message that the person gets.
-#[cfg(test)]
-fn parsed<T>(
-    parse: impl FnOnce(Vec<OsString>) -> Result<Option<T>, CliError>,
-    arguments: &[&str],
-) -> Result<T, String> {
-    let request = parse(arguments.iter().map(OsString::from).collect());
-    request.map(|request| request.expect("no help was asked for")).map_err(|error| error.message)
+/// Runs what only this program and its shell completions start. It is not part of the documented command line.
+fn run_internal(arguments: &[OsString]) -> Option<Result<i32, CliError>> {
+    let words: Vec<&str> = arguments.iter().map_while(|argument| argument.to_str()).collect();
+    match words[..] {
+        [REAP_ARGUMENT, ..] => Some(Ok(reap_main())),
+        ["daemon", "serve"] => Some(daemon_serve::main()),
+        [manual::COMPLETE, "sessions"] => Some(manual::complete_sessions()),
+        _ => None,
+    }
 }
 
-fn dispatch(mut arguments: Vec<OsString>) -> Result<i32, CliError> {
+fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
     if arguments.is_empty() {
-        terminal::print(HELP)?;
+        terminal::print(&Cli::command().render_help().to_string())?;
         return Ok(2);
     }
-    let command = arguments.remove(0);
-    match command.to_str() {
-        Some("acp") => acp::main(arguments),
-        Some("run") => run::main(arguments),
-        Some("compact") => run::compact(arguments),
-        Some(name) if run::is_own(name) => run::own(name, arguments),
-        Some("recipes") => recipes::main(arguments),
-        Some("sessions") => sessions::main(arguments),
-        Some("models") => models::main(arguments),
-        Some("hooks") => hooks::main(arguments),
-        Some("doctor") => doctor::main(arguments),
-        Some("bug-report") => bug_report::main(arguments),
-        Some("inspect") => inspect::main(arguments),
-        Some("demo") => demo::main(arguments),
-        Some("check") => check::main(arguments),
-        Some("daemon") => daemon::main(arguments),
-        Some("completions") => manual::completions(arguments),
-        Some("man") => manual::man(arguments),
-        Some(name) if manual::is_complete(name) => manual::complete(&arguments),
-        Some("--version" | "-V" | "version") => {
-            println!("epitome {}", env!("CARGO_PKG_VERSION"));
-            Ok(0)
-        }
-        Some("--help" | "-h" | "help") => {
-            terminal::print(HELP)?;
-            Ok(0)
-        }
-        Some(other) => Err(CliError::usage(format!("there is no command {other:?}"))),
-        None => Err(CliError::usage(format!("there is no command {command:?}"))),
+    let cli = match Cli::try_parse_from(std::iter::once("epitome".into()).chain(arguments)) {
+        Ok(cli) => cli,
+        Err(error) => return not_a_command(&error),
+    };
+    match cli.command {
+        Command::Acp(args) => acp::main(args),
+        Command::Run(args) => run::main(args),
+        Command::Compact(args) => run::compact(args),
+        Command::Session(command) => run::session_command(command),
+        Command::Recipes(args) => recipes::main(args),
+        Command::Sessions(args) => sessions::main(args),
+        Command::Daemon(args) => daemon::main(args),
+        Command::Models(args) => models::main(args),
+        Command::Hooks(args) => hooks::main(args),
+        Command::Doctor(args) => doctor::main(args),
+        Command::BugReport(args) => bug_report::main(args),
+        Command::Inspect(args) => inspect::main(args),
+        Command::Check(args) => check::main(args),
+        Command::Demo(args) => demo::main(args),
+        Command::Completions(args) => manual::completions(args),
+        Command::Man => manual::man(),
+        Command::Version => terminal::print(&Cli::command().render_version()).map(|()| 0),
     }
 }
 
-const HELP: &str = "\
-epitome: a coding agent for editors, with compaction that you can trust
+/// Help and the version go to stdout. Errors go to stderr and begin as all errors of this program do.
+fn not_a_command(error: &clap::Error) -> Result<i32, CliError> {
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        eprint!("epitome: {}", text.strip_prefix("error: ").unwrap_or(&text));
+    } else {
+        terminal::print(&text)?;
+    }
+    Ok(error.exit_code())
+}
 
-  epitome acp [--model NAME] [--mode MODE] [--transcript FILE] [--standalone]
-        speak the Agent Client Protocol on stdin and stdout; this is what editors launch. One daemon serves
-        all windows and is started when it is needed; --standalone does all in this one process
-  epitome run [-r RECIPE] [--follow | --resume ID] [--model NAME] [--mode MODE] [--json] \"prompt\"
-        one prompt without an editor; --follow goes on with the newest session of this directory
-  epitome compact [--dry-run] [--json] [--resume ID] [focus...]
-        make a session short: what /compact does in an editor; --dry-run tells what it would do
-  epitome undo|redo [ENTRY] | history | pin [ENTRY | TEXT] | unpin ENTRY|all
-        take back, bring again and list what changed a session's history; keep parts of it
-  epitome rewind [ENTRY] | checkpoints | permissions [forget|keep N] | rename TITLE
-        go back to before a turn, with its files; what may run without a question; another title
-  epitome recipes list|show NAME|render NAME|check [PATH...]
-        the slash commands: which there are, what they would send, what is wrong with their files
-  epitome sessions list|show|search|tail|fork|rename|undo|redo|rewind|checkpoints|export|import|delete
-        what was said, and where
-  epitome daemon status|stop|logs
-        the one process behind all windows
-  epitome models [PROVIDER | TEXT] [--all] [--refresh]
-        which models can be chosen, what they hold and cost
-  epitome hooks list|trust|test|log
-        what runs at moments of a session, and what of a repository may
-  epitome doctor [--repair] [--compact] [--backup DIR]
-        is all well, and what to do if not
-  epitome bug-report [FILE] [--session ID]
-        one text file that tells how things stand, without keys and without anything that was said
-  epitome inspect [SESSION] [--no-open] [--json]
-        look at sessions in a browser: what filled the context, what was compacted, and why
-  epitome check [FILE...] -- COMMAND...
-        run protocol fixtures against any ACP agent
-  epitome demo [--fast]
-        see it work without a key: a real daemon and client, a scripted model
-  epitome completions bash|zsh|fish
-  epitome man
-        for the Tab key, and the man page; both on stdout
-  epitome --version | --help
-
-acp, run and compact also take:
-  --no-hooks              run no hooks
-  --trust-hooks           run what a repository brings without asking
-  --disable-auto-compact  compact only when asked, or when the provider refuses the length
-  --compact-ratio R       compact at this share of the window, from 0 to 1; 0 is never
-  --recipe-dir DIR        look for recipes there, too (also --fragment-dirs DIR,DIR)
-  --standalone            do all in this process, also where a daemon runs
-
-All but acp have a --help of their own.
-
-Models are named provider/name: anthropic/..., openai/..., gemini/..., local/...
-Keys come from the environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY; a local server from EPITOME_LOCAL_URL.
-EPITOME_HOME moves all files (default ~/.epitome); EPITOME_LOG=debug fills the log below the state directory.
-";
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,12 @@
-//! `epitome models`: which models there are, what each holds and costs, and who says so. It starts no
-//! session; only `--refresh` and the search for a local server ask anybody.
+//! `epitome models`: lists models with context windows and prices, and the source of each number. Starts no session;
+//! only `--refresh` and the search for a local server use the network.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::terminal::{self, harmless};
 use super::{CliError, methods, serve};
-use crate::config::Settings;
 use crate::daemon::control::Environment;
 use crate::paths::Paths;
 use crate::provider::catalog::{Catalog, Marks, Offer, Scope, provider_of};
@@ -18,69 +16,49 @@ use crate::provider::learned::{Learned, Source, When};
 use crate::provider::listing::Life;
 use crate::thread::ModelName;
 
-/// Models that are shown; a few routers together have more.
+/// Models that are listed. Only a few routers together have more.
 const SHOWN_MAX: usize = 2_000;
 
-const HELP: &str = "\
-epitome models: the models that can be chosen
+/// List models with context windows and prices
+///
+/// Each line has the name of a model, the sizes of its context window and of a reply in tokens, its prices in US dollars
+/// per million input and output tokens, and what it accepts apart from text.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+A letter after a number is its source, if that is not the built-in table:
+  p  the provider
+  c  your configuration
+  l  a request that was rejected as too long
+  ?  a guess
+* marks the selected model, + the one that is used if none is selected.
 
-  epitome models [PROVIDER | TEXT]
-        those that can be used as things are, of one provider, or with TEXT in their names
-
-      --all      also those of providers without a key
-      --refresh  ask the providers for their lists now; else that is done once a day
-      --json     as JSON
-
-A line has the model's name, tokens of its window and of a reply, US dollars for a million tokens in and
-out, and what it takes beside text. Behind a number stands who says so, where that is not the built-in
-table: p the provider itself, c your configuration, l learned from a request that did not fit, ? a guess.
-* is the model that is used, + the one that is used where none is chosen.
-
-Exit codes: 0 done, 1 it failed or nothing can be used, 2 wrong usage.
-";
-
-#[derive(Debug, PartialEq, Eq)]
-struct Request {
-    /// In lower case; empty for all.
+Exit codes: 0 done, 1 failed or no model is usable, 2 wrong usage.")]
+pub struct ModelsArgs {
+    /// Show only the models of this provider, or with this text in their names
+    #[arg(value_name = "PROVIDER|TEXT", default_value = "", hide_default_value = true)]
     filter: String,
-    scope: Scope,
+    /// Include models of providers without an API key
+    #[arg(long)]
+    all: bool,
+    /// Ask the providers for their lists now instead of once a day
+    #[arg(long)]
     refresh: bool,
+    /// Print JSON
+    #[arg(long)]
     json: bool,
 }
 
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let mut request =
-            Request { filter: String::new(), scope: Scope::Usable, refresh: false, json: false };
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("all") => request.scope = Scope::All,
-                Long("refresh") => request.refresh = true,
-                Long("json") => request.json = true,
-                Value(text) if request.filter.is_empty() => request.filter = text.string()?.to_lowercase(),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        Ok(Some(request))
+impl ModelsArgs {
+    fn scope(&self) -> Scope {
+        if self.all { Scope::All } else { Scope::Usable }
     }
 }
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        terminal::print(HELP)?;
-        return Ok(0);
-    };
+pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let cwd = std::env::current_dir().ok();
-    let (settings, problems) = Settings::load(&paths, cwd.as_deref(), |name| std::env::var_os(name));
-    for problem in problems {
-        eprintln!("epitome: {}", harmless(&problem.to_string()));
-    }
-    if request.refresh {
+    let settings = serve::settings(&paths, cwd.as_deref());
+    if args.refresh {
         refresh(&paths, cwd.as_deref())?;
     }
     let environment = serve::environment();
@@ -99,8 +77,8 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
             local: local.as_ref(),
         };
         for place in catalog.places() {
-            // A server on this machine is asked in any case: what it has loaded changes.
-            if request.refresh || place.provider() != "local" {
+            // A local server is always asked, as its loaded models change.
+            if args.refresh || place.provider() != "local" {
                 continue;
             }
             if let Err(error) = learned.refresh(&http, &place, When::Now).await {
@@ -112,10 +90,10 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
     });
     let catalog =
         Catalog { settings: &settings, environment: &environment, learned: &learned, local: local.as_ref() };
-    show(&catalog, &request)
+    show(&catalog, &args)
 }
 
-/// Has the providers asked by who keeps what they say: a daemon that runs has it in memory.
+/// Refreshes the providers' lists in the daemon, if one runs, since it has them in memory.
 fn refresh(paths: &Paths, cwd: Option<&Path>) -> Result<(), CliError> {
     let params = json!({ "refresh": true, "cwd": cwd, "environment": Environment::of_this_process() });
     let answered = methods::call(paths, "models.list", params)?;
@@ -125,11 +103,12 @@ fn refresh(paths: &Paths, cwd: Option<&Path>) -> Result<(), CliError> {
     Ok(())
 }
 
-fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {
-    let all = catalog.offers(request.scope, SHOWN_MAX);
+fn show(catalog: &Catalog<'_>, args: &ModelsArgs) -> Result<i32, CliError> {
+    let all = catalog.offers(args.scope(), SHOWN_MAX);
     let marks = catalog.marks();
-    let wanted: Vec<&Offer> = all.iter().filter(|offer| fits(&offer.name, &request.filter)).collect();
-    if request.json {
+    let filter = args.filter.to_lowercase();
+    let wanted: Vec<&Offer> = all.iter().filter(|offer| fits(&offer.name, &filter)).collect();
+    if args.json {
         let list: Vec<Value> = wanted.iter().map(|offer| offer.to_json(&marks)).collect();
         terminal::print(&format!("{:#}\n", json!(list)))?;
     } else {
@@ -140,22 +119,22 @@ fn show(catalog: &Catalog<'_>, request: &Request) -> Result<i32, CliError> {
         return Err(CliError::failed(nothing.message, nothing.hint));
     }
     if wanted.is_empty() {
-        let hint = match request.scope {
-            Scope::Usable => "`epitome models --all` also shows those of providers without a key",
-            Scope::All => "`epitome models --all` without a word shows all",
+        let hint = match args.scope() {
+            Scope::Usable => "`epitome models --all` includes providers without an API key",
+            Scope::All => "`epitome models --all` without a filter shows all",
         };
-        let message = format!("no model's name has {:?} in it", request.filter);
+        let message = format!("no model has {filter:?} in its name");
         return Err(CliError::failed(message, Some(hint.to_owned())));
     }
     Ok(0)
 }
 
-/// Whether a model is of this provider or has this text in its name.
+/// Whether a model belongs to this provider or has this text in its name.
 fn fits(name: &ModelName, filter: &str) -> bool {
     provider_of(name) == filter || name.0.to_lowercase().contains(filter)
 }
 
-/// The models in groups, each a table.
+/// The models as tables, one per provider.
 fn text(offers: &[&Offer], marks: &Marks) -> String {
     let mut out = String::new();
     let rows: Vec<[String; 5]> = offers.iter().map(|offer| row(offer)).collect();
@@ -216,7 +195,7 @@ fn row(offer: &Offer) -> [String; 5] {
     ]
 }
 
-/// The letter behind a number, as the help has it.
+/// The letter for the source of a number; the help explains it.
 fn letter(source: Source) -> &'static str {
     match source {
         Source::Table => " ",
@@ -232,20 +211,6 @@ mod tests {
     use super::*;
     use crate::provider::abilities::{Abilities, Thinking};
     use crate::provider::models::Price;
-
-    fn parsed(arguments: &[&str]) -> Result<Request, String> {
-        crate::cli::parsed(Request::parse, arguments)
-    }
-
-    #[test]
-    fn arguments_are_read() {
-        let request = parsed(&["Sonnet", "--all", "--refresh", "--json"]).expect("good arguments");
-        let wanted = Request { filter: "sonnet".into(), scope: Scope::All, refresh: true, json: true };
-        assert_eq!(request, wanted);
-        for wrong in [&["a", "b"][..], &["--yaml"]] {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn a_table_says_what_each_model_holds_and_who_says_so() {

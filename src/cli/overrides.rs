@@ -1,71 +1,84 @@
-//! The flags that hold above all configuration: `acp`, `run` and `compact` have them in common.
+//! Options that override the configuration: `acp`, `run` and `compact` have them in common.
 
 use std::path::PathBuf;
 
-use lexopt::ValueExt;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::CliError;
 use crate::config::{Threshold, Trust};
 use crate::session::registry::Overrides;
 use crate::thread::{Mode, ModelName};
 
-const FLAGS: [&str; 8] = [
-    "model",
-    "mode",
-    "no-hooks",
-    "trust-hooks",
-    "disable-auto-compact",
-    "compact-ratio",
-    "recipe-dir",
-    "fragment-dirs",
-];
-
-pub fn is_flag(name: &str) -> bool {
-    FLAGS.contains(&name)
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Configuration overrides")]
+pub struct OverrideArgs {
+    /// Model to use, as PROVIDER/NAME
+    #[arg(long, value_name = "MODEL", value_parser = model)]
+    model: Option<ModelName>,
+    /// Permission mode: which tool calls run without asking
+    #[arg(long, value_name = "MODE", value_parser = modes())]
+    mode: Option<Mode>,
+    /// Run no hooks
+    #[arg(long)]
+    no_hooks: bool,
+    /// Run the repository's hooks without asking
+    #[arg(long)]
+    trust_hooks: bool,
+    /// Compact only on request, or when the provider rejects a request as too long
+    #[arg(long)]
+    disable_auto_compact: bool,
+    /// Compact when this share of the context window is used, from 0 to 1; 0 disables it
+    #[arg(long, value_name = "RATIO", value_parser = threshold)]
+    compact_ratio: Option<Threshold>,
+    #[command(flatten)]
+    recipes: RecipeDirArgs,
 }
 
-/// Takes one of the flags and its value.
-pub fn set(overrides: &mut Overrides, flag: &str, parser: &mut lexopt::Parser) -> Result<(), CliError> {
-    match flag {
-        "model" => {
-            let written = parser.value()?.string()?;
-            let model = ModelName::written(&written);
-            if model.split().is_none() {
-                return Err(CliError::usage(format!("a model is named provider/name, not {written:?}")));
-            }
-            overrides.model = Some(model.0);
-        }
-        "mode" => overrides.mode = Some(mode_named(&parser.value()?.string()?)?),
-        "no-hooks" => overrides.hooks = Some(false),
-        "trust-hooks" => overrides.trust = Some(Trust::Run),
-        "disable-auto-compact" => overrides.auto_compact = Some(false),
-        "compact-ratio" => {
-            let ratio = parser.value()?.string()?;
-            let threshold = Threshold::of_ratio(&ratio).ok_or_else(|| {
-                CliError::usage(format!("--compact-ratio is a number from 0 to 1, not {ratio:?}"))
-            })?;
-            overrides.threshold = Some(threshold);
-        }
-        "recipe-dir" | "fragment-dirs" => recipe_dirs(&mut overrides.recipe_dirs, flag, parser)?,
-        other => return Err(CliError::usage(format!("there is no flag --{other}"))),
+/// Further directories with recipes.
+#[derive(Debug, Default, clap::Args)]
+pub struct RecipeDirArgs {
+    /// Additional directory with recipes; can be repeated
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, global = true)]
+    recipe_dir: Vec<PathBuf>,
+    /// The same, as a comma-separated list
+    // The name and the form of another agent's option.
+    #[arg(long, value_name = "DIRS", value_delimiter = ',', global = true)]
+    fragment_dirs: Vec<PathBuf>,
+}
+
+impl RecipeDirArgs {
+    pub fn directories(self) -> Vec<PathBuf> {
+        let directories = self.recipe_dir.into_iter().chain(self.fragment_dirs);
+        directories.filter(|directory| !directory.as_os_str().is_empty()).collect()
     }
-    Ok(())
 }
 
-/// Takes further folders with recipes: `--recipe-dir DIR`, or `--fragment-dirs DIR,DIR`, which is the name
-/// and the form of another agent's flag.
-pub fn recipe_dirs(dirs: &mut Vec<PathBuf>, flag: &str, parser: &mut lexopt::Parser) -> Result<(), CliError> {
-    match flag {
-        "fragment-dirs" => {
-            let list = parser.value()?.string()?;
-            dirs.extend(list.split(',').filter(|dir| !dir.is_empty()).map(PathBuf::from));
+impl From<OverrideArgs> for Overrides {
+    fn from(args: OverrideArgs) -> Overrides {
+        Overrides {
+            model: args.model.map(|model| model.0),
+            mode: args.mode,
+            hooks: args.no_hooks.then_some(false),
+            trust: args.trust_hooks.then_some(Trust::Run),
+            auto_compact: args.disable_auto_compact.then_some(false),
+            threshold: args.compact_ratio,
+            recipe_dirs: args.recipes.directories(),
         }
-        _ => dirs.push(PathBuf::from(parser.value()?)),
     }
-    Ok(())
 }
 
-fn mode_named(id: &str) -> Result<Mode, CliError> {
-    let known = Mode::ALL.map(Mode::id).join(", ");
-    Mode::parse(id).ok_or_else(|| CliError::usage(format!("there is no mode {id:?}; there are {known}")))
+fn model(written: &str) -> Result<ModelName, String> {
+    let model = ModelName::written(written);
+    if model.split().is_none() {
+        return Err("models are named PROVIDER/NAME; `epitome models` lists them".to_owned());
+    }
+    Ok(model)
+}
+
+fn modes() -> impl TypedValueParser<Value = Mode> {
+    let ids = PossibleValuesParser::new(Mode::ALL.map(Mode::id));
+    ids.try_map(|id| Mode::parse(&id).ok_or("unknown mode"))
+}
+
+fn threshold(ratio: &str) -> Result<Threshold, &'static str> {
+    Threshold::of_ratio(ratio).ok_or("expected a number from 0 to 1")
 }

@@ -1,20 +1,20 @@
-//! A small plot for a terminal: one bar a row. Pure.
+//! A bar chart for a terminal. Pure.
 
-/// One bar: what it is of, and how much.
+/// One bar with its label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bar {
     pub label: String,
     pub value: u64,
 }
 
-/// Draws the bars below each other, the longest `width` characters long; `words` says a value.
+/// Draws one bar per row, the longest `width` characters long; `words` formats a value.
 pub fn bars(bars: &[Bar], width: usize, words: impl Fn(u64) -> String) -> Vec<String> {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let most = bars.iter().map(|bar| bar.value).max().unwrap_or(0).max(1);
     let labels = bars.iter().map(|bar| bar.label.chars().count()).max().unwrap_or(0);
     let row = |bar: &Bar| {
         let eighths = (bar.value as f64 / most as f64 * width as f64 * 8.0).round() as usize;
-        // What is there at all is seen.
+        // A value above zero is always visible.
         let eighths = if bar.value > 0 { eighths.max(1) } else { 0 };
         let drawn = format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8]);
         format!("{:labels$}  {drawn} {}", bar.label, words(bar.value))

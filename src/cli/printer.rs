@@ -1,7 +1,6 @@
-//! A session's stream as a person reads it: streamed text, one line a tool call, short diffs.
+//! Prints the events of a session for users: streamed text, one line per tool call, short diffs.
 //!
-//! Everything that belongs to the conversation goes to stdout; questions, remarks and the progress
-//! line go to stderr. It decides nothing and sends nothing.
+//! The conversation goes to stdout; questions, notices and the progress line go to stderr.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -15,34 +14,34 @@ use crate::thread::diff::{DiffLine, diff};
 use crate::thread::text;
 use crate::thread::{CallId, Change, Content, Message, MessageId, OutcomeStatus, Shown, ToolOutcome};
 
-/// Lines of a diff that are shown with an outcome.
+/// Lines of a diff that are shown with a result.
 const DIFF_LINES_MAX: usize = 16;
 
-/// Lines of a diff or command that are shown with a question: people judge by it, so it is long.
+/// Lines of a diff or command that are shown with a question. Many, as users decide by them.
 const QUESTION_LINES_MAX: usize = 200;
 
 /// Lines of a failed call's text.
 const FAILURE_LINES_MAX: usize = 4;
 
-/// Characters of one line of those.
+/// Longest of these lines, in characters.
 const LINE_CHARS_MAX: usize = 160;
 
-/// Characters of a title in the progress line, which must not wrap: a second line would stay.
+/// Longest title in the progress line, in characters. The line must not wrap, as only one row is erased.
 const PROGRESS_TITLE_CHARS_MAX: usize = 60;
 
-/// How long nothing must have been printed before the progress line appears.
+/// Time without output before the progress line appears.
 const QUIET: Duration = Duration::from_millis(900);
 
-/// How often the progress is shown anew while a call prints.
+/// Least time between updates of the progress while a call prints.
 const REDRAW: Duration = Duration::from_millis(200);
 
-/// What stands before the lines of what runs.
+/// Indentation of the output of a running call.
 const LIVE_INDENT: &str = "    ";
 
 /// What was streamed of the message that is not yet an entry.
 ///
-/// The queue may forget text, and a cancelled reply may lack a part that was streamed, so parts are
-/// matched by being the first, second, … of their kind.
+/// The queue may drop text, and a cancelled reply may lack a part that was streamed, so parts are matched by their
+/// position among those of their kind.
 #[derive(Debug, Default)]
 pub struct Streamed {
     message: Option<MessageId>,
@@ -61,7 +60,7 @@ impl Streamed {
         }
     }
 
-    /// The parts of the whole message of which something was not streamed, with what is missing.
+    /// What was not streamed of the complete message.
     pub fn missing<'a>(&mut self, message: &'a Message) -> Vec<(TextKind, &'a str)> {
         let streamed = std::mem::take(self);
         let parts = if streamed.message == Some(message.id) { streamed.parts } else { Vec::new() };
@@ -87,27 +86,27 @@ impl Streamed {
     }
 }
 
-/// Prints for people.
+/// Prints text for users.
 pub struct Printer<'a> {
     out: Box<dyn Write + 'a>,
     err: Box<dyn Write + 'a>,
     dress: Dress,
-    /// How stderr may be dressed; the progress line needs both to be the same terminal.
+    /// The style of stderr; the progress line needs both to be the same terminal.
     err_dress: Dress,
     began: Instant,
     last_print: Instant,
-    /// Where the cursor of stdout stands.
+    /// The position of the cursor on stdout.
     line: Line,
-    /// What was printed last, so that different things are set apart by an empty line.
+    /// What was printed last; different kinds are separated by an empty line.
     last: Option<Kind>,
     streamed: Streamed,
     titles: HashMap<CallId, String>,
     running: Vec<CallId>,
     usage: Option<UsageNow>,
     live: Live,
-    /// Rows of the progress that are on the screen; the cursor is in the last one.
+    /// Rows of the progress on the screen; the cursor is in the last one.
     progress_rows: usize,
-    /// When the progress was shown last.
+    /// When the progress was last updated.
     progress_at: Option<Instant>,
 }
 
@@ -147,7 +146,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Shows one item of the stream. Questions and answers are the caller's.
+    /// Shows one event. Questions and answers are handled by the caller.
     pub fn show(&mut self, out: &Out) -> io::Result<()> {
         match out {
             Out::Text { message, part, kind, text } => {
@@ -175,7 +174,7 @@ impl<'a> Printer<'a> {
             Out::Compaction { state: CompactionState::Began { tokens }, .. } => {
                 self.remark(Ink::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
-            // What came of it is an entry of the log, or the answer.
+            // The result is an entry of the log, or the answer.
             Out::Compaction {
                 state: CompactionState::Wrote(_) | CompactionState::Failed(_) | CompactionState::Cancelled,
                 ..
@@ -201,10 +200,10 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Keeps the progress up to date: a line of figures, and below it the newest lines of what runs. To be called
-    /// about once a second while nothing comes.
+    /// Updates the progress: a line of numbers, and below it the newest output of what runs. To be called about once a
+    /// second while there are no events.
     pub fn tick(&mut self) -> io::Result<()> {
-        // Where stdout is another place, no line of the conversation is in the way.
+        // If stdout is redirected, no line of the conversation is in the way.
         let in_the_way = self.dress.is_terminal() && self.line == Line::Middle;
         if !self.err_dress.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
@@ -229,7 +228,7 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
-    /// Says something beside the conversation.
+    /// Prints a notice to stderr.
     pub fn remark(&mut self, ink: Ink, text: &str) -> io::Result<()> {
         self.begin(Kind::Remark)?;
         let text = self.err_dress.paint(ink, &harmless(text));
@@ -237,7 +236,7 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
-    /// Puts a question. What is typed behind it ends its line.
+    /// Prints a permission question. The typed answer ends its line.
     pub fn question(&mut self, ask: &PermissionAsk) -> io::Result<()> {
         self.begin(Kind::Call)?;
         self.out.flush()?;
@@ -253,7 +252,7 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
-    /// Puts the next line of a form, with what it is about before the first one. What is typed behind it ends its line.
+    /// Prints the next field of a form, with the heading before the first one. The typed answer ends its line.
     pub fn form(&mut self, form: &Form) -> io::Result<()> {
         self.begin(Kind::Call)?;
         self.out.flush()?;
@@ -271,27 +270,27 @@ impl<'a> Printer<'a> {
         self.err.flush()
     }
 
-    /// A question was answered without anybody being asked, or by somebody.
+    /// Reports a question that was answered without asking the user.
     pub fn decided(&mut self, ask: &PermissionAsk, decision: &Decision) -> io::Result<()> {
         match decision {
             Decision::Dismissed | Decision::Absent => {
                 let title = text::title(&ask.tool, &ask.card);
                 let how = match ask.tool.as_str() {
-                    // No mode lets a repository's programs run.
+                    // No permission mode allows running a repository's programs.
                     "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
                     _ => {
                         "To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
                     }
                 };
                 let title = title.trim_end_matches('?');
-                let line = format!("Not allowed, because nobody is there to be asked: {title}. {how}");
+                let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
                 self.remark(Ink::Yellow, &line)
             }
             Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),
         }
     }
 
-    /// Leaves the terminal in order.
+    /// Clears the progress and ends the current line.
     pub fn end(&mut self) -> io::Result<()> {
         self.clear_progress()?;
         self.end_line()?;
@@ -327,7 +326,7 @@ impl<'a> Printer<'a> {
                 self.begin(Kind::Reply)?;
                 self.out.write_all(text.as_bytes())?;
             }
-            // Thinking is for people who watch; a file gets what was said.
+            // Reasoning is only shown on a terminal.
             TextKind::Thinking if !self.dress.is_terminal() => return Ok(()),
             TextKind::Thinking => {
                 self.begin(Kind::Thinking)?;
@@ -373,8 +372,7 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    /// Makes room for a thing of this kind: ends the running line where it is another one, and sets
-    /// text apart from what is no text.
+    /// Prepares for output of this kind: ends the current line if the kind changes, and separates text from other output.
     fn begin(&mut self, kind: Kind) -> io::Result<()> {
         self.clear_progress()?;
         self.last_print = Instant::now();
@@ -416,7 +414,7 @@ fn has_diff(shown: &[Shown]) -> bool {
     shown.iter().any(|shown| matches!(shown, Shown::Diff { .. }))
 }
 
-/// What a tool shows, as lines: diffs with their signs and colours, texts as they are.
+/// What a tool shows, as lines: diffs with signs and colours, texts unchanged.
 pub fn shown_lines(shown: &[Shown], dress: Dress, lines_max: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for part in shown {
@@ -472,11 +470,11 @@ fn clipped(line: &str, chars_max: usize) -> String {
     format!("{head}…")
 }
 
-/// What `epitome run` says of a change beside replies, outcomes and hooks, in one line; `None` for what it says nothing
-/// of.
+/// The line for a change other than replies, results and hooks; `None` for changes that are not
+/// shown.
 pub(super) fn line(change: &Change) -> Option<String> {
     match change {
-        // What is no follow-up of a hook's has no line.
+        // Only follow-ups of hooks have a line.
         Change::Said { .. }
         | Change::Compacted { .. }
         | Change::Mutated { .. }

@@ -1,7 +1,7 @@
-//! What stands between a session and the printing thread: a bounded queue that merges text.
+//! A bounded queue between a session and the printing thread, which merges text.
 //!
-//! A session never waits for a delta to be printed. It does wait for a printer that is a thousand
-//! entries behind: then somebody has stopped the terminal, and working on unseen would be wrong.
+//! A session never waits for a delta to be printed. It does wait if the printer is a thousand entries behind: then the
+//! terminal was stopped, and the session should not go on unseen.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,22 +11,22 @@ use super::live::keep_newest;
 use crate::session::{CompactionState, Out, Outlet, Shows};
 use crate::thread::{CallId, MessageId, SessionId};
 
-/// Items that may wait. What a turn commits is far less than this before it asks the model again.
+/// Items in the queue. A turn commits far fewer before it calls the model again.
 const ITEMS_MAX: usize = 1_024;
 
-/// Bytes of text in one waiting item. What is beyond is forgotten here and comes with its entry.
+/// Bytes of text in one queued item. More is dropped and printed with its entry.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a running call's output in one waiting item: its end.
+/// Bytes of a running call's output in one queued item: the newest are kept.
 const PROGRESS_BYTES_MAX: usize = 8 * 1024;
 
-/// What the printing thread has to deal with.
+/// Input of the printing thread.
 #[derive(Debug)]
 pub enum News {
     Out(Out),
-    /// A line that the person typed; `None` when their input has ended.
+    /// A line that the user typed; `None` at the end of input.
     Typed(Option<String>),
-    /// The person pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
 }
 
@@ -40,19 +40,18 @@ pub struct Queue {
 #[derive(Default)]
 struct State {
     items: VecDeque<News>,
-    /// The message of which text was forgotten: nothing more of it may be queued, or there would be
-    /// a hole. Its entry has the whole.
+    /// The message of which text was dropped. Queuing more of it would leave a gap; its entry has the full text.
     holed: Option<MessageId>,
     closed: bool,
 }
 
 impl Queue {
-    /// One whose reader can show these questions, beside those for permission.
+    /// A queue whose reader can show these questions in addition to permission questions.
     pub fn that_shows(shows: Shows) -> Queue {
         Queue { shows, ..Queue::default() }
     }
 
-    /// The next item, or `None` when the time is over.
+    /// The next item, or `None` when the time is up.
     pub fn next(&self, within: Duration) -> Option<News> {
         let state = self.state();
         let waited = self.changed.wait_timeout_while(state, within, |state| state.items.is_empty());
@@ -62,13 +61,13 @@ impl Queue {
         item
     }
 
-    /// Passes on what is not a session's. There are as many as the person has fingers.
+    /// Queues input that is not from a session. There is never much of it.
     pub fn tell(&self, news: News) {
         self.state().items.push_back(news);
         self.changed.notify_all();
     }
 
-    /// Nobody reads any more: what comes is dropped, and nobody waits.
+    /// Drops everything from now on and makes nobody wait, as the reader has gone.
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -121,7 +120,7 @@ impl Outlet for Queue {
 }
 
 impl State {
-    /// Only the newest of it is shown, and the outcome has the whole: what there is no room for is forgotten.
+    /// Only the newest output is shown, and the outcome has all of it, so the rest is dropped.
     fn put_progress(&mut self, call: CallId, output: String) {
         if self.closed {
             return;

@@ -1,18 +1,16 @@
-//! `epitome recipes`: which recipes there are, what they would send, what is wrong with their files. It
-//! changes nothing; only `render` runs something, and only what the person's own recipes ask for.
+//! `epitome recipes`: lists, shows, renders and checks recipes. Only `render` runs commands, and only those of
+//! built-in recipes and of the user's own.
 
-mod request;
 mod show;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
 
+use super::overrides::RecipeDirArgs;
 use super::terminal::{self, harmless};
 use super::{CliError, serve};
-use crate::config::Settings;
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::recipe::catalog::{Catalog, PROBLEMS_MAX};
@@ -23,52 +21,72 @@ use crate::recipe::shown;
 use crate::tools::reaper::Reaper;
 use crate::tools::shell_output::shell_output;
 use crate::tools::{Toolbox, Workspace};
-use request::{Action, Form, Request};
 
-const HELP: &str = "\
-epitome recipes: the slash commands of this directory
+/// List, show, render and check recipes (slash commands)
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = false,
+    after_help = "Exit codes: 0 done, 1 failed or a recipe file has problems, 2 wrong usage."
+)]
+pub struct RecipesArgs {
+    #[command(subcommand)]
+    command: RecipesCommand,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    directories: RecipeDirArgs,
+}
 
-  epitome recipes list
-        all of them, with where they come from, and those that another one hides
-  epitome recipes show NAME
-        what a recipe says of itself, and its file; runs nothing
-  epitome recipes render NAME [key=value...] [free text...]
-        the text that /NAME would send; commands in it run if the recipe is your own or built in
-  epitome recipes check [PATH...]
-        what is wrong with recipe files, with line and column; those of this directory unless named
+#[derive(Debug, clap::Subcommand)]
+enum RecipesCommand {
+    /// List recipes with their files, and those that another recipe of the same name hides
+    List,
+    /// Show the metadata of a recipe and its file, without running anything
+    Show {
+        /// Name of a recipe
+        name: String,
+    },
+    /// Print the prompt that /NAME would send
+    ///
+    /// Shell commands in the recipe run only if it is built in or your own.
+    Render {
+        /// Name of a recipe
+        name: String,
+        /// Arguments of the recipe as key=value, and free text
+        #[arg(value_name = "KEY=VALUE|TEXT")]
+        words: Vec<String>,
+    },
+    /// Report problems in recipe files, with line and column
+    Check {
+        /// Files or directories [default: the recipes of this directory]
+        #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
+        files: Vec<PathBuf>,
+    },
+}
 
-      --json             as JSON
-      --recipe-dir DIR   look there, too (also --fragment-dirs DIR,DIR)
-
-Exit codes: 0 done, 1 it failed or there is something wrong, 2 wrong usage.
-";
-
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        terminal::print(HELP)?;
-        return Ok(0);
-    };
+pub fn main(args: RecipesArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("the working directory is not known: {error}"), None))?;
-    let desk = Desk { cwd, paths, form: request.form, extra: request.extra };
-    match request.action {
-        Action::List => desk.list().map(|()| 0),
-        Action::Show { name } => desk.show(&name).map(|()| 0),
-        Action::Render { name, words } => desk.render(&name, &words).map(|()| 0),
-        Action::Check { files } => desk.check(&files),
+    let cwd = serve::working_directory()?;
+    let recipes = Recipes { cwd, paths, json: args.json, extra: args.directories.directories() };
+    match args.command {
+        RecipesCommand::List => recipes.list().map(|()| 0),
+        RecipesCommand::Show { name } => recipes.show(&name).map(|()| 0),
+        RecipesCommand::Render { name, words } => recipes.render(&name, &words).map(|()| 0),
+        RecipesCommand::Check { files } => recipes.check(&files),
     }
 }
 
-/// What every command needs.
-struct Desk {
+/// The recipes of a directory, and how they are printed.
+struct Recipes {
     cwd: PathBuf,
     paths: Paths,
-    form: Form,
+    json: bool,
+    /// Additional directories with recipes.
     extra: Vec<PathBuf>,
 }
 
-impl Desk {
+impl Recipes {
     fn catalog(&self) -> Catalog {
         Catalog::load(&self.cwd, &self.paths, &self.extra)
     }
@@ -76,9 +94,9 @@ impl Desk {
     fn list(&self) -> Result<(), CliError> {
         let mut catalog = self.catalog();
         catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
-        match self.form {
-            Form::Json => print_json(&shown::list(&catalog)),
-            Form::Text => terminal::print(&harmless(&show::list(&catalog, &self.cwd))),
+        match self.json {
+            true => terminal::print_pretty(&shown::list(&catalog)),
+            false => terminal::print(&harmless(&show::list(&catalog, &self.cwd))),
         }
     }
 
@@ -93,13 +111,13 @@ impl Desk {
                 })?
             }
         };
-        match self.form {
-            Form::Json => {
+        match self.json {
+            true => {
                 let mut fields = shown::fields(recipe);
                 fields.insert("text".to_owned(), json!(text));
-                print_json(&json!(fields))
+                terminal::print_pretty(&json!(fields))
             }
-            Form::Text => terminal::print(&harmless(&format!("{}\n{text}", show::head(recipe)))),
+            false => terminal::print(&harmless(&format!("{}\n{text}", show::head(recipe)))),
         }
     }
 
@@ -111,25 +129,21 @@ impl Desk {
         for warning in &prompt.warnings {
             eprintln!("epitome: {}", harmless(warning));
         }
-        match self.form {
-            Form::Json => print_json(&json!({
+        match self.json {
+            true => terminal::print_pretty(&json!({
                 "id": recipe.id,
                 "arguments": arguments.named,
                 "input": arguments.free,
                 "text": prompt.text,
                 "warnings": prompt.warnings,
             })),
-            Form::Text => terminal::print(&format!("{}\n", harmless(&prompt.text))),
+            false => terminal::print(&format!("{}\n", harmless(&prompt.text))),
         }
     }
 
-    /// Renders, and runs what the recipe asks for where it may.
+    /// Renders a recipe and runs its shell commands where that is allowed.
     fn prompt(&self, recipe: &Recipe, arguments: &Arguments) -> Result<Prompt, CliError> {
-        let (settings, problems) =
-            Settings::load(&self.paths, Some(&self.cwd), |name| std::env::var_os(name));
-        for problem in problems {
-            eprintln!("epitome: {}", harmless(&problem.to_string()));
-        }
+        let settings = serve::settings(&self.paths, Some(&self.cwd));
         let surroundings = Surroundings {
             conversation_id: String::new(),
             cwd: self.cwd.display().to_string(),
@@ -146,7 +160,7 @@ impl Desk {
         }
     }
 
-    /// What calls print. Those of a repository's recipe do not run: nobody has said that they may.
+    /// The output of shell commands. Those of a repository's recipe do not run, since nobody has approved them.
     fn outputs(&self, source: &Source, calls: Vec<ShellCall>) -> Result<ShellOutputs, CliError> {
         match source {
             Source::Repository(_) => {
@@ -176,13 +190,15 @@ impl Desk {
             files => Catalog::named(&self.cwd, &self.paths, files),
         };
         let problems = &catalog.problems;
-        match self.form {
-            Form::Json => print_json(&json!(problems.iter().map(Problem::to_json).collect::<Vec<_>>()))?,
-            Form::Text => {
+        match self.json {
+            true => {
+                terminal::print_pretty(&json!(problems.iter().map(Problem::to_json).collect::<Vec<_>>()))?
+            }
+            false => {
                 let mut text: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
                 match problems.len() {
                     0 => text += &format!("{} recipes, nothing wrong\n", catalog.recipes.len()),
-                    // Each catalog keeps so many; more of them would say nothing new.
+                    // A catalog keeps at most this many.
                     PROBLEMS_MAX.. => text += "and perhaps more\n",
                     _ => {}
                 }
@@ -199,13 +215,13 @@ fn find<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Recipe, CliError> {
         let near = crate::problem::nearest(name, catalog.recipes.iter().map(|recipe| recipe.id.as_str()));
         let hint = match near {
             Some(near) => format!("did you mean {near:?}?"),
-            None => "`epitome recipes list` shows what there is".to_owned(),
+            None => "`epitome recipes list` shows all".to_owned(),
         };
         CliError::failed(format!("there is no recipe {name:?}"), Some(hint))
     })
 }
 
-/// The arguments of a call whose words a shell has split already.
+/// The arguments of a recipe, from words that a shell has already split.
 fn bind(recipe: &Recipe, words: &[String]) -> Result<Arguments, CliError> {
     let mut arguments = Arguments::default();
     let mut free = Vec::new();
@@ -224,13 +240,7 @@ fn bind(recipe: &Recipe, words: &[String]) -> Result<Arguments, CliError> {
     command::complete(recipe, arguments).map_err(|message| CliError { message, hint: usage(), code: 2 })
 }
 
-/// A path as a person in a directory would write it.
+/// A path relative to the working directory, if it is below it.
 fn display(path: &Path, cwd: &Path) -> String {
     path.strip_prefix(cwd).unwrap_or(path).display().to_string()
-}
-
-fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| CliError::failed(format!("no JSON can be made of it: {error}"), None))?;
-    terminal::print(&format!("{text}\n"))
 }

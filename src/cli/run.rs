@@ -1,15 +1,13 @@
-//! `epitome run`: one prompt without an editor, in the same kind of session as an editor's.
+//! `epitome run`: one prompt without an editor, in the same kind of session that editors use.
 //!
-//! It has no agent loop of its own: it is one more client of `session`, with an outlet that prints. Where a
-//! daemon runs, the sessions are the daemon's; else this process has them for itself.
+//! It has no agent loop of its own: it is a client of `session` that prints. If a daemon runs, it connects to the
+//! daemon's sessions; otherwise it runs them in this process.
 
 mod attach;
 mod drive;
-mod help;
 mod keyboard;
 mod request;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,46 +28,35 @@ use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::place::Place;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
+use crate::shelf;
 use crate::thread::{Content, SessionId};
 use drive::{Face, Run};
-use help::{COMPACT_HELP, HELP, OWN, OWN_HELP};
+pub use request::{CompactArgs, RunArgs, SessionCommand};
 use request::{Output, Request, Which};
 
-/// How long the end of the session may take. What was answered is on disk by then.
+/// How long the session may take to end. Its results are on disk already.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 
 const CLIENT: ClientId = ClientId(1);
 const ATTACH: Ticket = Ticket(1);
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match Request::parse(arguments)? {
-        Some(request) => perform(request),
-        None => terminal::print(HELP).map(|()| 0),
-    }
+pub fn main(args: RunArgs) -> Result<i32, CliError> {
+    perform(args.request()?)
 }
 
 /// `epitome compact`: a run of the compact recipe.
-pub fn compact(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match Request::parse_compact(arguments)? {
-        Some(request) => perform(request),
-        None => terminal::print(COMPACT_HELP).map(|()| 0),
-    }
-}
-
-/// Whether a command of sessions has a command line of its own.
-pub fn is_own(name: &str) -> bool {
-    OWN.iter().any(|(own, _)| *own == name)
+pub fn compact(args: CompactArgs) -> Result<i32, CliError> {
+    perform(args.request()?)
 }
 
 /// `epitome undo` and the like: what the command of this name does in an editor.
-pub fn own(name: &str, arguments: Vec<OsString>) -> Result<i32, CliError> {
-    match Request::parse_own(name, arguments)? {
-        Some(request) => perform(request),
-        None => {
-            let help = OWN.iter().find_map(|(own, help)| (*own == name).then_some(*help)).unwrap_or_default();
-            terminal::print(&format!("{help}{OWN_HELP}")).map(|()| 0)
-        }
-    }
+pub fn session_command(command: SessionCommand) -> Result<i32, CliError> {
+    perform(command.request()?)
+}
+
+/// The same for a session that is named by its whole id.
+pub fn command_of(session: SessionId, name: &str, words: Vec<String>, json: bool) -> Result<i32, CliError> {
+    perform(Request::command(session.0.to_string(), name, words, json))
 }
 
 fn perform(request: Request) -> Result<i32, CliError> {
@@ -78,8 +65,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
     }
     let paths = serve::paths();
     log::to_file(&paths);
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("the working directory is not known: {error}"), None))?;
+    let cwd = serve::working_directory()?;
     let mut prompt = attach::read(&request.attached)?;
     let text = request.prompt()?;
     if !text.is_empty() {
@@ -93,7 +79,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
     let daemon = match request.standalone {
         true => None,
         false => runtime.block_on(in_daemon(&Place::of(&paths))).unwrap_or_else(|fault| {
-            eprintln!("epitome: {}; this goes without it", harmless(&fault.message));
+            eprintln!("epitome: {}; continuing without it", harmless(&fault.message));
             if let Some(hint) = &fault.hint {
                 eprintln!("hint: {}", harmless(hint));
             }
@@ -113,12 +99,12 @@ fn perform(request: Request) -> Result<i32, CliError> {
             code
         }
     };
-    // Whatever still runs on a thread of its own must not hold up the end.
+    // Threads that still run must not delay the exit.
     runtime.shutdown_background();
     code
 }
 
-/// The sessions of the daemon, where one runs: it holds those that an editor has open.
+/// The sessions of the daemon, if one runs. It has those that are open in editors.
 async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
     match Client::connect(place).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
@@ -126,12 +112,12 @@ async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
     }
 }
 
-/// All that is known before there is a session.
+/// What is known before the session is opened.
 struct Prepared {
     request: Request,
     prompt: Vec<Content>,
     cwd: PathBuf,
-    /// The session that was named.
+    /// The session to resume.
     resumed: Option<SessionId>,
 }
 
@@ -177,15 +163,15 @@ impl Prepared {
 
 fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {
     let listed = sessions.list(None).map_err(|error| failed(&error))?;
-    let newest = listed.into_iter().find(|header| super::sessions::is_same_directory(&header.cwd, cwd));
+    let newest = listed.into_iter().find(|header| shelf::is_same_directory(&header.cwd, cwd));
     newest.map(|header| header.session).ok_or_else(|| {
-        let hint = "`epitome run` without --follow begins one; `epitome sessions list` shows all";
+        let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
         let hint = Some(hint.to_owned());
-        CliError::failed(format!("there is no session of {} to go on with", cwd.display()), hint)
+        CliError::failed(format!("there is no session of {} to continue", cwd.display()), hint)
     })
 }
 
-/// The first Ctrl-C is news for the run, the second ends the process.
+/// The first Ctrl-C cancels the turn, the second ends the process.
 fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())
@@ -200,10 +186,10 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliErro
     Ok(())
 }
 
-/// A session's error as the command's.
+/// A session's error as an error of the command.
 fn failed(error: &SessionError) -> CliError {
     let hint = match error {
-        SessionError::NotFound(_) => Some("`epitome sessions list` shows what there is".to_owned()),
+        SessionError::NotFound(_) => Some("`epitome sessions list` shows all".to_owned()),
         SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
         SessionError::Provider { hint, .. } => hint.clone(),
         SessionError::AuthRequired(_)

@@ -1,4 +1,4 @@
-//! A directory for a while: of its owner alone, and removed at its end.
+//! A private temporary directory that is removed when dropped.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -10,9 +10,9 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// `purpose` is in its name, for whoever finds one that a killed process left.
+    /// `purpose` is part of its name, so that leftovers of a killed process can be recognized.
     pub(super) fn new(purpose: &str) -> io::Result<Scratch> {
-        // By its real path, because tools follow links.
+        // Canonical, because tools follow links.
         let base = std::env::temp_dir().canonicalize()?;
         let path = base.join(format!("epitome-{purpose}-{:016x}", fastrand::u64(..)));
         DirBuilder::new().mode(0o700).create(&path)?;
@@ -23,7 +23,7 @@ impl Scratch {
         &self.path
     }
 
-    /// Makes a directory in it and gives its path.
+    /// Creates a directory in it and returns the path.
     pub(super) fn directory(&self, name: &str) -> io::Result<PathBuf> {
         let path = self.path.join(name);
         std::fs::create_dir(&path)?;
@@ -37,7 +37,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes it before its end. What cannot be removed is left to whoever empties the temporary directory.
+/// Removes the directory. Errors are ignored, as it is in the system's temporary directory.
 pub(super) fn remove(path: &Path) {
     drop(std::fs::remove_dir_all(path));
 }

@@ -1,10 +1,13 @@
-//! The composition root: builds what sessions share out of paths, environment and flags.
+//! The composition root: builds what sessions share from paths and the environment.
 
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
+use super::terminal::harmless;
+use crate::config::Settings;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
 use crate::provider::http::Http;
@@ -17,14 +20,28 @@ use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
 
-/// Threads that run sessions. One: every step of a session is short, what is long runs on threads of
-/// its own, and the tasks of one reply (the connection's and the session's) hand each piece over without
-/// waking another core, which costs more than the piece does.
+/// Threads that run sessions. One: every step of a session is short, long work runs on threads of its own, and the tasks
+/// of one reply (the connection's and the session's) pass each piece on without waking another core, which would cost
+/// more than the piece itself.
 const WORKER_THREADS: usize = 1;
 
-/// The environment of this process, as sessions take it.
+/// The environment of this process.
 pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
     Arc::new(std::env::vars_os().collect())
+}
+
+pub fn working_directory() -> Result<PathBuf, CliError> {
+    std::env::current_dir()
+        .map_err(|error| CliError::failed(format!("the working directory is unknown: {error}"), None))
+}
+
+/// The settings for this directory. Problems go to stderr.
+pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
+    let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
+    for problem in problems {
+        eprintln!("epitome: {}", harmless(&problem.to_string()));
+    }
+    settings
 }
 
 pub fn paths() -> Paths {
@@ -41,12 +58,12 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
         .map_err(|error| CliError::failed(format!("the runtime could not be started: {error}"), None))
 }
 
-/// All sessions of this process. Touches no file and no network: what is heavy starts on first use.
+/// All sessions of this process. Opens no file and no connection; expensive parts start on first use.
 pub fn sessions(paths: Paths, runtime: &tokio::runtime::Handle) -> Sessions {
     Sessions::new(services(paths), runtime.clone())
 }
 
-/// What the sessions of a process share.
+/// The services that the sessions of a process share.
 pub fn services(paths: Paths) -> Services {
     let store = Store::new(&paths);
     let reaper = Arc::new(Reaper::of_this_executable());
@@ -65,7 +82,7 @@ pub fn services(paths: Paths) -> Services {
     }
 }
 
-/// How long a session waits before it rests, by the environment of this process.
+/// Idle time before a session is suspended, from the environment of this process.
 fn rest_after() -> Duration {
     let set = std::env::var(REST_VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
     set.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(REST_AFTER)

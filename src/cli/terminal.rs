@@ -1,27 +1,28 @@
-//! What the other end of stdout, stderr and stdin is, and what may be sent there.
+//! Terminal input and output: capabilities, colours, prompts and sanitizing.
 //!
-//! Escapes are written by this file alone, and never for a text that came from a model, a tool or a
-//! file: what they contain is made harmless first, so that no output can move the cursor over a
-//! permission question.
+//! Only this file writes escape sequences. Text from a model, a tool or a file is sanitized first, so that no output
+//! can move the cursor over a permission question.
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 
+use serde::Serialize;
+
 use super::CliError;
 
-/// Bytes that an answer to a question may have. It is one letter; this bounds a pasted file.
+/// Longest answer to a question in bytes. One letter is expected; the limit is for pasted files.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
 
-/// The columns of a terminal that does not say how many it has.
+/// The width of a terminal that does not report one.
 const COLUMNS: usize = 80;
 
-/// How an output may be dressed.
+/// How output may be styled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dress {
-    /// A file, a pipe, or a terminal that knows no escapes (`TERM=dumb`): text alone.
+    /// A file, a pipe, or a terminal without escape sequences (`TERM=dumb`).
     Plain,
-    /// A terminal whose person wants no colours (`NO_COLOR`).
+    /// A terminal whose user wants no colours (`NO_COLOR`).
     Terminal,
     Colours,
 }
@@ -56,7 +57,7 @@ impl Dress {
         }
     }
 
-    /// Whether a person looks at it while it is written.
+    /// Whether the output goes to a terminal.
     pub fn is_terminal(self) -> bool {
         match self {
             Dress::Plain => false,
@@ -81,8 +82,8 @@ impl Dress {
     }
 }
 
-/// A text without anything that a terminal would obey: control characters but line end and tab show
-/// as `�`, so do those that reorder what stands beside them.
+/// Sanitizes text for a terminal: control characters except newline and tab, and characters that reorder others, show
+/// as `�`.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_harmful) {
         return Cow::Borrowed(text);
@@ -98,13 +99,13 @@ fn is_harmful(c: char) -> bool {
     control || reorders
 }
 
-/// How wide the terminal is that stderr goes to, in columns.
+/// The width of the terminal on stderr, in columns.
 pub fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// Somebody who can be asked: their keyboard. `None` where nobody would see the question.
+/// The user's keyboard. `None` if nobody would see a question.
 pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
     if !io::stderr().is_terminal() {
         return None;
@@ -112,20 +113,20 @@ pub fn keyboard() -> Option<Box<dyn BufRead + Send>> {
     if io::stdin().is_terminal() {
         return Some(Box::new(BufReader::new(io::stdin())));
     }
-    // Text was piped in, and a person sits before the screen all the same.
+    // Text was piped in, but there is still a terminal.
     let tty = File::open("/dev/tty").ok()?;
     Some(Box::new(BufReader::new(tty)))
 }
 
-/// Forgets what was typed before a question was shown: it can't have been meant for it.
+/// Discards what was typed before a question was shown, as it can't be an answer.
 pub fn forget_typed() {
     if let Ok(tty) = File::open("/dev/tty") {
-        // Without it an early line counts as the answer, as in most programs.
+        // If this fails, an early line counts as the answer, as in most programs.
         let _ = rustix::termios::tcflush(&tty, rustix::termios::QueueSelector::IFlush);
     }
 }
 
-/// Reads one answer; `None` at the end of input or where reading fails.
+/// Reads one answer; `None` at the end of input or on an error.
 pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
     let mut line = String::new();
     let count = keyboard.take(ANSWER_BYTES_MAX).read_line(&mut line).ok()?;
@@ -136,18 +137,34 @@ pub fn answer(keyboard: &mut dyn BufRead) -> Option<String> {
 pub fn confirm(keyboard: &mut dyn BufRead, question: &str) -> bool {
     forget_typed();
     eprint!("{question} [y]es, [n]o: ");
-    // An unwritable stderr is found out by the person who sees nothing; the answer decides.
+    // If stderr can't be written, the answer still decides.
     drop(io::stderr().flush());
     matches!(answer(keyboard).as_deref(), Some("y" | "Y" | "yes" | "Yes"))
 }
 
-/// Writes a whole text to stdout. A reader that has seen enough (`| head`) is no error.
+/// Writes text to stdout. A reader that has closed the pipe (`| head`) is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.map_err(|error| cannot_write(&error)),
     }
+}
+
+/// Prints a value as one line of JSON.
+pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
+    let json = serde_json::to_string(value).map_err(|error| cannot_encode(&error))?;
+    print(&format!("{json}\n"))
+}
+
+/// Prints a value as indented JSON.
+pub fn print_pretty(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
+    let json = serde_json::to_string_pretty(value).map_err(|error| cannot_encode(&error))?;
+    print(&format!("{json}\n"))
+}
+
+fn cannot_encode(error: &serde_json::Error) -> CliError {
+    CliError::failed(format!("the output can't be encoded as JSON: {error}"), None)
 }
 
 pub fn cannot_write(error: &io::Error) -> CliError {

@@ -1,5 +1,5 @@
-//! Takes out of a text what should not leave the machine: keys by their shape and by their names, what the
-//! environment holds as keys, and who the person is. It takes out too much rather than too little.
+//! Redacts text: API keys by their form and by their names, secrets of the environment, and the user's identity. Rather
+//! redacts too much than too little.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::{Captures, Regex};
 
-/// What stands for something that was taken out.
+/// The replacement for redacted text.
 const GONE: &str = "<redacted>";
 
-/// A secret of the environment with fewer bytes is not looked for: it would be found in every word.
+/// Shorter secrets of the environment are not redacted: they would match parts of words.
 const KNOWN_BYTES_MIN: usize = 5;
 
 /// A name whose value is a secret, as part of an expression.
@@ -22,7 +22,7 @@ fn expression(text: &str) -> Regex {
     Regex::new(text).expect("the expression is well formed")
 }
 
-/// Blocks of keys and certificates, also cut off at either end, also with line ends written as `\n`.
+/// PEM blocks, also truncated at either end, also with newlines written as `\n`.
 static BLOCKS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     [
         r"(?s)-----BEGIN [^-\n]{1,60}-----.*?-----END [^-\n]{1,60}-----",
@@ -32,13 +32,13 @@ static BLOCKS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     .map(expression)
 });
 
-/// Each with what stands in its place.
+/// Patterns with their replacements.
 static SHAPES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let secret_names = format!(
         r#"(?i)\b({NAMES})(["'\\]*\s*(?:=>|[:=])\s*)(?:\\+"[^"\n]*"|"[^"\n]*"|'[^'\n]*'|(?:(?:bearer|basic)\s+)?[^\s"',;&}})\]]+)"#
     );
     [
-        // All of the line behind it: such headers have blanks in their values.
+        // The rest of the line, since values of such headers contain spaces.
         (r#"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie)(["'\\]*\s*[:=]\s*).+"#, "$1$2<redacted>"),
         (r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s]*@", "$1<redacted>@"),
         (r#"([^\s:/@"'=<>(]+):[^\s/@"'<>]+@([A-Za-z0-9.-]+)"#, "<redacted>@$2"),
@@ -60,7 +60,7 @@ static SHAPES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .collect()
 });
 
-/// What may be a key of a shape that nobody knows.
+/// What may be a key of an unknown form.
 static LONG: LazyLock<[Regex; 2]> =
     LazyLock::new(|| [r"[A-Za-z0-9_-]{32,}", r"[A-Za-z0-9+/]{38,}={0,2}"].map(expression));
 
@@ -73,7 +73,7 @@ static SECRET_NAME: LazyLock<Regex> = LazyLock::new(|| {
     expression(r"(?i)key|token|secret|pass|auth|credential|cookie|headers|signature|bearer")
 });
 
-/// Whether what bears this name may be a secret. `key_variable` and the like name where one is.
+/// Whether the value with this name may be a secret. `key_variable` and the like only name a variable.
 pub(super) fn is_secret_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     !lower.ends_with("_variable") && !lower.ends_with("_env") && SECRET_NAME.is_match(name)
@@ -81,12 +81,12 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 
 pub(super) struct Redactor {
     known: Option<AhoCorasick>,
-    /// Who and where the person is, with what stands for it.
+    /// What identifies the user, with the replacements.
     person: Vec<(Regex, &'static str)>,
 }
 
 impl Redactor {
-    /// `secrets` are texts that must not come out in any form; `user` and `host` are names.
+    /// `secrets` must not appear in any form; `user` and `host` are names.
     pub(super) fn new(
         secrets: impl IntoIterator<Item = String>,
         home: Option<&Path>,
@@ -95,10 +95,10 @@ impl Redactor {
     ) -> Redactor {
         let mut known = BTreeSet::new();
         for secret in secrets {
-            // A variable may hold several headers, a line each.
+            // A variable may have several headers, one per line.
             let parts = secret.split(['\n', ';', ',']).map(|part| part.split_once(':').unwrap_or((part, "")));
             known.extend(parts.flat_map(|(name, value)| [name, value]).map(|part| part.trim().to_owned()));
-            // As it stands within JSON.
+            // As escaped in JSON.
             known.insert(serde_json::Value::from(secret.as_str()).to_string().trim_matches('"').to_owned());
             known.insert(secret);
         }
@@ -107,13 +107,13 @@ impl Redactor {
         });
         let known = (!known.is_empty())
             .then(|| AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(known))
-            // Too many for it: nothing known is looked for, shapes still are.
+            // Too many secrets for the matcher: only known forms are redacted.
             .and_then(Result::ok);
         let mut person = Vec::new();
         if let Some(home) = home.and_then(Path::to_str).filter(|home| home.len() > 1) {
             person.push((expression(&format!(r"{}\b", regex::escape(home))), "~"));
         }
-        // A common word is nobody's name.
+        // Common words are not redacted as names.
         for (name, instead) in [(user.filter(|user| *user != "root"), "<user>"), (host, "<host>")] {
             if let Some(name) = name.filter(|name| name.len() > 1 && *name != "localhost") {
                 person.push((expression(&format!(r"\b{}\b", regex::escape(name))), instead));
@@ -122,7 +122,7 @@ impl Redactor {
         Redactor { known, person }
     }
 
-    /// The text without any of that.
+    /// Redacts the text.
     pub(super) fn clean(&self, text: &str) -> String {
         let mut text = Cow::Borrowed(text);
         for block in BLOCKS.iter() {
@@ -145,7 +145,7 @@ impl Redactor {
     }
 }
 
-/// What stands for a long run of letters and digits. One without a digit is a name or a path.
+/// The replacement for a long run of letters and digits. Without a digit, it is a name or a path.
 fn unless_plain(found: &Captures<'_>) -> String {
     let text = &found[0];
     let has = |is: fn(&u8) -> bool| text.as_bytes().iter().any(is);

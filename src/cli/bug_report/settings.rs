@@ -1,5 +1,5 @@
-//! What a bug report tells of settings and hooks: the settings a line each without what may be a secret, and of
-//! hooks what kind they are and which program they run.
+//! The settings and hooks sections of a bug report: settings one per line without possible secrets; hooks with their
+//! kinds and programs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::hooks::trust::Trust;
 use crate::paths::Paths;
 use crate::tools::reaper::Reaper;
 
-/// A longer text of the settings is told by its length alone.
+/// Of longer texts in the settings only the length is reported.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// A settings file, a line for each value.
+/// A settings file, one line per value.
 pub(super) fn file(path: &Path) -> String {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -32,8 +32,8 @@ pub(super) fn file(path: &Path) -> String {
             flatten(&Value::Table(table), "", false, &mut out);
             out
         }
-        // The error shows the line, which may be a secret's.
-        Err(_) => format!("it has {} bytes and is no TOML; doctor's findings say where\n", text.len()),
+        // The error quotes the line, which may have a secret.
+        Err(_) => format!("it has {} bytes and is not valid TOML; see the findings of doctor\n", text.len()),
     }
 }
 
@@ -65,14 +65,14 @@ fn flatten(value: &Value, name: &str, is_secret: bool, out: &mut String) {
     let _ = writeln!(out, "{name} = {shown}");
 }
 
-/// The values of the settings that say who the person is to a provider.
+/// The values of the settings that authenticate the user.
 pub(super) fn secrets(settings: &Settings) -> Vec<String> {
     let own = settings.providers.values().flat_map(|provider| provider.headers.values());
     let built_in = settings.built_in.values().flat_map(|provider| provider.headers.values());
     own.chain(built_in).cloned().collect()
 }
 
-/// The variables that hold keys by the settings.
+/// The environment variables with keys that the settings name.
 pub(super) fn key_variables(settings: &Settings) -> Vec<String> {
     let own = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
     let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
@@ -119,7 +119,7 @@ fn what(hook: &Hook) -> String {
     }
 }
 
-/// The program that a line of the shell begins with. Variables that are set before it may be secrets.
+/// The program that a shell command runs. Variables that are assigned before it may be secrets.
 fn program(line: &str) -> &str {
     let word = line.split_whitespace().find(|word| !word.contains('=')).unwrap_or("?");
     file_name(Path::new(word.trim_matches(['"', '\''])))

@@ -1,5 +1,5 @@
-//! What a bug report tells of a session: how it is built. Kinds, sizes, roles, names of tools and models, how
-//! things ended, times and tokens; nothing that was said, no input, no path, no title.
+//! The session section of a bug report: kinds of entries, sizes, roles, names of tools and models, results, times and
+//! tokens. It has no content of messages, inputs, paths or titles.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::thread::{
     Withheld,
 };
 
-/// Entries that are told one by one: the newest.
+/// The newest entries, which are listed one by one.
 const ENTRIES_MAX: usize = 5_000;
 
 pub(super) fn told(thread: &Thread) -> String {
@@ -33,7 +33,7 @@ pub(super) fn told(thread: &Thread) -> String {
     out
 }
 
-/// An entry without anything of what it holds. Sizes are in bytes.
+/// An entry without its content. Sizes are in bytes.
 fn shape(entry: &Entry) -> String {
     let change = &entry.change;
     let kind = change.kind();

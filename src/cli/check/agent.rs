@@ -1,6 +1,6 @@
 //! The agent under test: a child process, or anything else with an input and an output.
 //!
-//! Lines go in and come out through threads of their own, so that neither side can block the story.
+//! Separate threads read and write lines, so that neither side can block the run of a fixture.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,16 +13,16 @@ use std::time::Duration;
 /// Bytes of one line of the agent. The strictest client known reads at most 10 MiB.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// Lines of the agent that may wait to be compared.
+/// Queued lines of the agent.
 const LINES_WAITING_MAX: usize = 65_536;
 
-/// Lines to the agent that may wait to be written.
+/// Queued lines to the agent.
 const LINES_TO_WRITE_MAX: usize = 64;
 
 /// Bytes of the agent's newest error output that are kept for a report.
 const ERROR_OUTPUT_BYTES_MAX: usize = 4096;
 
-/// Where an agent is started, and with what.
+/// The directory and environment that an agent is started in.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     pub workspace: PathBuf,
@@ -34,21 +34,21 @@ pub trait Launch {
     fn launch(&self, surroundings: &Surroundings) -> io::Result<Running>;
 }
 
-/// An agent that was started.
+/// A running agent.
 pub struct Running {
     pub input: Box<dyn Write + Send>,
     pub output: Box<dyn Read + Send>,
     pub errors: Option<Box<dyn Read + Send>>,
-    /// Ends it at once. Called once, when the story is over or the agent is to be killed.
+    /// Kills it. Called once, at the end of the fixture or when the fixture says so.
     pub kill: Box<dyn FnMut() + Send>,
 }
 
-/// A command that is an agent.
+/// A command that starts an agent.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub command: OsString,
     pub arguments: Vec<OsString>,
-    /// Whether it inherits our environment. Tests of our own agent do not let it.
+    /// What it inherits of this environment; tests of Epitome itself restrict it.
     pub inherits: Inherits,
 }
 
@@ -82,8 +82,8 @@ impl Launch for Program {
         let kill = move || {
             #[cfg(unix)]
             if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-                // The child is not waited for yet, so that its number is still its own. Its group
-                // takes whatever it left running.
+                // The child is not reaped yet, so its pid is still valid. Killing the group also ends what it left
+                // running.
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let _ = child.kill();
@@ -98,18 +98,18 @@ impl Launch for Program {
     }
 }
 
-/// What came out of an agent.
+/// Output of an agent.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// A line without its newline.
     Line(Vec<u8>),
-    /// Nothing within the time.
+    /// No line within the time limit.
     Nothing,
     /// It closed its output.
     End,
 }
 
-/// A running agent, as the story talks with it.
+/// The connection to a running agent.
 pub(super) struct Talk {
     to: Option<SyncSender<Vec<u8>>>,
     from: Receiver<Vec<u8>>,
@@ -124,7 +124,7 @@ impl Talk {
         std::thread::spawn(move || {
             for mut line in lines {
                 line.push(b'\n');
-                // An agent that has gone is noticed where its output ends.
+                // The end of its output shows that an agent has gone.
                 if input.write_all(&line).and_then(|()| input.flush()).is_err() {
                     return;
                 }
@@ -163,7 +163,7 @@ impl Talk {
         Talk { to: Some(to), from, errors: kept, kill }
     }
 
-    /// Hands over a line. One that cannot be written is noticed by its missing answer.
+    /// Queues a line for the agent. If it can't be written, its answer will be missing.
     pub(super) fn send(&self, line: Vec<u8>) {
         if let Some(to) = &self.to {
             let _ = to.send(line);
@@ -178,7 +178,7 @@ impl Talk {
         }
     }
 
-    /// Closes the agent's input, as an editor does that ends.
+    /// Closes the agent's input, as an exiting editor does.
     pub(super) fn close(&mut self) {
         self.to = None;
     }

@@ -1,4 +1,4 @@
-//! The model's part of a fixture: which lines are one reply, and what each call was sent.
+//! The model's part of a fixture: groups lines into replies and compares what each call was sent.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,19 +11,19 @@ use crate::provider::scripted::{RecordedRequest, ScriptedModel, all_news, news};
 use crate::transcript::names::Names;
 use crate::transcript::{Fixture, ModelStep, Seen, What};
 
-/// Calls of the model that may wait to be looked at.
+/// Queued calls of the model.
 const CALLS_WAITING_MAX: usize = 4096;
 
-/// The key that agents are given; the scripted model takes any.
+/// The API key for agents; the scripted model accepts any.
 const KEY: &str = "scripted-key";
 
-/// One call of the model, as the fixture has it.
+/// One call of the model in the fixture.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exchange {
-    /// `model?` lines with their numbers; empty where the fixture doesn't say what was sent.
+    /// `model?` lines with their numbers; empty if the fixture doesn't have what was sent.
     pub sees: Vec<(usize, Seen)>,
     pub steps: Vec<ModelStep>,
-    /// Lines where the reply goes on after a `wait`.
+    /// Lines where the reply continues after a `wait`.
     goes_on: Vec<usize>,
     /// The line of the first step.
     pub first_step: usize,
@@ -45,7 +45,7 @@ impl ModelSide {
         let (arrive, arrivals) = mpsc::sync_channel(CALLS_WAITING_MAX);
         let replies: Vec<Vec<ModelStep>> = exchanges.iter().map(|exchange| exchange.steps.clone()).collect();
         let model = ScriptedModel::start(move |request| {
-            // A fixture that is over does not listen any more.
+            // The receiver is gone when the fixture is over.
             let _ = arrive.try_send(request.clone());
             let message = Some("the fixture has no more replies of the model".to_owned());
             let unexpected = || vec![ModelStep::Error { status: 400, retry_after: None, message }];
@@ -54,7 +54,7 @@ impl ModelSide {
         Ok(ModelSide { model, exchanges, arrivals, calls: Vec::new() })
     }
 
-    /// What an agent needs to know to find this model.
+    /// The environment variables that point an agent to this model.
     pub(super) fn variables(&self, wire: WireFormat) -> Vec<(String, OsString)> {
         let all = match wire {
             WireFormat::AnthropicMessages => [
@@ -81,7 +81,7 @@ impl ModelSide {
         all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
     }
 
-    /// What the agent's `config.toml` must say so that it speaks this format; most are known by the place.
+    /// The agent's `config.toml` for this format; most formats need none.
     pub(super) fn settings(wire: WireFormat) -> Option<&'static str> {
         match wire {
             WireFormat::OpenAiResponses => Some("[providers.openai]\nwire = \"openai_responses\"\n"),
@@ -89,7 +89,7 @@ impl ModelSide {
         }
     }
 
-    /// The story has come to this `model!` line.
+    /// The run has reached this `model!` line.
     pub(super) fn reached(&self, line: usize) {
         if self.exchanges.iter().any(|exchange| exchange.goes_on.contains(&line)) {
             self.model.release();
@@ -121,7 +121,7 @@ impl ModelSide {
         Ok(())
     }
 
-    /// What was new in a call; waits for it.
+    /// What was new in a call, which this waits for.
     pub(super) fn news(&mut self, number: usize, within: Duration) -> Option<Vec<Seen>> {
         while self.calls.len() <= number {
             match self.arrivals.recv_timeout(within) {
@@ -134,7 +134,7 @@ impl ModelSide {
         Some(news(&self.calls[before].seen(), &self.exchanges[before].steps, &now))
     }
 
-    /// Calls so far.
+    /// The number of calls so far.
     pub(super) fn count(&self) -> usize {
         self.model.requests().len()
     }
@@ -147,7 +147,7 @@ impl ModelSide {
         }
     }
 
-    /// A sentence where calls and replies don't agree.
+    /// Describes a mismatch between calls and replies.
     pub(super) fn note(&self) -> Option<String> {
         let (calls, replies) = (self.count(), self.exchanges.len());
         (calls != replies)
@@ -155,7 +155,7 @@ impl ModelSide {
     }
 }
 
-/// Which lines belong together: `model?` lines and the `model!` lines behind them are one exchange.
+/// Groups lines: `model?` lines and the `model!` lines after them are one exchange.
 /// Without `model?` lines, each run of `model!` lines is one, unless the run before ended with `wait`.
 fn exchanges(fixture: &Fixture) -> Vec<Exchange> {
     let mut all: Vec<Exchange> = Vec::new();

@@ -1,7 +1,7 @@
-//! Tells a fixture to an agent, line by line, and compares what comes back.
+//! Runs a fixture against an agent, line by line, and compares the agent's messages.
 //!
-//! What the agent says is compared in its order, what the model is sent in its own; the order between
-//! the two is not observable from outside and not compared.
+//! Messages of the agent and requests to the model are each compared in order. The order between the two can't be
+//! observed from outside and is not compared.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,17 +21,17 @@ use crate::transcript::setup::{Place, Setup};
 use crate::transcript::update::{Update, chunk_of, is_open, word_for};
 use crate::transcript::{Fixture, Line, What, words};
 
-/// How long one line of the agent may take. Generous: a loaded machine is not the agent's fault, and
-/// a right agent never waits for it.
+/// How long one line of the agent may take. Generous, as a loaded machine is not the agent's fault; a passing run never
+/// waits that long.
 pub const LINE_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long an agent may take to end when its input is closed. Editors kill after one to five seconds.
+/// How long an agent may take to exit after its input is closed. Editors kill after one to five seconds.
 pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Letters of what the agent said instead that are shown.
+/// Longest text in a failure report, in characters.
 const GOT_LETTERS_MAX: usize = 1200;
 
-/// What a fixture is told to.
+/// The agent that a fixture runs against.
 pub struct Setting<'a> {
     pub agent: &'a dyn Launch,
     /// The format that the scripted model speaks; `None` for an agent with a model of its own.
@@ -39,7 +39,7 @@ pub struct Setting<'a> {
     pub line_within: Duration,
 }
 
-/// What came of a fixture.
+/// The result of a fixture.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     Passed,
@@ -57,11 +57,11 @@ pub struct Failure {
     pub line: usize,
     pub expected: String,
     pub got: String,
-    /// More that may help: the model's calls, the agent's error output.
+    /// Further information: the model's calls, the agent's error output.
     pub notes: Vec<String>,
 }
 
-/// Why a story stops early.
+/// Why a run stops early.
 pub(super) enum Halt {
     Failed(Box<Failure>),
     NotOffered(String),
@@ -74,7 +74,7 @@ impl Halt {
     }
 }
 
-/// Keeps a report readable where the agent said much.
+/// Shortens long messages in a report.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(GOT_LETTERS_MAX) {
         Some((at, _)) => format!("{} … ({} letters)", &text[..at], text.chars().count()),
@@ -117,7 +117,7 @@ pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<Stri
     })
 }
 
-/// A fixture while it is told.
+/// A running fixture.
 pub(super) struct Story<'a> {
     pub(super) setting: &'a Setting<'a>,
     home: PathBuf,
@@ -128,13 +128,13 @@ pub(super) struct Story<'a> {
     next_id: u64,
     needs: Vec<String>,
     aside: Vec<String>,
-    /// Messages that were heard and are still to be compared.
+    /// Messages that were received but not compared yet.
     heard: VecDeque<Value>,
-    /// Expectations without a place of their own, until the editor's next line.
+    /// Expectations in any order until the editor's next line.
     free: Vec<(usize, String, Expected)>,
-    /// A streamed message whose further pieces a pattern took in advance.
+    /// A streamed message whose further chunks a pattern has matched already.
     swallow: Option<Value>,
-    /// The last of all, so that the agent has gone when it is removed and writes nothing into it any more.
+    /// Dropped last, so that the agent has gone and writes no more files.
     _scratch: Scratch,
 }
 
@@ -234,7 +234,7 @@ impl<'a> Story<'a> {
         self.model.as_ref().map_or(Ok(()), |model| model.complete(last))
     }
 
-    /// Writes and checks files, and starts anew.
+    /// Writes and checks files, and restarts the agent.
     pub(super) fn perform(&mut self, line: &Line, setup: &Setup) -> Result<(), Halt> {
         let shown = line.to_string();
         let failed = |error: io::Error| Halt::wrong(line.number, shown.clone(), error.to_string());
@@ -273,7 +273,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Sends what the editor says; starts the agent if it doesn't run.
+    /// Sends the editor's message; starts the agent if it isn't running.
     pub(super) fn say(&mut self, line: usize, act: &EditorAct) -> Result<(), Halt> {
         if self.talk.is_none() {
             let running = self.setting.agent.launch(&self.surroundings);
@@ -331,7 +331,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// The next message that no free expectation takes.
+    /// The next message that no unordered expectation matches.
     fn next_bound(&mut self, line: usize, shown: &str) -> Result<Value, Halt> {
         let deadline = Instant::now() + self.setting.line_within;
         loop {
@@ -341,7 +341,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Before the editor goes on, all that was expected must have come.
+    /// Before the editor continues, all expected messages must have come.
     fn end_segment(&mut self) -> Result<(), Halt> {
         while let Some((line, shown, _)) = self.free.first().cloned() {
             let deadline = Instant::now() + self.setting.line_within;
@@ -353,8 +353,8 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Hears one message: gives it back, or `None` if a free expectation took it. `line` and `shown`
-    /// are what is waited for.
+    /// Receives one message and returns it, or `None` if an unordered expectation matched it. `line` and `shown` are what
+    /// this waits for.
     fn hear(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
         let message = match self.next(deadline) {
             Next::Message(message) => message,
@@ -364,7 +364,7 @@ impl<'a> Story<'a> {
             }
             Next::End => return Err(Halt::wrong(line, shown, "the end of the agent's output")),
             Next::NoMessage(text) => {
-                return Err(Halt::wrong(line, shown, format!("a line that is no message: {text:?}")));
+                return Err(Halt::wrong(line, shown, format!("a line that is not a message: {text:?}")));
             }
         };
         self.book.learn(&message);
@@ -378,7 +378,7 @@ impl<'a> Story<'a> {
         Ok(None)
     }
 
-    /// The next message that is to be compared at all.
+    /// The next message that the fixture does not ignore.
     pub(super) fn next(&mut self, deadline: Instant) -> Next {
         loop {
             let message = match self.heard.pop_front() {
@@ -408,7 +408,7 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// Takes note of a message that was expected. The answer to `initialize` shows what is offered.
+    /// Records an expected message. The answer to `initialize` has the capabilities.
     pub(super) fn accept(&mut self, message: &Value) -> Result<(), Halt> {
         let answers_initialize = self
             .book
@@ -428,7 +428,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Closes the agent's input and reads what is left; there must be nothing that the fixture lacks.
+    /// Closes the agent's input and reads the rest; there must be no unexpected message.
     pub(super) fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
         let Some(talk) = &mut self.talk else { return Ok(()) };
         talk.close();
@@ -465,13 +465,13 @@ impl<'a> Story<'a> {
 
 pub(super) enum Next {
     Message(Value),
-    /// A line that is no JSON object.
+    /// A line that is not a JSON object.
     NoMessage(String),
     Nothing,
     End,
 }
 
-/// The expectations without a place up to the editor's next line.
+/// The unordered expectations up to the editor's next line.
 fn free_lines(lines: &[Line]) -> Vec<(usize, String, Expected)> {
     let mut free = Vec::new();
     for line in lines {
@@ -491,7 +491,7 @@ fn free_lines(lines: &[Line]) -> Vec<(usize, String, Expected)> {
     free
 }
 
-/// Whether both are pieces of the same streamed message.
+/// Whether both are chunks of the same streamed message.
 pub(super) fn same_chunk(first: &Value, second: &Value) -> bool {
     let key = |message: &Value| {
         let chunk = chunk_of(update_of(message)?)?;
@@ -501,7 +501,7 @@ pub(super) fn same_chunk(first: &Value, second: &Value) -> bool {
     key(first).is_some_and(|first| key(second) == Some(first))
 }
 
-/// Appends the text of the next piece; false if it is none of the same message.
+/// Appends the text of the next chunk; false if it belongs to another message.
 pub(super) fn join_chunk(message: &mut Value, next: &Value) -> bool {
     if !same_chunk(message, next) {
         return false;
@@ -513,7 +513,7 @@ pub(super) fn join_chunk(message: &mut Value, next: &Value) -> bool {
     true
 }
 
-/// Takes the first bytes off a piece of text and gives back the piece with the rest.
+/// Splits the first bytes off a chunk and returns the chunk with the rest.
 pub(super) fn split_chunk(message: &mut Value, length: usize) -> Value {
     let mut rest = message.clone();
     if let Some(Value::String(text)) = rest.pointer_mut("/params/update/content/text") {

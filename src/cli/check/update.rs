@@ -1,7 +1,6 @@
-//! Rewrites a fixture's `agent<`, `agent~` and `model?` lines as the agent has it now.
+//! Rewrites a fixture's `agent<`, `agent~` and `model?` lines with the agent's current behaviour.
 //!
-//! A person writes the rest and reads the difference before it is kept: what is written here is what
-//! happened, not what is right.
+//! Review the diff before you keep it: it has what happened, not what is right.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,11 +13,11 @@ use crate::transcript::setup::Setup;
 use crate::transcript::update::is_free;
 use crate::transcript::{Fixture, Line, What};
 
-/// How long nothing must come before the agent counts as waiting for the editor. Nothing but this
-/// rewriting depends on it: a comparison knows what it waits for.
+/// Time without a message after which the agent is considered to wait for the editor. Only rewriting depends on it; a
+/// comparison knows what it waits for.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// Runs a fixture and gives it back rewritten; `None` where it isn't meant for the setting.
+/// Runs a fixture and returns it rewritten; `None` if it isn't for this setting.
 pub fn update_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Result<Option<Fixture>, Failure> {
     if not_meant(fixture, setting).is_some() {
         return Ok(None);
@@ -31,7 +30,7 @@ pub fn update_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Result<Option
     }
 }
 
-/// A message, and how many calls of the model there had been when it came.
+/// A message, and the number of model calls before it.
 struct HeardAt {
     message: Value,
     calls: usize,
@@ -57,7 +56,7 @@ fn rewrite(fixture: &Fixture, story: &mut Story<'_>) -> Result<Vec<Line>, Halt> 
             }
             What::Setup(setup @ (Setup::Kill | Setup::ThenFile { .. } | Setup::ThenNoFile { .. })) => {
                 settle(&mut segment, story, detail, &mut out);
-                // What a file should be is the person's word; a difference shows in the next run.
+                // File contents are not rewritten; a difference shows in the next run.
                 let _ = story.perform(line, setup);
                 out.push(line.clone());
             }
@@ -80,7 +79,7 @@ fn rewrite(fixture: &Fixture, story: &mut Story<'_>) -> Result<Vec<Line>, Halt> 
     Ok(out)
 }
 
-/// Hears the agent out, then writes the lines of a segment anew.
+/// Receives the agent's messages, then rewrites the lines of a segment.
 fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &mut Vec<Line>) {
     let mut heard = hear_out(segment, story);
     let mut trivia: Vec<Line> = Vec::new();
@@ -92,8 +91,7 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
             What::Agent(_, expected) | What::AgentFree(_, expected) => {
                 let Some(mut found) = position(expected, &heard, story) else { continue };
                 if matches!(line.what, What::Agent(..)) {
-                    // What came before and has no line of its own comes before; what may come at any
-                    // time keeps its line.
+                    // Earlier messages without a line go before this one; unordered ones keep their line.
                     let mut before = 0;
                     while before < found {
                         if has_line(&lines[at + 1..], Free::Only, &heard[before].message, story) {
@@ -116,7 +114,7 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
                     })
                 });
                 if let Some(number) = exchange {
-                    // What was heard before this call, and has no old line further down, goes here.
+                    // Messages before this call without an old line further down go here.
                     while heard.front().is_some_and(|heard| {
                         heard.calls <= number && !has_line(&lines[at..], Free::OrNot, &heard.message, story)
                     }) {
@@ -199,7 +197,7 @@ fn write_at(
     out.push(Line { number: 0, what, comment: None });
 }
 
-/// Writes what a call was sent; the old lines that say the same stay as they are.
+/// Writes what a call was sent; old lines that still match are kept.
 fn write_news(number: usize, lines: &[Line], story: &mut Story<'_>, out: &mut Vec<Line>) {
     let Some(model) = &mut story.model else { return };
     let old = model.exchanges[number].sees.clone();
@@ -221,7 +219,7 @@ fn write_news(number: usize, lines: &[Line], story: &mut Story<'_>, out: &mut Ve
     }
 }
 
-/// Reads messages until the agent is quiet and has answered what the segment says it answers.
+/// Reads messages until the agent is quiet and has sent the answers of the segment.
 fn hear_out(segment: &[Line], story: &mut Story<'_>) -> VecDeque<HeardAt> {
     let answers_expected = segment
         .iter()

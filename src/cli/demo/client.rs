@@ -1,5 +1,5 @@
-//! A client of the Agent Client Protocol, as small as one can be: a process, two pipes, a JSON
-//! object a line. It knows no type of the daemon's, so it sees what any editor sees.
+//! A minimal client of the Agent Client Protocol: a process, two pipes, one JSON object per line. It uses no types of
+//! the daemon, so it sees what any editor sees.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 /// takes seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// Messages that may wait for us. A daemon that is ahead waits, as it would for an editor.
+/// Queued messages. A daemon that is ahead blocks, as it would with an editor.
 const MESSAGES_MAX: usize = 256;
 
-/// The longest line that is read, in bytes, as some editors have it.
+/// The longest line that is read, in bytes; the limit of some editors.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// What the person at the editor sees and decides.
+/// What the user of the editor sees and decides.
 pub trait Person {
     fn sees(&mut self, update: &Value);
 
@@ -28,7 +28,7 @@ pub trait Person {
     fn chooses(&mut self, card: &Value) -> String;
 }
 
-/// A running daemon and our end of its pipes.
+/// A running daemon and the client's end of its pipes.
 pub struct Client {
     child: Child,
     input: Option<ChildStdin>,
@@ -38,7 +38,7 @@ pub struct Client {
 
 enum Message {
     Json(Value),
-    /// Not what belongs on the wire.
+    /// Output that is not part of the protocol.
     Noise(String),
     /// The daemon closed its end.
     End,
@@ -47,15 +47,15 @@ enum Message {
 /// How far a request is followed.
 pub enum Until<'a> {
     Answered,
-    /// An update for which this is true; the answer stays open.
+    /// Until an update for which this is true, with the request still open.
     Seen(&'a mut dyn FnMut(&Value) -> bool),
 }
 
 impl Client {
-    /// Starts the daemon with this environment and nothing else of ours.
+    /// Starts the daemon with only this environment.
     pub fn start(program: &Path, cwd: &Path, environment: &[(String, OsString)]) -> Result<Client, String> {
         let mut child = Command::new(program)
-            // Its life and death are part of the show.
+            // The demonstration starts and kills it itself.
             .args(["acp", "--standalone"])
             .current_dir(cwd)
             .env_clear()
@@ -75,7 +75,7 @@ impl Client {
         self.child.id()
     }
 
-    /// Sends a request and follows what comes until its answer, which is given back.
+    /// Sends a request, shows what comes until its answer, and returns the answer.
     pub fn request(
         &mut self,
         method: &str,
@@ -85,7 +85,7 @@ impl Client {
         self.follow(method, params, person, &mut Until::Answered)
     }
 
-    /// The same up to some point. Where that is an update, it is given back.
+    /// The same until some point. If that is an update, returns it.
     pub fn follow(
         &mut self,
         method: &str,
@@ -99,7 +99,7 @@ impl Client {
         self.pump(Some((id, method)), person, until)
     }
 
-    /// Follows what comes without having asked for anything.
+    /// Shows what comes without a request.
     pub fn watch(
         &mut self,
         person: &mut dyn Person,
@@ -140,7 +140,7 @@ impl Client {
                         (None, _) => Err(format!("{what} was answered with an error: {}", message["error"])),
                     };
                 }
-                None => return Err(format!("there is an answer to nothing that was asked: {message}")),
+                None => return Err(format!("an answer without a request: {message}")),
             }
         }
     }
@@ -148,9 +148,7 @@ impl Client {
     fn next(&self, what: &str) -> Result<Value, String> {
         match self.messages.recv_timeout(SILENCE_MAX) {
             Ok(Message::Json(value)) => Ok(value),
-            Ok(Message::Noise(line)) => {
-                Err(format!("on the daemon's stdout is a line that is no JSON: {line}"))
-            }
+            Ok(Message::Noise(line)) => Err(format!("the daemon printed a line that is not JSON: {line}")),
             Ok(Message::End) => Err(format!("the daemon ended during {what}")),
             Err(_) => Err(format!("the daemon was silent for {} s during {what}", SILENCE_MAX.as_secs())),
         }
@@ -161,13 +159,13 @@ impl Client {
         writeln!(input, "{message}").map_err(|error| format!("the daemon's stdin can't be written: {error}"))
     }
 
-    /// Ends the daemon as a power cut would: it gets no chance to do anything more.
+    /// Kills the daemon, as a power cut would.
     pub fn kill(mut self) -> Result<(), String> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.map(drop).map_err(|error| format!("the daemon can't be killed: {error}"))
     }
 
-    /// Closes the daemon's stdin, as an editor does that ends, and waits for its exit.
+    /// Closes the daemon's stdin, as an exiting editor does, and waits for the exit.
     pub fn close(mut self) -> Result<(), String> {
         drop(self.input.take());
         let until = Instant::now() + SILENCE_MAX;
@@ -178,20 +176,21 @@ impl Client {
                 Err(_) => return Err("the daemon did not end when its stdin was closed".to_owned()),
             }
         }
-        let status = self.child.wait().map_err(|error| format!("the daemon's end is not known: {error}"))?;
+        let status =
+            self.child.wait().map_err(|error| format!("the daemon's exit status is unknown: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("the daemon ended with {status}")) }
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // After `kill` and `close` these find nothing to do.
+        // No effect after `kill` and `close`.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Reads lines until the end, or until nobody wants them.
+/// Reads lines until the end, or until the receiver is gone.
 fn read(output: ChildStdout, sender: &SyncSender<Message>) {
     let mut reader = BufReader::new(output);
     let mut line = String::new();

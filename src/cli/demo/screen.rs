@@ -1,5 +1,4 @@
-//! What an editor would show of a session, as lines of text; and what the screen saw, so that the
-//! demo can tell whether it went as it should.
+//! Shows a session as lines of text, as an editor would, and records it so that the demo can check the result.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -13,33 +12,33 @@ use crate::cli::printer::diff_line;
 use crate::cli::terminal::{Dress, Ink, harmless};
 use crate::thread::diff::diff;
 
-/// How long each streamed word stays alone on a terminal: about the pace of a quick model.
+/// Pause after each streamed word on a terminal, about the pace of a fast model.
 const WORD_PAUSE: Duration = Duration::from_millis(18);
 
-/// How long a person needs to see that something new begins.
+/// Pause before something new begins.
 const STEP_PAUSE: Duration = Duration::from_millis(450);
 
 /// Lines of a tool's output that are shown.
 const OUTPUT_LINES_MAX: usize = 3;
 
-/// Characters of one of those lines.
+/// Longest of these lines, in characters.
 const OUTPUT_CHARS_MAX: usize = 90;
 
-/// Whether it is shown at a person's pace.
+/// Whether there are pauses for a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// With short pauses, for somebody who reads along.
+    /// With short pauses for reading.
     Person,
-    /// As fast as it goes.
+    /// Without pauses.
     Machine,
 }
 
-/// What is done with what comes.
+/// How updates are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
-    /// It happens now: everything is shown.
+    /// New: everything is shown.
     Live,
-    /// It is the past: it is counted.
+    /// Replayed: recorded only.
     Replay,
 }
 
@@ -48,7 +47,7 @@ pub enum Attention {
 pub struct Seen {
     /// Text of the agent since `forget`.
     pub said: String,
-    /// Messages of the person that were replayed.
+    /// The user's messages that were replayed.
     pub prompts: Vec<String>,
     /// Calls with their last status, in the order in which they were announced.
     pub calls: Vec<(String, String)>,
@@ -106,7 +105,7 @@ impl Screen {
         self.seen.said.clear();
     }
 
-    /// Where the context stands now, as a bar of the plot.
+    /// The tokens in context, as a bar of the chart.
     pub fn bar(&self, label: &str) -> Result<Bar, String> {
         let (value, _) = self.seen.context.ok_or("the daemon did not tell how full the context is")?;
         Ok(Bar { label: label.to_owned(), value })
@@ -136,7 +135,7 @@ impl Screen {
         if let Some(title) = update["title"].as_str() {
             self.titles.insert(id.clone(), title.to_owned());
         }
-        // The protocol lets an announcement leave out that the call is pending.
+        // The protocol allows omitting the status of a pending call.
         let status = update["status"].as_str().unwrap_or("pending");
         match self.seen.calls.iter_mut().find(|(known, _)| *known == id) {
             Some((_, last)) => *last = status.to_owned(),
@@ -166,7 +165,7 @@ impl Screen {
 
     fn pause(&self, time: Duration) {
         match self.pace {
-            // For the reader's eyes alone: nothing waits for anything here.
+            // Only for the reader; nothing is waited for.
             Pace::Person => std::thread::sleep(time),
             Pace::Machine => {}
         }
@@ -178,7 +177,7 @@ impl Screen {
         }
         self.at_line_start = text.ends_with('\n');
         let mut stdout = io::stdout().lock();
-        // The demo goes on for nobody: it is a check as well, and its exit code tells.
+        // The demo continues without a reader, as its exit code is a check.
         drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
     }
 }
@@ -204,7 +203,7 @@ impl Person for Screen {
                     self.seen.context = Some((used, size));
                 }
             }
-            // What else there is (commands, options, title, plan) needs a window to be shown in.
+            // Other updates (commands, options, title, plan) need the UI of an editor.
             Some(_) | None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The demo's story: the files of a tiny project, what the person types, what the model says.
+//! The script of the demo: the files of a tiny project, the user's prompts, the model's replies.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,10 +8,10 @@ use serde_json::json;
 
 use crate::provider::scripted::{ModelStep, RecordedRequest};
 
-/// The model's name says what it is.
+/// The name shows that the model is scripted.
 pub const MODEL: &str = "local/scripted";
 
-/// The window that the model is said to have, in tokens: a small one, so that the meter moves.
+/// The model's context window in tokens: small, so that the meter moves.
 const WINDOW: u64 = 32_000;
 
 pub const SCRIPT: &str = "greet.sh";
@@ -34,7 +34,7 @@ pub const INTERRUPTED: &str = "Explain the fix to somebody who is new here.";
 pub const LAST: &str = "You were cut off. In one sentence, please.";
 pub const LAST_ANSWER: &str = "the greeting had lost its exclamation mark";
 
-/// The last that is heard before the daemon dies.
+/// The last words before the daemon is killed.
 pub const LAST_WORDS: &str = "which the test";
 
 /// Writes the project, and the settings of the daemon's home.
@@ -48,7 +48,7 @@ pub fn write_files(workspace: &Path, home: &Path) -> io::Result<()> {
     std::fs::write(home.join("config.toml"), settings)
 }
 
-/// What the model says, call by call.
+/// The model's replies.
 pub fn script() -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static {
     |request| {
         let mut steps = match request.number {
@@ -72,12 +72,12 @@ pub fn script() -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'stat
             5 => vec![
                 say("greet.sh prints a greeting, "),
                 say(LAST_WORDS),
-                // Nobody releases this: the daemon is killed while it waits for more.
+                // Never released: the daemon is killed while it waits for more.
                 ModelStep::Wait,
                 say(" never heard."),
             ],
             6 => vec![say("In one sentence: "), say(LAST_ANSWER), say(", and now it has it again.")],
-            // A call that is not in the story is a fault, and is to be seen as one.
+            // A call that is not in the script is an error.
             _ => vec![ModelStep::Error { status: 400, retry_after: None, message: None }],
         };
         steps.push(ModelStep::Usage { input: tokens_of(request), output: 40 });
@@ -102,12 +102,12 @@ fn page_of_the_log(page: u32) -> serde_json::Value {
     json!({ "file_path": "test.log", "offset": offset, "line_limit": LOG_PAGE_LINES })
 }
 
-/// What a provider would count, nearly: the meter is to show what is really sent.
+/// Approximately what a provider would count, so that the meter shows what is really sent.
 fn tokens_of(request: &RecordedRequest) -> u64 {
     crate::tokens::Ruler::of(None).text(&request.body.to_string())
 }
 
-/// A log of test runs, long as logs are.
+/// A long log of test runs.
 fn log() -> String {
     let mut log = String::new();
     for run in 1..=LOG_LINES {

@@ -1,5 +1,5 @@
-//! Whether editors are told of Epitome, as far as their files say. Those are JSON, Lua and Lisp of many shapes,
-//! so it looks for what they all have: the path of the program, in quotes.
+//! The editors section of `epitome doctor`: whether editors are configured to start Epitome. Their files are JSON, Lua
+//! and Lisp, so this looks for what all have in common: the path of the program in quotes.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -10,30 +10,30 @@ use regex::Regex;
 
 use super::Line;
 
-/// Bytes of a file that is looked into.
+/// Files larger than this many bytes are skipped.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Files of one editor that are looked into, and folders below each other.
+/// Limits of the search for one editor: files, and depth of directories.
 const FILES_MAX: usize = 500;
 const DEPTH_MAX: usize = 6;
 
-/// A text in quotes that begins with a path whose last part is the program.
+/// A quoted text that begins with a path to the program.
 static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"["']((?:/|~/)(?:[^"'\n\\]*/)?epitome)(?:\s[^"'\n]*)?["']"#)
         .expect("the expression is well formed")
 });
 
-/// An editor and where its settings may be: files, or directories that are looked through.
+/// An editor, and the files or directories that may have its settings.
 pub(super) struct Editor {
     name: &'static str,
     files: Vec<PathBuf>,
-    /// The end of the names in directories.
+    /// The extension of the files to read in directories.
     extension: &'static str,
-    /// What of the repository of Epitome shows how it is done.
+    /// The example in the repository of Epitome.
     example: &'static str,
 }
 
-/// Where the settings of editors are, for this person.
+/// The places of editor settings for this user.
 pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>) -> Vec<Editor> {
     let Some(home) = home else { return Vec::new() };
     let config = get("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -73,7 +73,7 @@ pub(super) fn places(home: Option<&Path>, get: impl Fn(&str) -> Option<OsString>
     ]
 }
 
-/// A line for each editor that has settings; an editor that is not there is not spoken of.
+/// Lines for each editor that has settings.
 pub(super) fn lines(editors: &[Editor]) -> Vec<Line> {
     let mut lines = Vec::new();
     for editor in editors {
@@ -109,7 +109,7 @@ fn of_editor(editor: &Editor, files: &[PathBuf]) -> Vec<Line> {
         Line::warning(
             "editors",
             format!("{name} mentions Epitome without an absolute path of the program"),
-            format!("an editor's PATH is often another one; {} shows how", editor.example),
+            format!("editors often have a different PATH; {} shows how", editor.example),
         )
     } else {
         Line::ok("editors", format!("{name} does not have Epitome; {} shows how", editor.example))
@@ -119,16 +119,16 @@ fn of_editor(editor: &Editor, files: &[PathBuf]) -> Vec<Line> {
 fn of_path(editor: &Editor, file: &Path, program: &str) -> Line {
     let (name, file) = (editor.name, file.display());
     if program.starts_with('~') {
-        let what = format!("{name} starts {program}, and no shell is there to read the ~ ({file})");
-        return Line::error("editors", what, "write the whole path");
+        let what = format!("{name} starts {program}, but no shell expands the ~ ({file})");
+        return Line::error("editors", what, "write the absolute path");
     }
     match std::fs::metadata(program) {
         Ok(metadata) if metadata.is_file() && metadata.permissions().mode() & 0o111 != 0 => {
             Line::ok("editors", format!("{name} starts {program} ({file})"))
         }
         Ok(_) => {
-            let what = format!("{name} starts {program}, which is no program ({file})");
-            Line::error("editors", what, "name the program itself, and make it executable")
+            let what = format!("{name} starts {program}, which is not executable ({file})");
+            Line::error("editors", what, "set the path of the program and make it executable")
         }
         Err(error) => {
             let what = format!("{name} starts {program}, which can't be found: {error} ({file})");
@@ -139,7 +139,7 @@ fn of_path(editor: &Editor, file: &Path, program: &str) -> Line {
     }
 }
 
-/// The file itself, or those below a directory.
+/// Collects the file itself, or those below a directory.
 fn gather(place: &Path, extension: &str, depth: usize, files: &mut Vec<PathBuf>) {
     let Ok(metadata) = std::fs::metadata(place) else { return };
     if files.len() >= FILES_MAX {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::Status;
 
-    /// What is told where these files are below a home; `PROGRAM` stands for a program that is there.
+    /// The report for these files in a home directory; `PROGRAM` is replaced by the path of an existing program.
     fn told(files: &[(&str, &str)]) -> Vec<Line> {
         let home = tempfile::tempdir().expect("a temporary directory");
         let program = home.path().join("bin/epitome");

@@ -1,12 +1,11 @@
-//! `epitome doctor`: looks at everything that can be wrong, says what to do about it, and does it where asked.
-//! It never shows the value of a key, nor anything that was said in a session.
+//! `epitome doctor`: diagnoses problems, suggests fixes, and applies some of them on request. Never shows an API key
+//! or the content of a session.
 
 mod editors;
 mod program;
 mod servers;
 mod storage;
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -17,40 +16,38 @@ use super::{CliError, log, serve};
 use crate::problem::Problem;
 use crate::store::{Backup, Health, Rebuilt, Repair, Store};
 
-const HELP: &str = "\
-epitome doctor: is all well, and what to do if not
+/// Diagnose problems and suggest fixes
+///
+/// Checks the stored sessions, the daemon, settings, recipes, hooks, MCP servers, API keys and editor configurations.
+/// The exit code is 1 if there is an error.
+#[derive(Debug, Default, clap::Args)]
+pub struct DoctorArgs {
+    /// Truncate damaged sessions to their valid part, keeping a copy of the damaged file, and rebuild a wrong index
+    #[arg(long)]
+    repair: bool,
+    /// Rewrite the index to free unused disk space
+    #[arg(long)]
+    compact: bool,
+    /// First copy all sessions to DIR, which must be empty or missing; open sessions are fine
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    backup: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
 
-  epitome doctor [--repair] [--compact] [--backup DIR] [--json]
-        looks at the stored sessions, the daemon, settings, recipes, hooks, MCP servers, keys and
-        editors' files
-
-  --backup DIR   first copies all sessions into DIR, which must be empty or not there; sessions may be open
-  --repair       of a damaged session, goes on with what stands before the damage; the damaged file is
-                 kept beside it. Rebuilds an index that is wrong
-  --compact      writes the index anew, so that it takes no more room than it must
-  --json         one object for programs
-
-Exit code 1 if something is an error.
-";
-
-/// Lines about one area that are told one by one.
+/// Lines of one area with the same status that are printed; the rest are counted.
 const LINES_MAX: usize = 20;
 
-pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
-    let Some(request) = Request::parse(arguments)? else {
-        return terminal::print(HELP).map(|()| 0);
-    };
+pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     log::to_file(&paths);
     let store = Store::new(&paths);
-    let report = examine(&store, &request);
+    let report = examine(&store, &args);
     store.settle();
     let report = report?;
-    if request.json {
-        let json = serde_json::to_string(&report).map_err(|error| {
-            CliError::failed(format!("the report can't be written as JSON: {error}"), None)
-        })?;
-        terminal::print(&format!("{json}\n"))?;
+    if args.json {
+        terminal::print_json(&report)?;
     } else {
         terminal::print(&report.text(Dress::of_stdout()))?;
     }
@@ -59,38 +56,10 @@ pub fn main(arguments: Vec<OsString>) -> Result<i32, CliError> {
 
 /// The findings as text, for a bug report. Changes nothing.
 pub(super) fn findings(store: &Store) -> Result<String, CliError> {
-    Ok(examine(store, &Request::default())?.text(Dress::Plain))
+    Ok(examine(store, &DoctorArgs::default())?.text(Dress::Plain))
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Request {
-    repair: bool,
-    compact: bool,
-    backup: Option<PathBuf>,
-    json: bool,
-}
-
-impl Request {
-    /// `None`: the person wants to know what there is.
-    fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let mut request = Request::default();
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Long("repair") => request.repair = true,
-                Long("compact") => request.compact = true,
-                Long("json") => request.json = true,
-                Long("backup") => request.backup = Some(PathBuf::from(parser.value()?)),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        Ok(Some(request))
-    }
-}
-
-/// How it stands with one thing.
+/// The status of one finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Status {
@@ -124,12 +93,12 @@ impl Line {
     }
 
     fn problem(area: &'static str, problem: &Problem) -> Line {
-        let todo = Some("mend the file; what can be used of it is used".to_owned());
+        let todo = Some("fix the file; its valid parts are used".to_owned());
         Line { area, status: Status::Warning, what: problem.to_string(), todo }
     }
 }
 
-/// All that was looked at and done.
+/// All findings and what was done.
 #[derive(Debug, Serialize)]
 struct Report {
     version: &'static str,
@@ -140,13 +109,13 @@ struct Report {
     repair: Option<Repair>,
     #[serde(skip_serializing_if = "Option::is_none")]
     compacted: Option<Rebuilt>,
-    /// The store behind all that.
+    /// The state of the store after that.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<Health>,
 }
 
-/// A copy comes before anything is changed, and a look at all of it behind.
-fn examine(store: &Store, request: &Request) -> Result<Report, CliError> {
+/// Makes the backup before changing anything, and checks everything afterwards.
+fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
     let mut report = Report {
         version: env!("CARGO_PKG_VERSION"),
         lines: Vec::new(),
@@ -155,25 +124,25 @@ fn examine(store: &Store, request: &Request) -> Result<Report, CliError> {
         compacted: None,
         store: None,
     };
-    if let Some(directory) = &request.backup {
+    if let Some(directory) = &args.backup {
         let backup = store.backup(directory).map_err(crate::shelf::ShelfError::from)?;
         report.lines.extend(storage::backed_up(&backup));
         report.backup = Some(backup);
     }
-    if request.repair {
+    if args.repair {
         let repair = store.repair().map_err(crate::shelf::ShelfError::from)?;
         report.lines.extend(storage::repaired(&repair));
         report.repair = Some(repair);
     }
-    if request.compact {
+    if args.compact {
         match store.compact_index() {
             Ok(rebuilt) => {
                 report.lines.push(storage::compacted(&rebuilt));
                 report.compacted = Some(rebuilt);
             }
             Err(why) => {
-                let what = format!("the index was not written anew: {why}");
-                report.lines.push(Line::error("store", what, "nothing has changed; try again later"));
+                let what = format!("the index was not rewritten: {why}");
+                report.lines.push(Line::error("store", what, "nothing was changed; try again later"));
             }
         }
     }
@@ -186,7 +155,7 @@ fn examine(store: &Store, request: &Request) -> Result<Report, CliError> {
             report.store = Some(health);
         }
         Err(error) => {
-            report.lines.push(Line::error("store", error.to_string(), "look at the disk and its rights"))
+            report.lines.push(Line::error("store", error.to_string(), "check the disk and its permissions"))
         }
     }
     report.lines.extend(program::files(&paths, get)?);
@@ -204,7 +173,7 @@ impl Report {
                 Status::Warning => ("warning", Ink::Yellow),
                 Status::Error => ("error  ", Ink::Red),
             };
-            // A disk full of the same trouble is one trouble.
+            // Many findings of the same kind are counted instead.
             let count = told.entry((line.area, word)).or_default();
             *count += 1;
             if *count > LINES_MAX {
@@ -225,17 +194,6 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_flag_is_one_thing_to_do() {
-        let parsed = |arguments: &[&str]| crate::cli::parsed(Request::parse, arguments);
-        assert_eq!(parsed(&[]), Ok(Request::default()));
-        let all = Request { repair: true, compact: true, backup: Some("b".into()), json: true };
-        assert_eq!(parsed(&["--repair", "--compact", "--backup", "b", "--json"]), Ok(all));
-        for wrong in [&["store"][..], &["--backup"], &["--mend"]] {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
-        }
-    }
 
     #[test]
     fn much_of_the_same_is_told_in_a_few_lines() {

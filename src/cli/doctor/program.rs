@@ -1,4 +1,4 @@
-//! What is told of the program itself, its daemon, and the person's own files.
+//! The sections of `epitome doctor` for the program, the daemon and the user's configuration.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,11 +18,11 @@ use crate::recipe::catalog::Catalog;
 use crate::tools::reaper::Reaper;
 use crate::tools::sandbox;
 
-/// The variables that models' keys and addresses come from, unless the settings name others.
+/// The default environment variables for API keys and base URLs.
 const KEY_VARIABLES: [&str; 5] =
     ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "EPITOME_LOCAL_URL"];
 
-/// Version, places and daemon.
+/// Version, directories, daemon and sandbox.
 pub(super) fn lines(paths: &Paths) -> Vec<Line> {
     let program = std::env::current_exe();
     let program =
@@ -38,12 +38,12 @@ pub(super) fn lines(paths: &Paths) -> Vec<Line> {
     lines
 }
 
-/// What there is here to hold commands with.
+/// What the system offers for sandboxing commands.
 fn sandbox() -> Line {
     let support = sandbox::support();
     match support.gap() {
         None => Line::ok("sandbox", format!("commands are held to their workspace ({})", support.words())),
-        Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md tells what each of them is for"),
+        Some(gap) => Line::warning("sandbox", gap, "docs/sandbox.md explains them"),
     }
 }
 
@@ -61,14 +61,16 @@ fn directory(what: &str, path: &Path) -> Line {
                         above.display()
                     ),
                 ),
-                None => Line::ok("places", format!("{named}, which is not there yet")),
+                None => Line::ok("places", format!("{named}, which does not exist yet")),
             }
         }
-        Err(error) => {
-            Line::error("places", format!("{named}: {error}"), "look at the rights of what is above it")
-        }
+        Err(error) => Line::error(
+            "places",
+            format!("{named}: {error}"),
+            "check the permissions of its parent directory",
+        ),
         Ok(metadata) if !metadata.is_dir() => {
-            Line::error("places", format!("{named}, which is no directory"), "remove or rename the file")
+            Line::error("places", format!("{named}, which is not a directory"), "remove or rename the file")
         }
         Ok(metadata) if !can_be_written(path) => {
             let mode = metadata.permissions().mode() & 0o777;
@@ -79,7 +81,7 @@ fn directory(what: &str, path: &Path) -> Line {
     }
 }
 
-/// Also no for a file system that is mounted to be read only.
+/// Also false for a read-only file system.
 fn can_be_written(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
@@ -91,7 +93,7 @@ fn daemon(place: &Place) -> Line {
         }
         Err(error) => {
             let what = format!("{} can't be looked at: {error}", place.path().display());
-            return Line::error("daemon", what, "look at the rights of what is above it");
+            return Line::error("daemon", what, "check the permissions of its parent directory");
         }
         Ok(_) => {}
     }
@@ -119,10 +121,9 @@ fn daemon(place: &Place) -> Line {
     }
 }
 
-/// Settings, recipes, hooks and keys, as a session in this directory would have them.
+/// Settings, recipes, hooks, MCP servers and keys, as a session in this directory would have them.
 pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Line>, CliError> {
-    let cwd = std::env::current_dir()
-        .map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
+    let cwd = serve::working_directory()?;
     let mut lines = Vec::new();
     let (settings, problems) = Settings::load(paths, Some(&cwd), &get);
     lines.extend(problems.iter().map(|problem| Line::problem("settings", problem)));
@@ -149,7 +150,7 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
         (true, hooks) => Line::ok("hooks", format!("{hooks} run in {}", cwd.display())),
     });
     for hook in &found.untrusted {
-        let what = format!("{} came with the repository and waits for your word", hook.name);
+        let what = format!("{} came with the repository and is not trusted yet", hook.name);
         lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
     }
     lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
@@ -166,11 +167,11 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
     Ok(lines)
 }
 
-/// Where the person's settings come from.
+/// Where the user's settings come from.
 fn settings_file(file: &Path) -> String {
     match file.exists() {
         true => format!("read from {}", file.display()),
-        false => format!("there is no {}; defaults hold", file.display()),
+        false => format!("there is no {}; defaults apply", file.display()),
     }
 }
 
@@ -211,23 +212,23 @@ mod tests {
         assert_eq!(keys(&settings, |_| Some(OsString::new())).status, Status::Warning, "empty is not set");
     }
 
-    /// A file that was not there was said to be read.
+    /// A missing file was once reported as read.
     #[test]
     fn settings_that_are_not_there_are_not_read() {
         let home = tempfile::tempdir().expect("a temporary directory");
         let file = home.path().join("config.toml");
-        assert_eq!(settings_file(&file), format!("there is no {}; defaults hold", file.display()));
+        assert_eq!(settings_file(&file), format!("there is no {}; defaults apply", file.display()));
         std::fs::write(&file, "").expect("a file");
         assert_eq!(settings_file(&file), format!("read from {}", file.display()));
     }
 
-    /// On a home that could only be read, nothing worked and all of this was said to be well: no directory was there
-    /// yet, and nobody asked whether one could be made.
+    /// With a read-only home nothing worked, but everything was reported as fine: the directories did not exist yet, and
+    /// nobody checked whether they could be created.
     #[test]
     fn a_directory_that_is_not_there_has_to_be_one_that_can_be_made() {
         let home = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(directory("logs", &home.path().join("deep/log")).status, Status::Ok);
-        // Nobody makes a directory there, root included.
+        // Nobody can create a directory there, not even root.
         let line = directory("logs", Path::new("/proc/self/log"));
         assert_eq!(line.status, Status::Error, "{}", line.what);
         assert!(line.what.contains("you can't write in /proc/self"), "{}", line.what);

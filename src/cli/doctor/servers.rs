@@ -1,5 +1,5 @@
-//! What is told of MCP servers: those of the person's settings are connected to, within a bounded time; those of
-//! a repository are only named.
+//! The MCP section of `epitome doctor`. Connects to the servers of the user's settings within a bounded time; those of a
+//! repository are only listed.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -16,13 +16,13 @@ use crate::session::MCP_LOGINS;
 use crate::tools::question::Door;
 use crate::tools::reaper::Reaper;
 
-/// How long the servers may take together.
+/// How long all servers together may take to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Who brings what a doctor needs to know.
+/// What the MCP section needs.
 pub(super) struct Place<'a> {
     pub cwd: &'a Path,
-    /// Where the person's data are.
+    /// The data directory.
     pub data: &'a Path,
     pub settings: &'a Settings,
     pub trust: &'a Trust,
@@ -55,13 +55,13 @@ fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
         }
         Verdict::Unknown => Line::warning(
             "mcp",
-            format!("{} came with the repository and waits for your word", server.name),
-            "the first prompt of a session here asks for it",
+            format!("{} came with the repository and is not trusted yet", server.name),
+            "the first prompt of a session here asks about it",
         ),
     })
 }
 
-/// How the servers stand once all are settled, or the time is over. They end with this.
+/// The status of the servers once all have connected or failed, or the time is up. Stops them afterwards.
 fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
     let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
     else {
@@ -75,7 +75,7 @@ fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
             http: Http::new().within(Network::read(place.environment)),
             logins: place.data.join(MCP_LOGINS),
         };
-        // Nobody is asked anything here.
+        // There is nobody to answer questions.
         let (door, _asked) = Door::new();
         let (mut hub, mut news) = Hub::new(around, door);
         hub.start(servers.into_iter().cloned());
@@ -87,7 +87,7 @@ fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
                 }
             }
         };
-        // What is not settled by then stands as it is.
+        // Servers that take longer are reported as connecting.
         drop(tokio::time::timeout(CONNECT_TIME_MAX, settled).await);
         hub.standings()
     })

@@ -1,4 +1,4 @@
-//! What is told of the store.
+//! The store section of `epitome doctor`.
 
 use super::{Line, Status};
 use crate::store::{Backup, Health, IndexState, Rebuilt, Repair, Severity};
@@ -38,7 +38,7 @@ pub(super) fn lines(health: &Health) -> Vec<Line> {
                 holder.as_deref().unwrap_or("another process")
             ),
         ),
-        // A finding says so.
+        // A finding reports it.
         IndexState::Disagrees { .. } | IndexState::Damaged { .. } | IndexState::Unknown { .. } => {
             Line::ok(AREA, "sessions do not need the index")
         }
@@ -73,7 +73,11 @@ pub(super) fn backed_up(backup: &Backup) -> Vec<Line> {
     );
     let mut lines = vec![Line::ok("backup", what)];
     lines.extend(backup.findings.iter().map(|finding| {
-        Line::warning("backup", format!("copied as it is: {}", finding.what), "it is no worse than the store")
+        Line::warning(
+            "backup",
+            format!("copied unchanged: {}", finding.what),
+            "the store has the same problem",
+        )
     }));
     lines
 }
@@ -95,7 +99,7 @@ pub(super) fn compacted(rebuilt: &Rebuilt) -> Line {
     Line::ok("compact", format!("the index of {} sessions took {before} and takes {after}", rebuilt.sessions))
 }
 
-/// Bytes for people.
+/// A size in human-readable units.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),

@@ -1,19 +1,20 @@
-//! `epitome hooks log`: the trail of a session, as its log has it.
+//! `epitome hooks log`: the hook runs in the log of a session.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::super::sessions;
 use super::super::terminal::{self, harmless};
-use super::{CliError, Form};
+use super::super::{serve, sessions};
+use super::CliError;
 use crate::hooks::shown;
 use crate::paths::Paths;
-use crate::store::{Store, StoreError};
+use crate::shelf;
+use crate::store::Store;
 use crate::thread::{Change, Entry, HookRun, SessionId, Verdict};
 
-pub(super) fn log(paths: &Paths, session: Option<&str>, form: Form) -> Result<i32, CliError> {
+pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
     let store = Store::new(paths);
-    let done = session_of(&store, session).and_then(|session| print(&store, &session, form));
+    let done = session_of(&store, session).and_then(|session| print(&store, &session, json));
     store.settle();
     done.map(|()| 0)
 }
@@ -22,25 +23,23 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
     if let Some(session) = session {
         return sessions::find(store, session);
     }
-    let cwd = std::env::current_dir().and_then(|cwd| cwd.canonicalize());
-    let cwd =
-        cwd.map_err(|error| CliError::failed(format!("this directory can't be found: {error}"), None))?;
-    let listing = store.list().map_err(|error| failed(&error))?;
-    let newest = listing.headers.into_iter().find(|header| sessions::is_same_directory(&header.cwd, &cwd));
+    let cwd = sessions::real_directory(&serve::working_directory()?)?;
+    let headers = store.list()?.headers;
+    let newest = headers.into_iter().find(|header| shelf::is_same_directory(&header.cwd, &cwd));
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = Some("`epitome sessions list` shows those of other directories".to_owned());
         CliError::failed("there is no session of this directory", hint)
     })
 }
 
-fn print(store: &Store, session: &SessionId, form: Form) -> Result<(), CliError> {
-    let (entries, damage) = store.read_whole_part(session).map_err(|error| failed(&error))?;
+fn print(store: &Store, session: &SessionId, json: bool) -> Result<(), CliError> {
+    let (entries, damage) = store.read_whole_part(session)?;
     if let Some(damage) = damage {
         eprintln!("epitome: {damage}");
     }
-    let out = match form {
-        Form::Json => shown::trail(&entries).iter().map(|line| format!("{line}\n")).collect(),
-        Form::Text => text(session, &entries),
+    let out = match json {
+        true => shown::trail(&entries).iter().map(|line| format!("{line}\n")).collect(),
+        false => text(session, &entries),
     };
     terminal::print(&out)
 }
@@ -56,7 +55,7 @@ fn text(session: &SessionId, entries: &[Arc<Entry>]) -> String {
                 let runs = if *quiet == 1 { "1 run".to_owned() } else { format!("{quiet} runs") };
                 let _ = writeln!(out, "{}  {runs} of hooks did and asked nothing", entry.seq);
             }
-            // Nothing else is about hooks.
+            // Other entries are not about hooks.
             _ => {}
         }
     }
@@ -84,8 +83,4 @@ fn line(entry: &str, event: &str, run: &HookRun) -> String {
         }
     }
     out
-}
-
-fn failed(error: &StoreError) -> CliError {
-    CliError::failed(error.to_string(), None)
 }

@@ -1,4 +1,4 @@
-//! What a hook's answer asks for, in sentences for the person who tries it out.
+//! Describes in sentences what the output of a hook requests.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::hooks::output::{
 };
 use crate::thread::Role;
 
-/// A line for each thing that is asked for, in the order in which it would be done; empty, where it asks for nothing.
+/// One line per request, in the order in which they would be applied; empty if there is none.
 pub fn meaning(output: &HookOutput) -> Vec<String> {
     let HookOutput {
         block,
@@ -141,7 +141,7 @@ fn of_edit(edit: &RequestedEdit) -> String {
         RequestedEdit::Mask(part, text) => format!("{part} is shown as: {text}"),
         RequestedEdit::Drop(part) => format!("{part} is left out"),
         RequestedEdit::Replace(part, text) => format!("{part} becomes: {text}"),
-        RequestedEdit::Append(said) => format!("behind the history stands: {}", spoken(said)),
+        RequestedEdit::Append(said) => format!("appended to the history: {}", spoken(said)),
     }
 }
 

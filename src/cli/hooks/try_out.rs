@@ -1,4 +1,4 @@
-//! `epitome hooks test`: one run of one hook, and how its result is read. Nothing of it is done.
+//! `epitome hooks test`: runs one hook and shows how its result is interpreted, without applying it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::super::serve;
 use super::super::terminal::{self, harmless};
 use super::meaning::meaning;
-use super::{CliError, Form, Here};
+use super::{CliError, Here};
 use crate::hooks::claude_payload;
 use crate::hooks::event::HookEvent;
 use crate::hooks::heard::{Said, said};
@@ -30,7 +30,7 @@ use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::thread::{Seq, ToolKind, View};
 
-/// Bytes of a given payload.
+/// Largest payload, in bytes.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) fn test(
@@ -38,7 +38,7 @@ pub(super) fn test(
     name: &str,
     event: &str,
     given: Option<&Path>,
-    form: Form,
+    json: bool,
 ) -> Result<i32, CliError> {
     let event = HookEvent::parse(event).ok_or_else(|| {
         let names = HookEvent::ALL.map(HookEvent::name).join(", ");
@@ -48,13 +48,11 @@ pub(super) fn test(
     let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
         let waits = found.untrusted.iter().any(|item| item.name == name);
         let (message, hint) = match waits {
-            true => {
-                (format!("{name} waits for your word"), format!("`epitome hooks trust {name}` lets it run"))
-            }
-            false => (
-                format!("there is no hook {name} here"),
-                "`epitome hooks list` shows what there is".to_owned(),
+            true => (
+                format!("{name} is not trusted yet"),
+                format!("`epitome hooks trust {name}` allows it to run"),
             ),
+            false => (format!("there is no hook {name} here"), "`epitome hooks list` shows all".to_owned()),
         };
         return Err(CliError::failed(message, Some(hint)));
     };
@@ -87,9 +85,9 @@ pub(super) fn test(
     let ran = serve::runtime()?.block_on(run(here, hook, registered, format!("{}\n", stdin.trim_end())));
     let took = began.elapsed();
     let said = said(hook, &moment, registered, ran.clone());
-    terminal::print(&match form {
-        Form::Json => format!("{}\n", json_of(hook, event, &ran, &said, took)),
-        Form::Text => text(&ran, &said, took),
+    terminal::print(&match json {
+        true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
+        false => text(&ran, &said, took),
     })?;
     Ok(0)
 }
@@ -137,12 +135,12 @@ async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
     }
 }
 
-/// One request to a resident hook, which ends after it.
+/// Sends one request to a resident hook and stops it.
 async fn ask(hook: &Hook, order: Order) -> Ran {
     let payload = match serde_json::from_slice(&order.stdin) {
         Ok(payload) => payload,
         Err(error) => {
-            return Ran::Failed(format!("the payload is no JSON, which resident hooks get: {error}"));
+            return Ran::Failed(format!("the payload is not JSON, which resident hooks need: {error}"));
         }
     };
     let (name, digest) = (hook.name.clone(), hook.digest.clone());
@@ -151,7 +149,7 @@ async fn ask(hook: &Hook, order: Order) -> Ran {
     Residents::default().ask(resident, payload, hook.manifest.timeout).await
 }
 
-/// What a resident hook may call where there is no session: nothing.
+/// A resident hook can call nothing, as there is no session.
 struct NoSession;
 
 impl Services for NoSession {
@@ -196,7 +194,7 @@ fn text(ran: &Ran, said: &Said, took: Duration) -> String {
     out
 }
 
-/// The run itself; the remarks stand with what was read of it.
+/// The run without its remarks, which are shown separately.
 fn without_remarks(ran: &Ran) -> &Ran {
     match ran {
         Ran::Remarked(ran, _) => without_remarks(ran),
@@ -224,7 +222,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration
     })
 }
 
-/// A payload that the person wrote. Sessions send nothing but JSON, so that no other tells anything of a hook.
+/// Reads the user's payload. It must be JSON, as sessions send nothing else.
 fn text_of(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = match path.to_str() {
@@ -239,19 +237,19 @@ fn text_of(path: &Path) -> Result<String, CliError> {
     match serde_json::from_str::<serde::de::IgnoredAny>(&text) {
         Ok(_) => Ok(text),
         Err(error) => {
-            let hint = "sessions send JSON alone; without --payload a sample of the event is sent";
+            let hint = "sessions send only JSON; without --payload, a sample of the event is sent";
             Err(CliError::failed(
-                format!("the payload {} is no JSON: {error}", path.display()),
+                format!("the payload {} is not JSON: {error}", path.display()),
                 Some(hint.into()),
             ))
         }
     }
 }
 
-/// The session that a sample tells of.
+/// The session id in a sample payload.
 const SESSION: &str = "s_00000000000000000000";
 
-/// A moment as it could be.
+/// A sample of an event.
 fn sample(event: HookEvent, cwd: &Path) -> Moment {
     let input = Map::from_iter([
         ("command".to_owned(), json!("ls")),

@@ -1,6 +1,5 @@
-//! Spans for a collector of OpenTelemetry, over HTTP: where `OTEL_EXPORTER_OTLP_ENDPOINT` (or the one for traces
-//! alone) names it. It reads the standard's other variables, too. A collector that is away costs nothing but its
-//! spans.
+//! Exports spans to an OpenTelemetry collector over HTTP, configured by `OTEL_EXPORTER_OTLP_ENDPOINT` (or the variable
+//! for traces) and the other standard variables. If the collector is unreachable, only its spans are lost.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use tracing::Subscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// How long the end of the process may wait for the collector.
+/// How long the process may wait for the collector before it exits.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// The variables that name the collector.
@@ -22,7 +21,7 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP
 
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// `None` where no collector is named. The error says why it can't be used as it is named.
+/// `None` if no collector is configured. The error says why the configuration can't be used.
 pub(super) fn layer<S>() -> Result<Option<impl Layer<S>>, String>
 where
     S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -31,7 +30,7 @@ where
     if !ENDPOINTS.into_iter().any(is_named) {
         return Ok(None);
     }
-    // Its client asks for the process's cryptography, also for plain HTTP. Somebody else's choice is as good.
+    // Its client needs a process-wide crypto provider even for plain HTTP. An installed one is fine too.
     drop(rustls::crypto::ring::default_provider().install_default());
     let exporter = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary).build();
     let exporter = exporter.map_err(|error| error.to_string())?;
@@ -41,15 +40,15 @@ where
         .build();
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
     let tracer = provider.tracer("epitome");
-    // A second call (a test's) keeps the first.
+    // A second call, as in tests, keeps the first.
     drop(PROVIDER.set(provider));
     Ok(Some(tracing_opentelemetry::layer().with_tracer(tracer)))
 }
 
-/// Sends what waits, within bounds.
+/// Sends the pending spans, within a bounded time.
 pub(super) fn flush() {
     if let Some(provider) = PROVIDER.get() {
-        // What the collector did not take in time is lost, as it would be with the collector away.
+        // Spans that the collector did not accept in time are lost, as if it were unreachable.
         drop(provider.shutdown_with_timeout(FLUSH_TIME_MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! Recipes as text. Pure.
+//! Formats recipes as text. Pure.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::recipe::command;
 use crate::recipe::parse::{Recipe, Source};
 use crate::recipe::shown::fields;
 
-/// One line a recipe, then what is not used and what is wrong.
+/// One line per recipe, then the hidden ones and the number of problems.
 pub fn list(catalog: &Catalog, cwd: &Path) -> String {
     let mut text = String::new();
     let width = catalog.recipes.iter().map(|recipe| recipe.id.chars().count()).max().unwrap_or(0);
@@ -27,19 +27,19 @@ pub fn list(catalog: &Catalog, cwd: &Path) -> String {
         let _ = writeln!(text, "{id:width$}  {description} [{notes}]");
     }
     if !catalog.shadowed.is_empty() {
-        text += "\nNot used, because an earlier place has the name:\n";
+        text += "\nHidden by a recipe of the same name:\n";
         for Shadowed { id, source, by } in &catalog.shadowed {
             let _ = writeln!(text, "{id:width$}  {} is hidden by {}", place(source, cwd), place(by, cwd));
         }
     }
     if !catalog.problems.is_empty() {
         let count = catalog.problems.len();
-        let _ = writeln!(text, "\nFaults in recipe files: {count}; `epitome recipes check` shows them");
+        let _ = writeln!(text, "\nProblems in recipe files: {count}; `epitome recipes check` shows them");
     }
     text
 }
 
-/// The fields as lines, without those that say nothing, and a rule below them.
+/// The fields with a value as lines, and a rule below them.
 pub fn head(recipe: &Recipe) -> String {
     let mut text = String::new();
     for (name, value) in fields(recipe) {

@@ -1,4 +1,4 @@
-//! `--attach FILE`: images and PDF documents of the person's as parts of the prompt.
+//! `--attach FILE`: images and PDF documents as parts of the prompt.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,15 +8,15 @@ use crate::cli::CliError;
 use crate::thread::Content;
 use crate::thread::attached::{FileType, prompt_too_large};
 
-/// Bytes by which a file's type is known.
+/// Bytes at the start of a file that determine its type.
 const START_BYTES: u64 = 16;
 
-/// Reads the files, in their order.
+/// Reads the files in order.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
     let mut content = Vec::new();
     for path in paths {
         content.push(part(path)?);
-        // As soon as it is too much: the rest need not be read.
+        // Checked early, so that the rest is not read in vain.
         if let Some(why) = prompt_too_large(&content) {
             return Err(CliError::failed(format!("the prompt has {why}"), None));
         }
@@ -27,18 +27,18 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Content>, CliError> {
 fn part(path: &Path) -> Result<Content, CliError> {
     let shown = path.display();
     let unreadable = |why: String| CliError::failed(format!("{shown} can't be attached: {why}"), None);
-    // Opening a pipe would wait for its writer.
+    // Opening a pipe would block until it has a writer.
     let metadata = path.metadata().map_err(|error| unreadable(error.to_string()))?;
     if !metadata.is_file() {
-        return Err(unreadable("it is no ordinary file".to_owned()));
+        return Err(unreadable("it is not a regular file".to_owned()));
     }
     let mut file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
     let mut bytes = Vec::new();
     let read = (&mut file).take(START_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| unreadable(error.to_string()))?;
     let Some(kind) = FileType::of(&bytes) else {
-        let hint = "name a text file in the prompt, and it is read; other files need a command first";
-        let message = format!("{shown} can't be attached: it is no png, jpeg, gif, webp or PDF file");
+        let hint = "mention text files in the prompt instead; convert other files first";
+        let message = format!("{shown} can't be attached: it is not a PNG, JPEG, GIF, WebP or PDF file");
         return Err(CliError::failed(message, Some(hint.to_owned())));
     };
     let read = file.take(kind.bytes_max() as u64).read_to_end(&mut bytes);
@@ -86,9 +86,9 @@ mod tests {
         let text = write("a.png", b"no image");
         let table = [
             (large, "it is an image of 5.00 MB"),
-            (text, "it is no png, jpeg, gif, webp or PDF file"),
+            (text, "it is not a PNG, JPEG, GIF, WebP or PDF file"),
             (directory.path().join("gone"), "No such file"),
-            (directory.path().to_path_buf(), "it is no ordinary file"),
+            (directory.path().to_path_buf(), "it is not a regular file"),
         ];
         for (path, expected) in table {
             let error = read(std::slice::from_ref(&path)).expect_err("this is refused").message;

@@ -1,4 +1,4 @@
-//! One prompt on its way: what comes of the session is shown, what it asks is answered, until the turn has ended.
+//! Drives one prompt: shows the events of the session and answers its questions until the turn has ended.
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
@@ -23,47 +23,47 @@ use crate::session::{
 };
 use crate::thread::{Change, Content, Decider, Mode, SessionId, StopReason, ToolOutcome, Usage, text};
 
-/// How often the progress line is brought up to date.
+/// How often the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
 
 const MODEL: Ticket = Ticket(2);
 const MODE: Ticket = Ticket(3);
 const PROMPT: Ticket = Ticket(4);
 
-/// How the stream is shown.
+/// How events are shown.
 pub enum Face {
     Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
-    /// Nothing but what the command came to, as one object at its end.
+    /// Only the result of the command, as one object.
     Result,
 }
 
-/// One prompt on its way.
+/// One prompt and the session it is sent to.
 pub struct Run<P> {
     sessions: P,
     session: SessionId,
     queue: Arc<Queue>,
     face: Face,
-    /// Until it is sent.
+    /// `None` once it is sent.
     prompt: Option<Vec<Content>>,
     recipe: Option<String>,
     model: Option<String>,
     mode: Option<Mode>,
-    /// Choices that must be answered before the prompt is sent.
+    /// Settings that must be confirmed before the prompt is sent.
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
     ask: Option<(AskId, Asking)>,
-    /// Questions that wait for the open one: a turn and what hooks called may ask at once.
+    /// Questions behind the open one, since a turn and callbacks of hooks may ask at the same time.
     asks: VecDeque<(AskId, Asking)>,
-    /// What nobody here could be asked: another client may answer it, so what becomes of it is told by its outcome.
+    /// Questions that nobody here can answer. Another client may, so the outcome of the call tells.
     left_open: Vec<Arc<PermissionAsk>>,
     keyboard: Keyboard,
     cancelled: bool,
-    /// US dollars of the session's model calls, where prices are known.
+    /// Cost of the session's model calls in US dollars, if prices are known.
     cost: Option<f64>,
 }
 
-/// What the person is asked.
+/// What the user is asked.
 enum Asking {
     Permission(Arc<PermissionAsk>),
     Form(Box<Form>),
@@ -75,7 +75,7 @@ enum End {
     Error(CliError),
 }
 
-/// What a command came to, as machines are told of it: its name and what there is to say. Empty for a prompt.
+/// The result of a command below its name, for programs. Empty for a prompt.
 #[derive(Default)]
 struct Told(Map<String, Value>);
 
@@ -85,7 +85,7 @@ impl Told {
         Told(told.cloned().unwrap_or_default())
     }
 
-    /// Whether it did not do what was asked.
+    /// Whether the command was refused or failed.
     fn is_refused(&self) -> bool {
         let status = |told: &Value| told.get("status").and_then(Value::as_str).map(str::to_owned);
         self.0.values().filter_map(status).any(|status| matches!(status.as_str(), "refused" | "failed"))
@@ -93,7 +93,6 @@ impl Told {
 }
 
 impl<P: SessionPort> Run<P> {
-    /// Of a request, with what is said for it.
     pub fn new(
         sessions: P,
         session: SessionId,
@@ -122,7 +121,7 @@ impl<P: SessionPort> Run<P> {
         }
     }
 
-    /// Prints until the prompt is answered, and gives the exit code.
+    /// Prints until the prompt is answered, and returns the exit code.
     pub fn drive(&mut self) -> Result<i32, CliError> {
         let end = loop {
             let step = match self.queue.next(TICK) {
@@ -134,7 +133,7 @@ impl<P: SessionPort> Run<P> {
             match step {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
-                // Who reads our output has gone: nobody wants the rest.
+                // The reader of the output has gone.
                 Err(error) => {
                     drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
                     return match error.kind() {
@@ -198,7 +197,7 @@ impl<P: SessionPort> Run<P> {
             | Out::Notice { .. } => {}
         }
         match &mut self.face {
-            // The line of an open question stays as it is.
+            // Do not overwrite the line of an open question.
             Face::Text(_) if self.ask.is_some() && matches!(out, Out::CallProgress { .. }) => {}
             Face::Text(printer) => printer.show(&out)?,
             Face::Json(lines) => lines.show(&out)?,
@@ -226,7 +225,7 @@ impl<P: SessionPort> Run<P> {
         Ok(error.map(End::Error))
     }
 
-    /// Sets what the flags say and the session does not have yet.
+    /// Applies the options that differ from the session's settings.
     fn choose(&mut self, options: &SessionOptions) -> Result<(), SessionError> {
         let client = CLIENT;
         if let Some(model) = self.model.clone()
@@ -245,8 +244,8 @@ impl<P: SessionPort> Run<P> {
         Ok(())
     }
 
-    /// Sends the prompt once the choices are made and the recipes are known: before that, `/name`
-    /// would be taken for plain text.
+    /// Sends the prompt once the settings are confirmed and the recipes are known. Before that, `/name` would be plain
+    /// text.
     fn send_prompt(&mut self) -> Option<CliError> {
         let commands = self.commands.as_ref()?;
         if !self.waits_for.is_empty() {
@@ -263,7 +262,7 @@ impl<P: SessionPort> Run<P> {
         let prompt = SessionCommand::Prompt { ticket: PROMPT, client: CLIENT, content };
         let error = self.sessions.send(&self.session, prompt).err().map(|error| failed(&error));
         if self.cancelled && error.is_none() {
-            // Ctrl-C came before there was anything to cancel.
+            // Ctrl-C was pressed before the prompt was sent.
             drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
         }
         error
@@ -299,7 +298,7 @@ impl<P: SessionPort> Run<P> {
                 }
                 self.ask = Some((ask, asking));
                 if !std::mem::replace(reading, true) {
-                    // It can only be full while a line is being read, and then none is asked for.
+                    // The channel is only full while a line is being read, and then none is requested.
                     let _ = wanted.try_send(());
                 }
                 Ok(())
@@ -331,7 +330,7 @@ impl<P: SessionPort> Run<P> {
                 }
             }
             Asking::Form(mut form) => match form.typed(&line) {
-                // A session that is gone has withdrawn its questions.
+                // A closed session has withdrawn its questions.
                 Some(reply) => {
                     drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
                 }
@@ -341,7 +340,7 @@ impl<P: SessionPort> Run<P> {
         self.ask_next()
     }
 
-    /// Somebody was to answer and is not there any more.
+    /// There is nobody to answer a question.
     fn unanswered(&mut self, ask: AskId, asking: Asking) {
         match asking {
             Asking::Permission(permission) => self.absent(ask, permission),
@@ -355,11 +354,11 @@ impl<P: SessionPort> Run<P> {
     /// Leaves a question to the session's other clients, if there are any.
     fn absent(&mut self, ask: AskId, permission: Arc<PermissionAsk>) {
         self.left_open.push(permission);
-        // A session that is gone has withdrawn its questions.
+        // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Absent { ask, client: CLIENT }));
     }
 
-    /// Tells of a call that was refused because nobody was there to be asked, here or elsewhere.
+    /// Reports a call that was denied because no client could answer its question.
     fn tell_unasked(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         let is_of = |permission: &mut Arc<PermissionAsk>| permission.call == outcome.call;
         let by_nobody = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
@@ -379,19 +378,19 @@ impl<P: SessionPort> Run<P> {
             Face::Json(lines) => lines.decided(permission, &decision)?,
             Face::Result => {}
         }
-        // A session that is gone has withdrawn its questions.
+        // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
         Ok(())
     }
 
     fn interrupt(&mut self) -> io::Result<()> {
         self.cancelled = true;
-        // The cancel withdraws an open question; its line is ended here.
+        // Cancelling withdraws an open question, so its line ends here.
         let line = if self.ask.take().is_some() { "\n" } else { "" };
         drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
         match &mut self.face {
             Face::Text(printer) => {
-                printer.remark(Ink::Dim, &format!("{line}Cancelling (Ctrl-C again ends at once)."))
+                printer.remark(Ink::Dim, &format!("{line}Cancelling (press Ctrl-C again to exit at once)."))
             }
             Face::Json(_) | Face::Result => Ok(()),
         }
@@ -399,7 +398,7 @@ impl<P: SessionPort> Run<P> {
 
     fn tick(&mut self) -> io::Result<()> {
         match &mut self.face {
-            // The line of an open question stays as it is.
+            // Do not overwrite the line of an open question.
             Face::Text(printer) if self.ask.is_none() => printer.tick(),
             Face::Text(_) | Face::Json(_) | Face::Result => Ok(()),
         }
@@ -446,14 +445,14 @@ impl<P: SessionPort> Run<P> {
                     object.extend(told.0.clone());
                     writeln!(io::stdout(), "{}", Value::Object(object))
                 }
-                // It is told as every error is.
+                // Errors are reported by the caller.
                 End::Error(_) => Ok(()),
             },
         }
     }
 }
 
-/// Puts a question to the person.
+/// Prints a question.
 fn put(printer: &mut Printer<'_>, asking: &Asking) -> io::Result<()> {
     match asking {
         Asking::Permission(permission) => printer.question(permission),

@@ -1,4 +1,4 @@
-//! The person's answers to questions: read on a thread of their own, understood here.
+//! Reads the user's answers to questions on a thread of its own.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -9,9 +9,9 @@ use crate::session::Decision;
 
 /// Who answers questions.
 pub enum Keyboard {
-    /// Nothing was asked yet.
+    /// No question was asked yet.
     Unknown,
-    /// A thread reads one line each time that one is wanted; `reading` while it does.
+    /// A thread reads one line whenever one is requested; `reading` while it does.
     Open {
         reading: bool,
         wanted: mpsc::SyncSender<()>,
@@ -19,8 +19,8 @@ pub enum Keyboard {
     Nobody,
 }
 
-/// Starts the thread that reads the person's answers, one line whenever one is wanted. It ends with
-/// the process: a read of a terminal can't be called off.
+/// Starts the thread that reads the user's answers, one line per request. It ends with the process, as reading from a
+/// terminal can't be cancelled.
 pub fn listen(queue: &Arc<Queue>) -> Keyboard {
     let Some(mut keyboard) = terminal::keyboard() else { return Keyboard::Nobody };
     let (wanted, wants) = mpsc::sync_channel(1);
@@ -36,7 +36,7 @@ pub fn listen(queue: &Arc<Queue>) -> Keyboard {
     }
 }
 
-/// What a typed answer means; `None` for one that has to be asked again. An empty line is no yes.
+/// The decision of a typed answer; `None` if the question must be asked again. An empty line is not a yes.
 pub fn decision(typed: &str) -> Option<Decision> {
     match typed.to_ascii_lowercase().as_str() {
         "y" | "yes" => Some(Decision::AllowOnce),

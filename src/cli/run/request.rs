@@ -1,21 +1,213 @@
-//! What `epitome run` is asked for: its arguments, and the prompt out of them and of stdin.
+//! The arguments of `epitome run` and of the commands that send one command to a session.
 
-use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::cli::{CliError, overrides};
+use crate::cli::CliError;
+use crate::cli::overrides::OverrideArgs;
 use crate::session::registry::Overrides;
 
-/// Text that is read from stdin, in bytes. More does not fit any model's window.
+/// Bytes of text that are read from stdin. More does not fit the window of any model.
 const STDIN_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// How long stdin may stay open before the person is told what is being waited for.
+/// How long stdin may stay open before the user is told what the command is waiting for.
 const STDIN_SILENCE: Duration = Duration::from_secs(2);
 
-/// What the arguments ask for.
+/// Run one prompt without an editor
+///
+/// Text on stdin is appended to the prompt. Permission questions are asked on the terminal; without a terminal,
+/// whatever would have to be asked is denied. Ctrl-C cancels the turn, a second Ctrl-C ends the process at once.
+/// If a daemon runs, the session may be open elsewhere too; the turns of other clients go on.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = RUN_DETAILS)]
+pub struct RunArgs {
+    /// The prompt, or the arguments of the recipe
+    prompt: Vec<String>,
+    /// Run a recipe (a slash command)
+    #[arg(short, long, value_name = "RECIPE")]
+    recipe: Option<String>,
+    #[command(flatten)]
+    options: PromptOptions,
+}
+
+const RUN_DETAILS: &str = "\
+Examples:
+  epitome run \"why does the build fail?\"
+  epitome run --follow \"and on Windows?\"
+  git diff | epitome run \"review this\"
+  epitome run -r compact --follow
+
+Exit codes:
+  0    the turn ended normally
+  1    it failed, or a command was refused
+  2    wrong usage
+  130  cancelled
+
+JSON output: each line is an object with a \"type\". Later versions only add fields.
+  text, thinking  message, text (in pieces; those of one message have the same id)
+  tool_call       id, name, title, input
+  permission      id, name, title, decision (allow_once, allow_always, reject),
+                  by (person, nobody)
+  tool_result     id, status (completed, failed, denied, interrupted), text
+  usage           used, size (tokens in context and of the window), cost (US dollars of the
+                  session, if known)
+  notice          severity (info, warning, error), text
+  compaction      entry, trigger (manual, overflow, threshold, must, hook), pre_tokens,
+                  post_tokens, kept, masked, summarised (entries), quoted (your messages kept
+                  verbatim), facts (lines of tables computed from the log), left_out (entries
+                  without room), fallback (why there is no model summary)
+  hook            hook, event, asked (what it requested), verdict (nothing, done, refused,
+                  failed, skipped), remarks (texts); hooks without effect have no line
+  done            session, reason (end_turn, max_tokens, max_rounds, refusal, cancelled, failed),
+                  and usage (input, output, thinking; cache_read and cache_write of the input) or
+                  error and hint; for a command its result under the command's name (compaction,
+                  undo, redo, pin, unpin, history, rewind, checkpoints, permissions, rename).
+                  Always the last line";
+
+/// Compact a session, as /compact does in an editor
+///
+/// Compacts the newest session of this directory unless another one is named. `epitome undo` reverts it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  epitome compact                        the newest session of this directory
+  epitome compact keep the parser notes  with a focus for the summary
+  epitome compact above e40              only the entries before e40
+  epitome compact --dry-run --json       what it would do, as one JSON object
+
+Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage, 130 cancelled.")]
+pub struct CompactArgs {
+    /// What the summary must keep; `above ENTRY` limits the compaction to what precedes the entry
+    focus: Vec<String>,
+    /// Show what would be kept, shortened, quoted and summarized, with tokens and prices
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    options: PromptOptions,
+}
+
+/// Options of everything that sends a prompt to a session.
+#[derive(Debug, clap::Args)]
+struct PromptOptions {
+    /// Attach an image (PNG, JPEG, GIF, WebP) or a PDF; can be repeated
+    #[arg(long, visible_alias = "image", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    attach: Vec<PathBuf>,
+    /// Continue the newest session of this directory, unless --resume is given
+    #[arg(long)]
+    follow: bool,
+    /// Use the session with this ID or unique ID prefix
+    // The alias and the short name are those of another agent's command line.
+    #[arg(long, short = 'c', visible_alias = "conversation-id", value_name = "ID")]
+    resume: Vec<String>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+    /// Run in this process even if a daemon is running
+    #[arg(long)]
+    standalone: bool,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+}
+
+/// Options of commands that act on a session's history. They accept all options of a prompt, but only these make
+/// a difference.
+#[derive(Debug, clap::Args)]
+#[command(mut_args(|arg| {
+    let is_useful = arg.is_positional() || ["resume", "json", "standalone"].contains(&arg.get_id().as_str());
+    arg.hide(!is_useful)
+}))]
+#[command(after_help = "\
+The command acts on the newest session of this directory unless --resume names another one.
+
+Exit codes: 0 done or nothing to do, 1 failed or refused, 2 wrong usage.")]
+pub struct CommandOptions {
+    #[command(flatten)]
+    options: PromptOptions,
+}
+
+/// Commands of a session that have a command line of their own.
+#[derive(Debug, clap::Subcommand)]
+pub enum SessionCommand {
+    /// Undo the newest compaction or other change of a session's history
+    ///
+    /// Reverts what a compaction, a hook or a pin changed in what the model sees. What was said since stays.
+    Undo {
+        /// The change to undo, for example e12; see `epitome history` [default: the newest]
+        entry: Option<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// Redo an undone change of a session's history
+    Redo {
+        /// The change to redo, for example e12 [default: the one undone last]
+        entry: Option<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// List the changes of a session's history, newest first, and what can be undone
+    History {
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// Keep an entry or a text verbatim through every compaction
+    ///
+    /// Without an argument, lists what is pinned and how much of the context window it takes.
+    Pin {
+        /// An entry such as e12 (`epitome sessions show ID` has the numbers), or a text
+        #[arg(value_name = "ENTRY|TEXT")]
+        pinned: Vec<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// Unpin what `epitome pin` pinned
+    Unpin {
+        /// An entry such as e12, or `all`
+        #[arg(value_name = "ENTRY|all")]
+        entry: Vec<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// Go back to before a turn: restore the files it changed, the conversation, or both
+    ///
+    /// `epitome sessions rewind ID` does the same with options.
+    Rewind {
+        /// An entry of the turn, such as e12 [default: the last turn]; `files` or `conversation` for one of the two;
+        /// `dry` shows what would happen; `force` also restores files that were changed by others since; `undo`
+        /// reverts the last rewind
+        #[arg(value_name = "ENTRY|files|conversation|dry|force|undo")]
+        what: Vec<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// List the turns, newest first, with the files each of them changed
+    Checkpoints {
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// List or change what may run without asking
+    ///
+    /// Without an argument, lists the rules and the remembered answers to permission questions.
+    #[command(override_usage = "epitome permissions [forget N|forget all|keep N] [OPTIONS]")]
+    Permissions {
+        /// `forget N` or `forget all` revokes remembered answers; `keep N` applies one to later sessions of this
+        /// workspace too
+        #[arg(value_name = "ACTION")]
+        action: Vec<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+    /// Rename a session
+    Rename {
+        /// The new title
+        title: Vec<String>,
+        #[command(flatten)]
+        options: CommandOptions,
+    },
+}
+
+/// One prompt to one session.
 #[derive(Debug, PartialEq)]
 pub struct Request {
     words: Vec<String>,
@@ -25,12 +217,11 @@ pub struct Request {
     pub session: Which,
     pub overrides: Overrides,
     pub output: Output,
-    /// Whether text on stdin belongs to the prompt.
+    /// Whether text on stdin is appended to the prompt.
     stdin: bool,
-    dry_run: bool,
-    /// Whether all is done in this process, also where a daemon runs.
+    /// Whether the session runs in this process even if a daemon is running.
     pub standalone: bool,
-    /// What the person should hear before anything is done.
+    /// What the user should know before anything is done.
     pub notice: Option<&'static str>,
 }
 
@@ -44,14 +235,14 @@ pub enum Which {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Text,
-    /// The whole stream, one object a line.
+    /// All events of the turn, one object per line.
     Json,
-    /// One object: what the command came to.
+    /// One object: the result of the command.
     Result,
 }
 
 impl Output {
-    /// The same for a command that comes to one thing.
+    /// The same for a command that has one result.
     fn result(self) -> Output {
         match self {
             Output::Text => Output::Text,
@@ -60,109 +251,103 @@ impl Output {
     }
 }
 
-impl Request {
-    /// What `epitome run` is asked for. `None`: the person wants to know what there is.
-    pub fn parse(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        match Request::parse_any(arguments)? {
-            Some(request) if request.dry_run => {
-                Err(CliError::usage("--dry-run is for `epitome compact`; a prompt is always sent"))
-            }
-            request => Ok(request),
-        }
+impl RunArgs {
+    pub fn request(self) -> Result<Request, CliError> {
+        let recipe = self.recipe.map(|name| name.trim_start_matches('/').to_owned());
+        self.options.request(recipe, self.prompt)
     }
+}
 
-    fn parse_any(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        use lexopt::prelude::*;
-        let mut request = Request {
-            words: Vec::new(),
-            attached: Vec::new(),
-            recipe: None,
-            session: Which::New,
-            overrides: Overrides::default(),
-            output: Output::Text,
-            stdin: true,
-            dry_run: false,
-            standalone: false,
-            notice: None,
-        };
-        let (mut follow, mut named) = (false, None);
-        let mut parser = lexopt::Parser::from_args(arguments);
-        while let Some(argument) = parser.next()? {
-            match argument {
-                Short('h') | Long("help") => return Ok(None),
-                Short('r') | Long("recipe") => {
-                    let name = parser.value()?.string()?;
-                    request.recipe = Some(name.trim_start_matches('/').to_owned());
-                }
-                Long("attach" | "image") => request.attached.push(parser.value()?.into()),
-                Long("follow") => follow = true,
-                // The short name is that of another agent's command line.
-                Long("resume" | "conversation-id") | Short('c') => {
-                    if named.replace(parser.value()?.string()?).is_some() {
-                        return Err(CliError::usage("one session is named twice: --resume takes one id"));
-                    }
-                }
-                Long("json") => request.output = Output::Json,
-                Long("dry-run") => request.dry_run = true,
-                Long("standalone") => request.standalone = true,
-                Long(name) if overrides::is_flag(name) => {
-                    let name = name.to_owned();
-                    overrides::set(&mut request.overrides, &name, &mut parser)?;
-                }
-                Value(word) => request.words.push(word.string()?),
-                other => return Err(other.unexpected().into()),
-            }
-        }
-        request.session = match (named, follow) {
-            (Some(id), follow) => {
-                request.notice = follow.then_some("--follow has no effect where a session is named");
-                Which::Named(id)
-            }
-            (None, true) => Which::Newest,
-            (None, false) => Which::New,
-        };
-        Ok(Some(request))
-    }
-
-    /// What `epitome compact` is asked for: the compact recipe, for the newest session of the directory
-    /// unless another one is named.
-    pub fn parse_compact(arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        let Some(mut request) = Request::parse_any(arguments)? else { return Ok(None) };
-        request.becomes("compact")?;
-        if request.dry_run {
+impl CompactArgs {
+    pub fn request(self) -> Result<Request, CliError> {
+        let mut request = self.options.request(Some("compact".to_owned()), self.focus)?;
+        if self.dry_run {
             request.words.insert(0, "dry".to_owned());
             request.output = request.output.result();
         }
-        Ok(Some(request))
+        Ok(request.on_newest())
+    }
+}
+
+impl SessionCommand {
+    pub fn request(self) -> Result<Request, CliError> {
+        let (name, words, options) = match self {
+            SessionCommand::Undo { entry, options } => ("undo", Vec::from_iter(entry), options),
+            SessionCommand::Redo { entry, options } => ("redo", Vec::from_iter(entry), options),
+            SessionCommand::History { options } => ("history", Vec::new(), options),
+            SessionCommand::Pin { pinned, options } => ("pin", pinned, options),
+            SessionCommand::Unpin { entry, options } => ("unpin", entry, options),
+            SessionCommand::Rewind { what, options } => ("rewind", what, options),
+            SessionCommand::Checkpoints { options } => ("checkpoints", Vec::new(), options),
+            SessionCommand::Permissions { action, options } => ("permissions", action, options),
+            SessionCommand::Rename { title, options } => ("rename", title, options),
+        };
+        let request = options.options.request(Some(name.to_owned()), words)?;
+        Ok(request.of_command())
+    }
+}
+
+impl PromptOptions {
+    fn request(self, recipe: Option<String>, words: Vec<String>) -> Result<Request, CliError> {
+        let mut ids = self.resume.into_iter();
+        let (session, notice) = match (ids.next(), self.follow) {
+            (Some(id), follow) => {
+                let notice = follow.then_some("--follow has no effect together with --resume");
+                (Which::Named(id), notice)
+            }
+            (None, true) => (Which::Newest, None),
+            (None, false) => (Which::New, None),
+        };
+        if ids.next().is_some() {
+            return Err(CliError::usage("--resume was given twice: it takes one session"));
+        }
+        Ok(Request {
+            words,
+            attached: self.attach,
+            recipe,
+            session,
+            overrides: self.overrides.into(),
+            output: if self.json { Output::Json } else { Output::Text },
+            stdin: true,
+            standalone: self.standalone,
+            notice,
+        })
+    }
+}
+
+impl Request {
+    /// A command for a session that is named.
+    pub fn command(session: String, name: &str, words: Vec<String>, json: bool) -> Request {
+        let request = Request {
+            words,
+            attached: Vec::new(),
+            recipe: Some(name.to_owned()),
+            session: Which::Named(session),
+            overrides: Overrides::default(),
+            output: if json { Output::Json } else { Output::Text },
+            stdin: true,
+            standalone: false,
+            notice: None,
+        };
+        request.of_command()
     }
 
-    /// What `epitome undo` and the like are asked for: the command of this name.
-    pub fn parse_own(name: &str, arguments: Vec<OsString>) -> Result<Option<Request>, CliError> {
-        let Some(mut request) = Request::parse(arguments)? else { return Ok(None) };
-        request.becomes(name)?;
-        if ["history", "checkpoints"].contains(&name) && !request.words.is_empty() {
-            let text = format!("`epitome {name}` takes no words: {:?}", request.words.join(" "));
-            return Err(CliError::usage(text));
-        }
-        request.output = request.output.result();
-        // Whoever calls them in a script may leave stdin open.
-        request.stdin = false;
-        Ok(Some(request))
+    fn of_command(mut self) -> Request {
+        self.output = self.output.result();
+        // Scripts that call these commands may leave stdin open.
+        self.stdin = false;
+        self.on_newest()
     }
 
-    /// Makes it a run of one command, on the newest session of the directory unless another one is named.
-    fn becomes(&mut self, command: &str) -> Result<(), CliError> {
-        if self.recipe.replace(command.to_owned()).is_some() {
-            let text = format!("{command} has its recipe; `epitome run -r` runs another one");
-            return Err(CliError::usage(text));
-        }
+    /// Takes the newest session of the directory unless one is named.
+    fn on_newest(mut self) -> Request {
         if self.session == Which::New {
             self.session = Which::Newest;
         }
-        Ok(())
+        self
     }
 
-    /// The prompt's text: the words, behind them what stdin has where it is no terminal.
+    /// The text of the prompt: the arguments, then stdin if it is not a terminal.
     pub fn prompt(&self) -> Result<String, CliError> {
         let stdin = io::stdin();
         let piped = if !self.stdin || stdin.is_terminal() { String::new() } else { read_stdin()? };
@@ -184,8 +369,8 @@ impl Request {
     }
 }
 
-/// Reads stdin to its end. A pipe that nobody closes would look like a hang, so after a while the
-/// person is told what is waited for.
+/// Reads stdin to its end. A pipe that nobody closes would look like a hang, so after a while the user is told what
+/// the command is waiting for.
 fn read_stdin() -> Result<String, CliError> {
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
@@ -194,7 +379,7 @@ fn read_stdin() -> Result<String, CliError> {
         drop(sender.send(read.map(|_| bytes)));
     });
     let read = receiver.recv_timeout(STDIN_SILENCE).or_else(|_| {
-        eprintln!("epitome: waiting for the end of stdin (use </dev/null where it has nothing to say)");
+        eprintln!("epitome: waiting for the end of stdin (redirect it from /dev/null if it has no input)");
         receiver.recv()
     });
     let bytes = read
@@ -202,122 +387,125 @@ fn read_stdin() -> Result<String, CliError> {
         .map_err(|error| CliError::failed(format!("stdin can't be read: {error}"), None))?;
     if bytes.len() as u64 > STDIN_BYTES_MAX {
         let megabytes = STDIN_BYTES_MAX / (1024 * 1024);
-        let hint = Some("put it into a file and name the file in the prompt".to_owned());
+        let hint = Some("put it into a file and mention the file in the prompt".to_owned());
         return Err(CliError::failed(format!("stdin has more than {megabytes} MiB"), hint));
     }
     String::from_utf8(bytes).map_err(|_| {
-        let hint = Some("put it into a file and name the file in the prompt".to_owned());
-        CliError::failed("what stdin has is no UTF-8 text", hint)
+        let hint = Some("put it into a file and mention the file in the prompt".to_owned());
+        CliError::failed("stdin is not UTF-8 text", hint)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::tests::{parsed, usage_error};
+    use crate::cli::{Cli, Command};
     use crate::config::{Settings, Threshold, Trust};
 
-    fn parsed(arguments: &[&str]) -> Result<Request, String> {
-        crate::cli::parsed(Request::parse, arguments)
+    fn request(line: &[&str]) -> Request {
+        let request = match parsed(line) {
+            Cli { command: Command::Run(args) } => args.request(),
+            Cli { command: Command::Compact(args) } => args.request(),
+            Cli { command: Command::Session(command) } => command.request(),
+            other => panic!("not a prompt: {other:?}"),
+        };
+        request.expect("good arguments")
+    }
+
+    fn prompt(request: &Request) -> String {
+        request.prompt_with("").expect("a prompt")
     }
 
     #[test]
-    fn a_recipe_run_is_the_prompt_that_a_person_would_type() {
-        let request = parsed(&["-r", "compact", "--follow", "keep", "the plan"]).expect("good arguments");
-        assert_eq!(request.session, Which::Newest);
-        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact keep the plan");
-        let request = parsed(&["-r", "/compact"]).expect("good arguments");
-        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact");
+    fn a_recipe_run_sends_what_a_user_would_type() {
+        let by_name = request(&["run", "-r", "compact", "--follow", "keep", "the plan"]);
+        assert_eq!(by_name.session, Which::Newest);
+        assert_eq!(prompt(&by_name), "/compact keep the plan");
+        assert_eq!(prompt(&request(&["run", "-r", "/compact"])), "/compact");
     }
 
     #[test]
-    fn what_is_piped_in_follows_the_prompt() {
-        let request = parsed(&["explain", "this"]).expect("good arguments");
-        assert_eq!(request.prompt_with("a\nb\n").expect("a prompt"), "explain this\n\na\nb");
-        let request = parsed(&[]).expect("good arguments");
-        assert_eq!(request.prompt_with("only this\n").expect("a prompt"), "only this");
-        assert_eq!(request.prompt_with(" \n").expect_err("nothing was said").code, 2);
+    fn stdin_follows_the_prompt() {
+        let explain = request(&["run", "explain", "this"]);
+        assert_eq!(explain.prompt_with("a\nb\n").expect("a prompt"), "explain this\n\na\nb");
+        let empty = request(&["run"]);
+        assert_eq!(empty.prompt_with("only this\n").expect("a prompt"), "only this");
+        assert_eq!(empty.prompt_with(" \n").expect_err("nothing was said").code, 2);
     }
 
     #[test]
     fn files_may_be_all_that_is_sent() {
-        let request = parsed(&["--image", "a.png", "--attach", "b.pdf"]).expect("good arguments");
+        let request = request(&["run", "--image", "a.png", "--attach", "b.pdf"]);
         assert_eq!(request.attached, [PathBuf::from("a.png"), PathBuf::from("b.pdf")]);
-        assert_eq!(request.prompt_with("").expect("a prompt without words"), "");
+        assert_eq!(prompt(&request), "");
     }
 
     #[test]
-    fn a_session_that_is_named_beats_the_newest_and_says_so() {
-        for flag in ["--resume", "--conversation-id", "-c"] {
-            let request = parsed(&[flag, "s_1", "x"]).expect("good arguments");
-            assert_eq!((request.session, request.notice), (Which::Named("s_1".to_owned()), None), "{flag}");
-            let request = parsed(&["--follow", flag, "s_1", "x"]).expect("good arguments");
-            assert_eq!(request.session, Which::Named("s_1".to_owned()), "{flag}");
-            assert!(request.notice.is_some_and(|notice| notice.contains("--follow")), "{flag}");
+    fn a_named_session_takes_precedence_over_follow() {
+        for option in ["--resume", "--conversation-id", "-c"] {
+            let named = request(&["run", option, "s_1", "x"]);
+            assert_eq!((named.session, named.notice), (Which::Named("s_1".to_owned()), None), "{option}");
+            let both = request(&["run", "--follow", option, "s_1", "x"]);
+            assert_eq!(both.session, Which::Named("s_1".to_owned()), "{option}");
+            assert!(both.notice.is_some_and(|notice| notice.contains("--follow")), "{option}");
         }
+        let Command::Run(twice) = parsed(&["run", "--resume", "s_1", "-c", "s_2", "x"]).command else {
+            panic!("it is a run");
+        };
+        assert!(twice.request().is_err_and(|error| error.message.contains("twice")));
     }
 
     #[test]
-    fn flags_hold_above_the_settings() {
-        let flags = ["--no-hooks", "--trust-hooks", "--disable-auto-compact", "--compact-ratio", "0.7", "x"];
-        let settings = parsed(&flags).expect("good arguments").overrides.over(Settings::default());
+    fn overrides_apply_to_the_settings() {
+        let options = ["--no-hooks", "--trust-hooks", "--disable-auto-compact", "--compact-ratio", "0.7"];
+        let line = [&["run"], &options[..], &["x"]].concat();
+        let settings = request(&line).overrides.over(Settings::default());
         assert!(!settings.hooks.enabled && !settings.compaction.auto);
         assert_eq!(settings.hooks.trust, Trust::Run);
         assert_eq!(settings.compaction.threshold, Threshold::Ratio(0.7));
-        let untouched = parsed(&["x"]).expect("good arguments").overrides.over(Settings::default());
+        let dirs = request(&["run", "--recipe-dir", "a", "--fragment-dirs", "b,c", "x"]).overrides;
+        assert_eq!(dirs.recipe_dirs, ["a", "b", "c"].map(PathBuf::from));
+        let untouched = request(&["run", "x"]).overrides.over(Settings::default());
         assert_eq!(untouched, Settings::default());
     }
 
     #[test]
-    fn compact_is_the_recipe_on_the_newest_session_or_a_named_one() {
-        let compact = |arguments: &[&str]| crate::cli::parsed(Request::parse_compact, arguments);
-        let request = compact(&["the", "parser"]).expect("good arguments");
-        assert_eq!(request.session, Which::Newest);
-        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact the parser");
-        let request = compact(&["-c", "s_1"]).expect("good arguments");
-        assert_eq!(request.session, Which::Named("s_1".to_owned()));
-        assert!(compact(&["-r", "review"]).is_err());
+    fn compact_runs_its_recipe_on_the_newest_or_a_named_session() {
+        let newest = request(&["compact", "the", "parser"]);
+        assert_eq!((&newest.session, prompt(&newest).as_str()), (&Which::Newest, "/compact the parser"));
+        assert_eq!(request(&["compact", "-c", "s_1"]).session, Which::Named("s_1".to_owned()));
+        usage_error(&["compact", "-r", "review"], "unexpected argument '-r'");
     }
 
     #[test]
-    fn a_dry_run_is_what_slash_compact_dry_is_and_comes_to_one_object() {
-        let compact = |arguments: &[&str]| crate::cli::parsed(Request::parse_compact, arguments);
-        let request = compact(&["--dry-run", "--json", "above", "e4"]).expect("good arguments");
-        assert_eq!(request.prompt_with("").expect("a prompt"), "/compact dry above e4");
-        assert_eq!(request.output, Output::Result);
-        assert_eq!(compact(&["--json"]).expect("good arguments").output, Output::Json);
-        assert!(parsed(&["--dry-run", "x"]).expect_err("a prompt is sent").contains("epitome compact"));
+    fn a_dry_run_is_compact_dry_with_one_result() {
+        let dry = request(&["compact", "--dry-run", "--json", "above", "e4"]);
+        assert_eq!(prompt(&dry), "/compact dry above e4");
+        assert_eq!(dry.output, Output::Result);
+        assert_eq!(request(&["compact", "--json"]).output, Output::Json);
+        usage_error(&["run", "--dry-run", "x"], "--dry-run");
     }
 
     #[test]
     fn commands_of_a_session_are_prompts_to_the_newest_one() {
-        let own = |name: &str, arguments: &[&str]| {
-            crate::cli::parsed(|arguments| Request::parse_own(name, arguments), arguments)
-        };
-        let request = own("undo", &["e12"]).expect("good arguments");
-        assert_eq!((&request.session, request.stdin), (&Which::Newest, false));
-        assert_eq!(request.prompt_with("").expect("a prompt"), "/undo e12");
-        let request =
-            own("pin", &["--resume", "s_1", "never", "force push", "--json"]).expect("good arguments");
-        assert_eq!((&request.session, request.output), (&Which::Named("s_1".to_owned()), Output::Result));
-        assert_eq!(request.prompt_with("").expect("a prompt"), "/pin never force push");
-        assert!(!request.standalone && own("undo", &["--standalone"]).expect("good arguments").standalone);
-        assert!(own("redo", &["-r", "compact"]).is_err());
-        assert!(own("history", &["e12"]).is_err_and(|error| error.contains("\"e12\"")));
+        let undo = request(&["undo", "e12"]);
+        assert_eq!((&undo.session, undo.stdin, undo.standalone), (&Which::Newest, false, false));
+        assert_eq!(prompt(&undo), "/undo e12");
+        let pin = request(&["pin", "--resume", "s_1", "never", "force push", "--json"]);
+        assert_eq!((&pin.session, pin.output), (&Which::Named("s_1".to_owned()), Output::Result));
+        assert_eq!(prompt(&pin), "/pin never force push");
+        assert!(request(&["undo", "--standalone"]).standalone);
+        usage_error(&["redo", "-r", "compact"], "unexpected argument '-r'");
+        usage_error(&["history", "e12"], "unexpected argument 'e12'");
     }
 
     #[test]
-    fn arguments_that_make_no_sense_are_told() {
-        let cases: [(&[&str], &str); 6] = [
-            (&["--resume", "s_1", "-c", "s_2", "x"], "named twice"),
-            (&["--compact-ratio", "80", "x"], "a number from 0 to 1"),
-            (&["--mode", "wild", "x"], "there are ask, accept_edits, read_only, full"),
-            (&["--model", "gpt", "x"], "provider/name"),
-            (&["--colour", "x"], "--colour"),
-            (&["--resume"], "--resume"),
-        ];
-        for (arguments, expected) in cases {
-            let error = parsed(arguments).expect_err("these arguments are wrong");
-            assert!(error.contains(expected), "{arguments:?}: {error}");
-        }
+    fn errors_name_the_option_and_what_it_takes() {
+        usage_error(&["run", "--compact-ratio", "80", "x"], "a number from 0 to 1");
+        usage_error(&["run", "--mode", "wild", "x"], "ask, accept_edits, read_only, full");
+        usage_error(&["run", "--model", "gpt", "x"], "PROVIDER/NAME");
+        usage_error(&["run", "--colour", "x"], "--colour");
+        usage_error(&["run", "--resume"], "--resume");
     }
 }

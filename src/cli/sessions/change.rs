@@ -1,24 +1,91 @@
-//! `epitome sessions fork`, `rename`, `undo` and `delete`.
-
-use std::ffi::{OsStr, OsString};
+//! `epitome sessions fork`, `rename`, `undo`, `redo`, `rewind`, `checkpoints` and `delete`.
 
 use serde_json::{Value, json};
 
-use super::{Request, named, print_json};
+use super::{entry, named, print_json};
 use crate::cli::{CliError, methods, run, terminal};
 use crate::paths::Paths;
 use crate::thread::{Part, Seq};
 
-pub(super) fn fork(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let at = request.option("at").map(|at| entry(at)).transpose()?;
-    let mut params = json!({ "session": request.id });
-    if let Some(at) = at {
+/// Fork a session: create a new one that continues from it
+#[derive(Debug, clap::Args)]
+pub struct ForkArgs {
+    /// ID of the session
+    id: String,
+    /// Last entry to take over, for example e12 [default: the last one]
+    #[arg(long, value_name = "ENTRY", value_parser = entry)]
+    at: Option<Seq>,
+}
+
+/// Rename a session
+#[derive(Debug, clap::Args)]
+pub struct RenameArgs {
+    /// ID of the session
+    id: String,
+    /// The new title
+    #[arg(required = true)]
+    title: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct HistoryArgs {
+    /// ID of the session
+    id: String,
+    /// The change, for example e12 [default: the newest]
+    entry: Option<String>,
+}
+
+/// List the turns, newest first, with the files each of them changed
+#[derive(Debug, clap::Args)]
+pub struct CheckpointsArgs {
+    /// ID of the session
+    id: String,
+}
+
+/// Go back to before a turn: restore the files it changed, the conversation, or both
+#[derive(Debug, clap::Args)]
+pub struct RewindArgs {
+    /// ID of the session
+    id: String,
+    /// An entry of the turn, for example e12 [default: the last turn]
+    #[arg(value_parser = entry)]
+    entry: Option<Seq>,
+    /// Restore the files only
+    #[arg(long)]
+    files: bool,
+    /// Rewind the conversation only
+    #[arg(long)]
+    conversation: bool,
+    /// Show what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Restore files even if others have changed them since
+    #[arg(long)]
+    force: bool,
+    /// Revert the last rewind
+    #[arg(long)]
+    undo: bool,
+}
+
+/// Delete a session permanently
+#[derive(Debug, clap::Args)]
+pub struct DeleteArgs {
+    /// ID of the session
+    id: String,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) fn fork(paths: &Paths, args: &ForkArgs, json: bool) -> Result<i32, CliError> {
+    let mut params = json!({ "session": args.id });
+    if let Some(at) = args.at {
         params["entry"] = json!(at);
     }
     let forked = methods::call(paths, "sessions.fork", params)?;
     let text = |field: &str| forked[field].as_str().unwrap_or_default();
     let at = text("entry").parse::<Part>().ok().map(|part| part.entry);
-    if request.has("json") {
+    if json {
         let (cwd, title) = (&forked["cwd"], &forked["title"]);
         let (session, from) = (&forked["session"], &forked["from"]);
         return print_json(
@@ -26,73 +93,65 @@ pub(super) fn fork(paths: &Paths, request: Request) -> Result<i32, CliError> {
         )
         .map(|()| 0);
     }
-    eprintln!("session {} goes on from {} at {}", text("session"), text("from"), text("entry"));
+    eprintln!("session {} continues {} from {}", text("session"), text("from"), text("entry"));
     terminal::print(&format!("{}\n", text("session"))).map(|()| 0)
 }
 
-/// An entry as a person types it.
-fn entry(typed: &OsStr) -> Result<Seq, CliError> {
-    let part = typed.to_str().and_then(|typed| typed.parse::<Part>().ok()).filter(|part| part.part.is_none());
-    part.map(|part| part.entry).ok_or_else(|| CliError::usage(format!("{typed:?} names no entry: it is e12")))
+pub(super) fn rename(paths: &Paths, args: RenameArgs, json: bool) -> Result<i32, CliError> {
+    run::command_of(named(paths, &args.id)?, "rename", args.title, json)
 }
 
-/// Rename, undo and redo are prompts of the session itself, which knows how to do them wherever it lives.
-pub(super) fn own(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let session = named(paths, &request.id)?;
-    let mut arguments: Vec<OsString> = vec!["--resume".into(), session.0.into()];
-    arguments.extend(request.has("json").then(|| "--json".into()));
-    // A title may begin with a hyphen.
-    arguments.push("--".into());
-    arguments.extend(request.words);
-    run::own(request.verb.name, arguments)
+/// Undo and redo are prompts to the session, wherever it is open.
+pub(super) fn history(paths: &Paths, command: &str, args: HistoryArgs, json: bool) -> Result<i32, CliError> {
+    run::command_of(named(paths, &args.id)?, command, Vec::from_iter(args.entry), json)
 }
 
-pub(super) fn rewind(paths: &Paths, request: Request) -> Result<i32, CliError> {
+pub(super) fn rewind(paths: &Paths, args: &RewindArgs, json: bool) -> Result<i32, CliError> {
     let mut params = json!({
-        "session": request.id, "dry_run": request.has("dry-run"), "force": request.has("force"),
-        "undo": request.has("undo"),
+        "session": args.id, "dry_run": args.dry_run, "force": args.force, "undo": args.undo,
     });
-    if let Some(word) = request.words.first() {
-        params["entry"] = json!(entry(word)?);
+    if let Some(entry) = args.entry {
+        params["entry"] = json!(entry);
     }
-    match (request.has("files"), request.has("conversation")) {
+    match (args.files, args.conversation) {
         (true, true) | (false, false) => {}
         (true, false) => params["scope"] = json!("files"),
         (false, true) => params["scope"] = json!("conversation"),
     }
     let done = methods::call(paths, "sessions.rewind", params)?;
-    tell(&request, &done, "rewind")
+    print_outcome(&done, "rewind", json)
 }
 
-pub(super) fn checkpoints(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": request.id }))?;
-    tell(&request, &listed, "checkpoints")
+pub(super) fn checkpoints(paths: &Paths, args: &CheckpointsArgs, json: bool) -> Result<i32, CliError> {
+    let listed = methods::call(paths, "sessions.checkpoints", json!({ "session": args.id }))?;
+    print_outcome(&listed, "checkpoints", json)
 }
 
-/// Prints what a command came to; the exit code says whether it was refused.
-fn tell(request: &Request, done: &Value, command: &str) -> Result<i32, CliError> {
-    let told = &done["outcome"][command];
-    match request.has("json") {
-        true => print_json(told)?,
-        false => terminal::print(&format!("{}\n", told["text"].as_str().unwrap_or_default().trim_end()))?,
+/// Prints the result of a command; the exit code says whether it was refused.
+fn print_outcome(done: &Value, command: &str, json: bool) -> Result<i32, CliError> {
+    let outcome = &done["outcome"][command];
+    if json {
+        print_json(outcome)?;
+    } else {
+        terminal::print(&format!("{}\n", outcome["text"].as_str().unwrap_or_default().trim_end()))?;
     }
-    Ok(i32::from(told["status"] == "refused"))
+    Ok(i32::from(outcome["status"] == "refused"))
 }
 
-pub(super) fn delete(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let session = named(paths, &request.id)?;
-    if !request.has("yes") {
+pub(super) fn delete(paths: &Paths, args: &DeleteArgs, json: bool) -> Result<i32, CliError> {
+    let session = named(paths, &args.id)?;
+    if !args.yes {
         let Some(mut keyboard) = terminal::keyboard() else {
             let hint = Some("--yes deletes without asking".to_owned());
-            return Err(CliError::failed("nobody is there to be asked whether to delete", hint));
+            return Err(CliError::failed("there is no terminal to ask for confirmation", hint));
         };
-        let question = format!("Delete {session} and all that was said in it?");
+        let question = format!("Delete {session} and everything in it?");
         if !terminal::confirm(&mut *keyboard, &question) {
             return Err(CliError::failed(format!("{session} was not deleted"), None));
         }
     }
     let deleted = methods::call(paths, "sessions.delete", json!({ "session": session }))?;
-    if request.has("json") {
+    if json {
         return print_json(&deleted).map(|()| 0);
     }
     eprintln!("deleted {session}");

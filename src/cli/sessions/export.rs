@@ -3,48 +3,68 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Request, find, print_json};
+use super::{find, formats, print_json};
 use crate::cli::{CliError, terminal};
 use crate::shelf;
 use crate::store::Store;
 
-pub(super) fn export(store: &Store, request: Request) -> Result<(), CliError> {
-    let form = request.form()?.unwrap_or_default();
-    if let Some(directory) = request.option("all").map(PathBuf::from) {
-        if let Some(word) = request.words.first() {
-            return Err(CliError::usage(format!("--all exports every session, so {word:?} is too much")));
-        }
-        let written = shelf::export_all(store, &directory, form)?;
-        if request.has("json") {
+/// Export a session to a file, or all of them to a directory
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Formats:
+  json      the entries of the log, one per line, which can be imported again; the entry of a
+            compaction has its `compact_boundary` record as \"boundary\"
+  markdown  for reading
+  raw       the journal itself")]
+pub struct ExportArgs {
+    /// ID of the session
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    id: Option<String>,
+    /// File to create [default: stdout]; with --json, prints what was written where
+    #[arg(conflicts_with = "all", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Export all sessions to this directory
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    all: Option<PathBuf>,
+    /// Format of the export [default: json]
+    #[arg(long, value_parser = formats())]
+    format: Option<shelf::Form>,
+    /// The same as --format markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(), CliError> {
+    let form = if args.markdown { shelf::Form::Markdown } else { args.format.unwrap_or_default() };
+    if let Some(directory) = &args.all {
+        let written = shelf::export_all(store, directory, form)?;
+        if json {
             return print_json(&json!({ "format": form.word(), "directory": directory, "files": written }));
         }
         eprintln!("exported {} sessions to {}", written.len(), directory.display());
         return Ok(());
     }
-    let id = request.words.first().ok_or_else(|| CliError::usage("export needs the id of a session"))?;
-    let session = find(store, &id.to_string_lossy())?;
+    let session = find(store, args.id.as_deref().unwrap_or_default())?;
     let text = shelf::export(store, &session, form)?;
-    let Some(file) = request.words.get(1).map(Path::new) else {
-        if request.has("json") {
-            return Err(CliError::usage(
-                "--json tells of a file that was written: say which, or leave it out",
-            ));
+    let Some(file) = &args.file else {
+        if json {
+            return Err(CliError::usage("--json needs a FILE, because it prints what was written to it"));
         }
         return terminal::print(&text);
     };
-    // As private as the journal it comes from; a file that is there already is somebody's.
+    // As private as the journal; an existing file is not overwritten.
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
         let hint = (error.kind() == std::io::ErrorKind::AlreadyExists)
             .then(|| "choose another name, or remove it first".to_owned());
         CliError::failed(format!("{} can't be written: {error}", file.display()), hint)
     })?;
-    if request.has("json") {
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf());
+    if json {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         return print_json(&json!({
             "session": session, "format": form.word(), "file": file, "bytes": text.len(),
         }));

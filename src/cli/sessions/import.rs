@@ -1,4 +1,4 @@
-//! `epitome sessions import`: conversations from files, and from where other agents keep theirs.
+//! `epitome sessions import`: imports conversations from files and from the stores of other agents.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -7,54 +7,81 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::list::short_title;
-use super::{Request, moment, print_json, real_directory};
+use super::{moment, print_json, real_directory};
 use crate::cli::terminal::{self, harmless};
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
 use crate::shelf::{AGENTS, Agent, Imported, Lying, Machine};
 use crate::store::Store;
 
-/// Sessions that a listing shows without `--all`.
+/// Sessions in a listing without `--all`.
 const LISTED_MAX: usize = 20;
 
-/// Characters of an id in a listing.
+/// Length of an id in a listing.
 const ID_CHARS: usize = 12;
 
-pub(super) fn import(paths: &Paths, request: Request) -> Result<i32, CliError> {
+/// Import sessions from files or from another agent
+///
+/// Without an ID, --from lists the sessions of an agent, those of this directory first. Files are exports, journals of a
+/// backup, transcripts of `epitome acp --transcript`, or session files of one of these agents or of pi.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  epitome sessions import --from claude-code          list its sessions
+  epitome sessions import --from claude-code latest   import the newest one of this directory
+  epitome sessions import rollout-2026-11-23.jsonl    import a file")]
+pub struct ImportArgs {
+    /// Files; with --from, IDs or unique ID prefixes, or `latest`
+    #[arg(value_name = "FILE|ID", value_hint = clap::ValueHint::FilePath)]
+    words: Vec<OsString>,
+    /// Agent whose sessions are listed or imported
+    #[arg(long, value_name = "AGENT", value_parser = AGENTS.map(|agent| agent.name))]
+    from: Option<String>,
+    /// List all sessions of the agent
+    #[arg(long)]
+    all: bool,
+    /// Import again what was imported before
+    #[arg(long)]
+    again: bool,
+    /// Keep the session's ID
+    #[arg(long)]
+    keep_id: bool,
+    /// Directory of conversations that name none [default: this directory]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
+}
+
+pub(super) fn import(paths: &Paths, args: &ImportArgs, json: bool) -> Result<i32, CliError> {
     // The daemon has another working directory.
-    let cwd = match request.directory() {
-        Some(directory) => real_directory(&directory)?,
-        None => real_directory(Path::new("."))?,
-    };
+    let cwd = real_directory(args.cwd.as_deref().unwrap_or(Path::new(".")))?;
     let machine =
         Machine { variable: &|name| std::env::var_os(name), home: paths.user_home.as_deref(), cwd: &cwd };
-    let Some(name) = request.option("from") else {
-        if request.words.is_empty() {
+    let Some(agent) = args.from.as_deref().and_then(Agent::named) else {
+        if args.words.is_empty() {
             return Err(CliError::usage(nothing_named(&machine)));
         }
         let absolute = |file: &OsString| {
             std::path::absolute(file).map_err(|error| {
-                CliError::failed(format!("{} can't be named: {error}", file.display()), None)
+                CliError::failed(format!("{} can't be resolved: {error}", file.display()), None)
             })
         };
-        let files = request.words.iter().map(absolute).collect::<Result<Vec<PathBuf>, CliError>>()?;
-        return import_files(paths, &request, &files, &cwd);
+        let files = args.words.iter().map(absolute).collect::<Result<Vec<PathBuf>, CliError>>()?;
+        return import_files(paths, args, &files, &cwd, json);
     };
-    let name = name.to_string_lossy();
-    let agent = Agent::named(&name).ok_or_else(|| {
-        let names = AGENTS.map(|agent| agent.name).join(", ");
-        CliError::usage(format!("sessions of {name:?} can't be found here; --from takes {names}"))
-    })?;
     let sessions = agent.sessions(&machine);
-    if request.words.is_empty() {
-        return list(paths, &request, agent, &sessions, &cwd);
+    if args.words.is_empty() {
+        let shown = if args.all { sessions.len() } else { LISTED_MAX.min(sessions.len()) };
+        if json {
+            return print_json(&sessions[..shown]).map(|()| 0);
+        }
+        return list(paths, agent, &sessions, shown, &cwd);
     }
-    let wanted = request.words.iter().map(|word| chosen(agent, &sessions, &word.to_string_lossy(), &cwd));
+    let wanted = args.words.iter().map(|word| chosen(agent, &sessions, &word.to_string_lossy(), &cwd));
     let files = wanted.collect::<Result<Vec<PathBuf>, CliError>>()?;
-    import_files(paths, &request, &files, &cwd)
+    import_files(paths, args, &files, &cwd, json)
 }
 
-/// What is missing, and what could be meant.
+/// The error for an import without arguments, with the agents that have sessions here.
 fn nothing_named(machine: &Machine) -> String {
     let mut message = "import needs a file, or --from with the name of an agent:".to_owned();
     for agent in &AGENTS {
@@ -67,7 +94,7 @@ fn nothing_named(machine: &Machine) -> String {
     message
 }
 
-/// The file of the session that a beginning of its id names; `latest` is the newest of this directory.
+/// The file of the session with this id prefix; `latest` is the newest of this directory.
 fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
     let from = agent.name;
     if word == "latest" {
@@ -75,7 +102,7 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
         return newest.map(|session| session.file.clone()).ok_or_else(|| {
             CliError::failed(
                 format!("{} has no session in {}", agent.words, cwd.display()),
-                Some(format!("`epitome sessions import --from {from}` lists what there is elsewhere")),
+                Some(format!("`epitome sessions import --from {from}` lists those of other directories")),
             )
         });
     }
@@ -84,26 +111,16 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
         [session] => Ok(session.file.clone()),
         [] => Err(CliError::failed(
             format!("{} has no session {word}", agent.words),
-            Some(format!("`epitome sessions import --from {from} --all` lists what there is")),
+            Some(format!("`epitome sessions import --from {from} --all` lists all")),
         )),
         [first, second, ..] => Err(CliError::failed(
             format!("{} sessions begin with {word}, such as {} and {}", fits.len(), first.id, second.id),
-            Some("give more of the id".to_owned()),
+            Some("give a longer prefix".to_owned()),
         )),
     }
 }
 
-fn list(
-    paths: &Paths,
-    request: &Request,
-    agent: &Agent,
-    sessions: &[Lying],
-    cwd: &Path,
-) -> Result<i32, CliError> {
-    let shown = if request.has("all") { sessions.len() } else { LISTED_MAX.min(sessions.len()) };
-    if request.has("json") {
-        return print_json(&sessions[..shown]).map(|()| 0);
-    }
+fn list(paths: &Paths, agent: &Agent, sessions: &[Lying], shown: usize, cwd: &Path) -> Result<i32, CliError> {
     if sessions.is_empty() {
         terminal::print(&format!("No sessions of {} were found.\n", agent.words))?;
         return Ok(0);
@@ -139,16 +156,23 @@ fn list(
     Ok(0)
 }
 
-fn import_files(paths: &Paths, request: &Request, files: &[PathBuf], cwd: &Path) -> Result<i32, CliError> {
+fn import_files(
+    paths: &Paths,
+    args: &ImportArgs,
+    files: &[PathBuf],
+    cwd: &Path,
+    json: bool,
+) -> Result<i32, CliError> {
     let params = json!({
-        "files": files, "cwd": cwd, "keep_id": request.has("keep-id"), "again": request.has("again"),
+        "files": files, "cwd": cwd, "keep_id": args.keep_id, "again": args.again,
     });
     let mut answered = methods::call(paths, "sessions.import", params)?;
-    if request.has("json") {
+    if json {
         return print_json(&answered["sessions"]).map(|()| 0);
     }
-    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take())
-        .map_err(|error| CliError::failed(format!("what the import came to can't be read: {error}"), None))?;
+    let imported: Vec<Imported> = serde_json::from_value(answered["sessions"].take()).map_err(|error| {
+        CliError::failed(format!("the result of the import can't be read: {error}"), None)
+    })?;
     for session in &imported {
         let done = if session.is_known { "not imported:" } else { "imported" };
         eprintln!(

@@ -1,23 +1,32 @@
 //! `epitome sessions list`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{Request, moment, real_directory};
+use super::{moment, real_directory};
 use crate::cli::terminal::{self, harmless};
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
 
-/// Characters of a title in a listing.
+/// Longest title in a listing, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
-pub(super) fn list(paths: &Paths, request: Request) -> Result<i32, CliError> {
-    let cwd = request.directory().map(|cwd| real_directory(&cwd)).transpose()?;
+/// List sessions, newest first, with those that are live or running marked
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Only sessions of this directory
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
+}
+
+pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
+    let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
     let listed = methods::call(paths, "sessions.list", json!({ "cwd": cwd }))?;
     let all = |field: &str| listed[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut out = String::new();
-    if request.has("json") {
+    if json {
         for header in all("sessions") {
             let _ = writeln!(out, "{header}");
         }
@@ -55,7 +64,7 @@ fn header_lines(header: &Value) -> String {
     )
 }
 
-/// A title as one line has room for it.
+/// A title that fits on one line.
 pub fn short_title(title: Option<&str>) -> String {
     let title = title.unwrap_or("(no title)");
     let mut short: String = title.chars().take(TITLE_CHARS_MAX).collect();

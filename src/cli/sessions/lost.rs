@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Request, find, moment, print_json};
+use super::{find, moment, print_json};
 use crate::cli::CliError;
 use crate::cli::terminal::{self, harmless};
 use crate::compaction::{self, Kind, Lost};
@@ -11,17 +11,27 @@ use crate::store::Store;
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
-/// Of each kind, how many are shown.
+/// Items of each kind that are shown.
 const SHOWN_MAX: usize = 12;
 
-/// Characters of one of them.
+/// Longest text of an item, in characters.
 const TEXT_CHARS_MAX: usize = 72;
 
-pub(super) fn lost(store: &Store, request: Request) -> Result<(), CliError> {
-    let session = find(store, &request.id)?;
+/// Show what another agent's compaction lost
+///
+/// Lists what the summary of an imported session no longer mentions, and what of it a compaction by Epitome would have
+/// kept.
+#[derive(Debug, clap::Args)]
+pub struct LostArgs {
+    /// ID of the session
+    id: String,
+}
+
+pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), CliError> {
+    let session = find(store, &args.id)?;
     let thread = shelf::read(store, &session)?.thread;
     let lost = compaction::lost(&thread);
-    if request.has("json") {
+    if json {
         return print_json(&lost);
     }
     match lost {
@@ -29,7 +39,7 @@ pub(super) fn lost(store: &Store, request: Request) -> Result<(), CliError> {
             let mut out = report(&lost);
             if is_encrypted(&thread, lost.entry) {
                 out.push_str(
-                    "Its summary is encrypted, so that only what stands beside it could be compared.\n",
+                    "Its summary is encrypted, so only what was kept in plain text could be compared.\n",
                 );
             }
             terminal::print(&harmless(&out))

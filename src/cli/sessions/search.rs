@@ -1,26 +1,40 @@
 //! `epitome sessions search`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use super::list::short_title;
-use super::{Request, moment, print_json, real_directory};
+use super::{moment, print_json, real_directory};
 use crate::cli::CliError;
 use crate::cli::terminal::{self, harmless};
 use crate::shelf::{self, Found, SearchAsk};
 use crate::store::Store;
 
-pub(super) fn search(store: &Store, request: Request) -> Result<(), CliError> {
-    let words: Vec<String> = request.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let words = words.join(" ");
-    let cwd = request.directory().map(|cwd| real_directory(&cwd)).transpose()?;
-    let number = |limit: &std::ffi::OsString| {
-        let limit = limit.to_str().and_then(|limit| limit.parse().ok());
-        limit.ok_or_else(|| CliError::usage("--limit takes a number"))
-    };
-    let limit = request.option("limit").map(number).transpose()?;
-    let ask = SearchAsk { words: &words, is_regex: request.has("regex"), cwd: cwd.as_deref(), limit };
+/// Search titles, messages, tool calls and their results in all sessions
+///
+/// Finds texts that contain all words, in upper or lower case.
+#[derive(Debug, clap::Args)]
+pub struct SearchArgs {
+    /// Words to look for
+    #[arg(value_name = "WORD", required = true)]
+    words: Vec<String>,
+    /// Search for a regular expression instead
+    #[arg(long)]
+    regex: bool,
+    /// Only sessions of this directory
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    cwd: Option<PathBuf>,
+    /// Largest number of sessions to show
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(), CliError> {
+    let words = args.words.join(" ");
+    let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
+    let ask = SearchAsk { words: &words, is_regex: args.regex, cwd: cwd.as_deref(), limit: args.limit };
     let found = shelf::search(store, &ask)?;
-    if request.has("json") {
+    if json {
         print_json(&found)?;
     } else {
         terminal::print(&harmless(&text_of(&found)))?;
@@ -39,7 +53,7 @@ fn text_of(found: &Found) -> String {
         for find in &session.finds {
             let _ = writeln!(out, "    {} {}", find.entry, find.what);
             for excerpt in &find.excerpts {
-                // The byte is for programs that read on from there.
+                // The byte offset is for programs.
                 let excerpt = excerpt.split_once(": ").map_or(excerpt.as_str(), |(_, line)| line);
                 let _ = writeln!(out, "        {}", excerpt.trim());
             }

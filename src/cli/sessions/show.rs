@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Request, find};
+use super::{find, formats};
 use crate::cli::terminal::{self, harmless};
 use crate::cli::{CliError, serve};
 use crate::config::Settings;
@@ -17,23 +17,36 @@ use crate::thread::{Change, ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 use crate::transfer;
 
-pub(super) fn show(store: &Store, request: Request) -> Result<(), CliError> {
-    let session = find(store, &request.id)?;
-    if let Some(form) = request.form()? {
+/// Show a session: messages, tool calls with their results, and what the model still sees
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// ID of the session
+    id: String,
+    /// Include complete tool output and reasoning
+    #[arg(long)]
+    full: bool,
+    /// Print the session in a format of `epitome sessions export`
+    #[arg(long, value_parser = formats())]
+    format: Option<shelf::Form>,
+}
+
+pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
+    let session = find(store, &args.id)?;
+    if let Some(form) = args.format {
         return terminal::print(&harmless(&shelf::export(store, &session, form)?));
     }
     let shelf::Read { thread, damage } = shelf::read(store, &session)?;
     if let Some(damage) = damage {
-        // What stands before the damage is worth seeing, and that there is more is worth knowing.
+        // The part before the damage is still shown.
         eprintln!("epitome: {damage}");
     }
-    // What is wrong in the settings is told by commands that do something by them.
+    // Problems in the settings are reported by the commands that depend on them.
     let (settings, _) = Settings::load(&serve::paths(), Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::of(&settings, &thread);
-    if request.has("json") {
+    if json {
         return terminal::print(&format!("{}\n", json_of(&thread, &spent)?));
     }
-    let detail = if request.has("full") { Detail::Full } else { Detail::Short };
+    let detail = if args.full { Detail::Full } else { Detail::Short };
     let mut out = text::readable(&thread, detail);
     let taken = ruler(model_of(&thread))?.in_context(&thread);
     if taken > 0 {
@@ -48,7 +61,7 @@ pub(super) fn show(store: &Store, request: Request) -> Result<(), CliError> {
 
 fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     let mut in_view: Vec<u64> = thread.view().entries().iter().map(|entry| entry.seq.0).collect();
-    // The messages of a history that a hook made are one entry.
+    // The messages of a history that a hook replaced belong to one entry.
     in_view.dedup();
     let entries = thread.entries().iter().map(|entry| transfer::entry_json(thread.session(), entry));
     let entries = entries.collect::<Result<Vec<Value>, serde_json::Error>>();
@@ -61,7 +74,7 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     }))
 }
 
-/// The model that was chosen for a conversation, else the one that answered last.
+/// The selected model of a session, otherwise the one that answered last.
 fn model_of(thread: &Thread) -> Option<&ModelName> {
     let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { model, .. } => Some(model),
@@ -70,7 +83,7 @@ fn model_of(thread: &Thread) -> Option<&ModelName> {
     thread.model().or(answered)
 }
 
-/// What tokens of a model are counted with, by what was learned of it too.
+/// The token counter of a model, with its learned calibration.
 fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());

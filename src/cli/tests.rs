@@ -1,0 +1,64 @@
+//! The definition of the command line, and what tests of commands share.
+
+use clap::error::ErrorKind;
+
+use super::*;
+
+/// Parses what a user types after `epitome`.
+pub fn parsed(line: &[&str]) -> Cli {
+    let words = std::iter::once("epitome").chain(line.iter().copied());
+    Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+}
+
+/// Checks that a command line is refused, and that the error has this text.
+pub fn usage_error(line: &[&str], expected: &str) {
+    let words = std::iter::once("epitome").chain(line.iter().copied());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => panic!("{line:?} was accepted: {cli:?}"),
+        Err(error) => {
+            assert_eq!(error.exit_code(), 2, "{line:?}: {error}");
+            assert!(error.to_string().contains(expected), "{line:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn a_later_option_overrides_an_earlier_one() {
+    parsed(&["run", "--model", "anthropic/a", "--json", "--model", "openai/b", "--json", "x"]);
+}
+
+#[test]
+fn a_typo_is_answered_with_what_was_probably_meant() {
+    usage_error(&["sesions", "list"], "'sessions'");
+    usage_error(&["run", "--folow", "x"], "a similar argument exists: '--follow'");
+}
+
+#[test]
+fn every_command_explains_itself() {
+    fn check(command: &clap::Command) {
+        let name = command.get_bin_name().unwrap_or_default().to_owned();
+        assert!(command.get_about().is_some(), "{name} has no description");
+        for option in command.get_opts().filter(|option| !option.is_hide_set()) {
+            assert!(option.get_help().is_some(), "{name} {option}");
+        }
+        let help = command.clone().render_long_help().to_string();
+        let after = [command.get_after_help(), command.get_after_long_help()].into_iter().flatten();
+        let after = after.map(ToString::to_string).collect::<String>();
+        for line in help.lines().chain(after.lines()) {
+            assert!(line.chars().count() <= HELP_COLUMNS_MAX, "{name}: {line}");
+        }
+        command.get_subcommands().for_each(check);
+    }
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    check(&root);
+    for help in ["--help", "-h"] {
+        let error = Cli::try_parse_from(["epitome", "run", help]).expect_err("help is not a command");
+        assert_eq!((error.kind(), error.exit_code()), (ErrorKind::DisplayHelp, 0));
+    }
+}
