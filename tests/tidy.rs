@@ -70,7 +70,7 @@ fn drawing() -> BTreeMap<String, usize> {
     let mut layer = None;
     let mut found = BTreeMap::new();
     for line in drawn.lines().filter_map(|line| line.strip_prefix("//! ")) {
-        let (number, rest) = line.split_once(['├', '│', '└', '┌']).expect("a line of the drawing");
+        let Some((number, rest)) = line.split_once(['├', '│', '└', '┌']) else { continue };
         layer = number.trim().parse().ok().or(layer);
         let name = rest.split_whitespace().next().expect("a name");
         if let Some(layer) = layer {
