@@ -1,5 +1,5 @@
-//! Checkpoints from outside: whatever a turn did to a workspace, by file tools and by commands, a rewind gives the
-//! tree back as it was, and what somebody else has done is left alone.
+//! Checkpoints from outside: a rewind restores the workspace as it was before a turn, whatever file tools and
+//! commands did to it, and leaves external changes alone.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -30,7 +30,8 @@ impl Bench {
         Bench { home, checkpoints }
     }
 
-    /// Waits until the file system's clock has gone on: what is written then is younger than all before it.
+    /// Waits until the file system's clock has advanced, so that later writes have newer timestamps than all
+    /// earlier ones.
     fn tick(&self) {
         let probe = self.home.path().join("probe");
         let now = || {
@@ -59,7 +60,7 @@ impl Bench {
         fs::read_to_string(self.at(path)).expect("it is there")
     }
 
-    /// A turn with one command, which does this.
+    /// A turn with one command, which runs `act`.
     fn command(&self, turn: u64, act: impl FnOnce()) {
         self.call(turn, &What::Anything, act);
     }
@@ -98,7 +99,7 @@ fn session() -> SessionId {
     SessionId("s_00000000000000000001".to_owned())
 }
 
-/// All that a rewind answers for: kinds, contents, modes, where links lead.
+/// Everything that a rewind restores: kinds, contents, modes and link targets.
 type Tree = BTreeMap<PathBuf, (u32, Held)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +131,7 @@ fn tree(root: &Path) -> Tree {
     tree
 }
 
-/// What every workspace of the table begins with.
+/// The initial contents of each workspace of the table.
 const BEGINNING: &str = "
     mkdir -p src empty deep/er target
     printf 'one\\ntwo\\n' > src/a.txt
@@ -144,7 +145,7 @@ const BEGINNING: &str = "
 ";
 
 #[test]
-fn whatever_a_command_does_to_a_workspace_is_taken_back_and_brought_again() {
+fn changes_by_commands_are_rewound_and_redone() {
     for script in [
         "echo new > new.txt",
         "echo more >> src/a.txt",
@@ -173,7 +174,8 @@ fn whatever_a_command_does_to_a_workspace_is_taken_back_and_brought_again() {
     ] {
         let bench = Bench::new();
         bench.sh(BEGINNING);
-        // Files that are older than a file system's clock ticks: what is renamed with its directory shows no sign of it.
+        // Files older than a tick of the file system's clock: renaming them with their directory leaves no
+        // trace in them.
         bench.tick();
         let before = bench.tree();
         bench.command(5, || bench.sh(script));
@@ -189,7 +191,7 @@ fn whatever_a_command_does_to_a_workspace_is_taken_back_and_brought_again() {
 }
 
 #[test]
-fn what_a_file_tool_does_is_taken_back_with_the_directories_that_it_made() {
+fn changes_by_file_tools_are_rewound_with_created_directories() {
     let bench = Bench::new();
     bench.sh(BEGINNING);
     let before = bench.tree();
@@ -212,7 +214,7 @@ fn what_a_file_tool_does_is_taken_back_with_the_directories_that_it_made() {
 }
 
 #[test]
-fn a_dry_run_says_the_same_and_changes_nothing() {
+fn a_dry_run_reports_the_changes_and_makes_none() {
     let bench = Bench::new();
     bench.sh(BEGINNING);
     bench.command(3, || bench.sh("rm src/a.txt; echo new > new.txt"));
@@ -226,7 +228,7 @@ fn a_dry_run_says_the_same_and_changes_nothing() {
 }
 
 #[test]
-fn several_turns_go_back_to_before_the_first_and_each_by_itself() {
+fn several_turns_are_rewound_together_or_separately() {
     let bench = Bench::new();
     bench.write("a", "0");
     bench.command(1, || bench.write("a", "1"));
@@ -234,7 +236,7 @@ fn several_turns_go_back_to_before_the_first_and_each_by_itself() {
     bench.command(8, || bench.write("a", "3"));
     assert_eq!(bench.rewind(8).turns, [Seq(8)]);
     assert_eq!(bench.read("a"), "2");
-    // What is taken back already is not taken back again.
+    // A turn that is already rewound is not rewound again.
     assert_eq!(bench.rewind(1).turns, [Seq(1), Seq(4)]);
     assert_eq!(bench.read("a"), "0");
     bench.undo();
@@ -247,7 +249,7 @@ fn several_turns_go_back_to_before_the_first_and_each_by_itself() {
 }
 
 #[test]
-fn what_somebody_else_changed_since_is_left_alone_until_it_is_forced() {
+fn external_changes_are_kept_unless_forced() {
     let bench = Bench::new();
     bench.sh(BEGINNING);
     bench.command(2, || {
@@ -270,15 +272,16 @@ fn what_somebody_else_changed_since_is_left_alone_until_it_is_forced() {
     assert_eq!(forced.conflicts, []);
     assert_eq!(bench.read("src/a.txt"), "one\ntwo\n");
     assert!(!bench.at("new.txt").exists());
-    // Even that can be taken back.
+    // Even a forced rewind can be undone.
     bench.undo();
     assert_eq!(bench.read("src/a.txt"), "the person's own");
 }
 
-/// A rewind put one file back, left another alone and said that force takes that back, too. `/rewind e2 force` then
-/// answered that no file has to be put back: the turn counted as taken back, and nothing of it was looked at again.
+/// A rewind restored one file, left another alone and said that `force` would restore that one, too. `/rewind
+/// e2 force` then answered that there was no file to restore: the turn counted as rewound and was not
+/// examined again.
 #[test]
-fn what_a_rewind_left_alone_is_taken_back_by_force_behind_it() {
+fn force_restores_what_an_earlier_rewind_skipped() {
     let bench = Bench::new();
     bench.write("theirs", "0");
     bench.command(2, || {
@@ -292,7 +295,7 @@ fn what_a_rewind_left_alone_is_taken_back_by_force_behind_it() {
     let forced = bench.checkpoints.rewind(Asked::From(Seq(2)), true).expect("taken back");
     assert_eq!(forced.changed.len(), 1, "what is back already is not done again");
     assert_eq!(bench.read("theirs"), "0");
-    // Each is taken back by itself, and the turn counts as taken back until the last of them is.
+    // Each is undone separately, and the turn counts as rewound until the last one is.
     let is_back = || bench.checkpoints.turns().expect("listed")[0].taken_back.is_some();
     bench.undo();
     assert_eq!((bench.read("theirs").as_str(), is_back()), ("person", true));
@@ -302,7 +305,7 @@ fn what_a_rewind_left_alone_is_taken_back_by_force_behind_it() {
 }
 
 #[test]
-fn what_somebody_changed_between_two_calls_of_a_turn_is_theirs() {
+fn external_changes_between_two_calls_of_a_turn_are_conflicts() {
     for by_command in [true, false] {
         let bench = Bench::new();
         bench.write("a", "0");
@@ -317,7 +320,7 @@ fn what_somebody_changed_between_two_calls_of_a_turn_is_theirs() {
 }
 
 #[test]
-fn what_is_back_already_is_no_conflict() {
+fn a_file_that_is_already_restored_is_no_conflict() {
     let bench = Bench::new();
     bench.write("a", "0");
     bench.command(2, || bench.write("a", "1"));
@@ -327,9 +330,9 @@ fn what_is_back_already_is_no_conflict() {
 }
 
 #[test]
-fn nothing_is_written_or_deleted_behind_a_link() {
-    // A command makes a link of a directory that leads out of the workspace; the files of that name behind it are
-    // somebody else's.
+fn a_rewind_never_writes_or_deletes_through_a_symlink() {
+    // A command replaces a directory with a link that leads out of the workspace; files of the same name at
+    // the link's target are not the agent's.
     let bench = Bench::new();
     let outside = bench.home.path().join("outside");
     fs::create_dir(&outside).expect("a directory");
@@ -345,7 +348,7 @@ fn nothing_is_written_or_deleted_behind_a_link() {
     assert_eq!(fs::read_to_string(outside.join("a.txt")).expect("there"), "mine");
     assert_eq!(fs::read_to_string(outside.join("new.txt")).expect("there"), "mine");
     fs::remove_file(bench.at("src")).expect("removed");
-    // The same in a turn: the link goes, the directory comes back.
+    // The same within a turn: the link is removed, the directory restored.
     fs::create_dir(bench.at("src")).expect("made");
     bench.write("src/a.txt", "one\ntwo\n");
     bench.command(2, || bench.sh(&format!("rm -r src; ln -s {} src", outside.display())));
@@ -356,7 +359,7 @@ fn nothing_is_written_or_deleted_behind_a_link() {
 }
 
 #[test]
-fn what_is_beyond_the_bounds_is_told_and_left_alone() {
+fn files_beyond_the_limits_are_reported_and_kept() {
     let bench = Bench::within(Bounds { file_bytes: 10, ..Bounds::default() });
     bench.write("large", "more than ten bytes");
     bench.write("small", "small");
@@ -376,19 +379,19 @@ fn what_is_beyond_the_bounds_is_told_and_left_alone() {
     assert!(!bench.at("new").exists(), "a large file that is new is kept before it goes");
     bench.undo();
     assert_eq!(bench.read("new"), "large too, and new\n");
-    // A file tool's own file is kept whatever its size.
+    // The file that a file tool changes is kept, whatever its size.
     bench.tool(2, "large", || bench.write("large", "x"));
     bench.rewind(2);
     assert_eq!(bench.read("large"), "something else that is large\n");
 }
 
 #[test]
-fn where_not_all_was_looked_at_a_file_that_may_be_old_is_not_deleted() {
+fn a_possibly_old_file_is_not_deleted_after_an_incomplete_scan() {
     let bench = Bench::within(Bounds { paths: 3, ..Bounds::default() });
     for name in ["a", "b", "c", "d"] {
         bench.write(name, name);
     }
-    // Its place is behind the bound at the first look, and before it at the second.
+    // Its position is beyond the limit in the first scan and within it in the second.
     bench.command(1, || bench.sh("rm a; echo changed > d"));
     let report = bench.rewind(1);
     assert_eq!(report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(), [Why::Unsure]);
@@ -397,8 +400,9 @@ fn where_not_all_was_looked_at_a_file_that_may_be_old_is_not_deleted() {
 }
 
 #[test]
-fn a_file_that_is_not_ignored_any_more_is_not_taken_for_a_new_one() {
-    // It was there before, though the first look did not see it: to delete it would lose what was never kept.
+fn a_file_that_is_no_longer_ignored_does_not_count_as_new() {
+    // It existed before, though the first scan skipped it: deleting it would lose contents that were never
+    // stored.
     let bench = Bench::new();
     bench.write(".gitignore", "secret\n");
     bench.write("secret", "mine");
@@ -407,7 +411,7 @@ fn a_file_that_is_not_ignored_any_more_is_not_taken_for_a_new_one() {
     bench.rewind(1);
     assert_eq!(bench.read("secret"), "mine");
     assert_eq!(bench.read(".gitignore"), "secret\n");
-    // And one that is ignored from now on is none that was deleted.
+    // And a file that becomes ignored does not count as deleted.
     bench.write("plain", "plain");
     bench.command(2, || bench.sh("echo plain > .gitignore"));
     bench.rewind(2);
@@ -415,7 +419,7 @@ fn a_file_that_is_not_ignored_any_more_is_not_taken_for_a_new_one() {
 }
 
 #[test]
-fn a_rewind_that_was_broken_off_is_finished_and_one_that_had_not_begun_is_cleared_away() {
+fn an_interrupted_rewind_is_finished_and_an_unstarted_one_discarded() {
     for came in ["staging", "applying"] {
         let bench = Bench::new();
         bench.sh(BEGINNING);
@@ -423,7 +427,7 @@ fn a_rewind_that_was_broken_off_is_finished_and_one_that_had_not_begun_is_cleare
         bench.command(1, || bench.sh("rm -r deep; echo x > src/a.txt; echo new > new"));
         let after = bench.tree();
         bench.rewind(1);
-        // As a crash leaves it: the journal says how far it came, and the files are as before, or half of them.
+        // As a crash leaves it: the journal records the progress, and none or half of the files are restored.
         let journal = bench.home.path().join("data/checkpoints").join(session().0).join("rewinds/1.json");
         let text = fs::read_to_string(&journal).expect("it is there");
         fs::write(&journal, text.replace("\"done\"", &format!("{came:?}"))).expect("written");
@@ -450,8 +454,8 @@ fn a_rewind_that_was_broken_off_is_finished_and_one_that_had_not_begun_is_cleare
 }
 
 #[test]
-fn what_somebody_does_between_two_commands_is_not_the_turns() {
-    // The look behind one command must not stand for the one before the next.
+fn changes_between_two_commands_do_not_belong_to_the_turn() {
+    // The scan after one command must not be reused as the scan before the next.
     let bench = Bench::new();
     for name in ["a", "b", "c"] {
         bench.write(name, "0");
@@ -467,8 +471,8 @@ fn what_somebody_does_between_two_commands_is_not_the_turns() {
 }
 
 #[test]
-fn what_a_crash_broke_off_is_held_against_what_the_commands_before_it_left() {
-    // The look on the disk is written once, and then only what changed: each kind of change has to be in it.
+fn after_a_crash_commands_are_compared_with_the_previous_scan() {
+    // The scan is written to disk once and then updated: the updates have to cover each kind of change.
     let bench = Bench::new();
     bench.sh(BEGINNING);
     for deed in ["echo 1 > new", "rm -r deep", "mv src source; chmod 600 image.bin", "rm new; mkdir new", ":"]
@@ -487,7 +491,7 @@ fn what_a_crash_broke_off_is_held_against_what_the_commands_before_it_left() {
 }
 
 #[test]
-fn a_command_does_not_wait_for_a_large_workspace_to_be_kept() {
+fn a_command_does_not_wait_for_the_copy_of_a_large_workspace() {
     let bench = Bench::within(Bounds { copy_time: Duration::ZERO, ..Bounds::default() });
     bench.write("a", "0");
     bench.write("b", "0");
@@ -501,7 +505,7 @@ fn a_command_does_not_wait_for_a_large_workspace_to_be_kept() {
 }
 
 #[test]
-fn what_a_command_did_that_a_crash_broke_off_is_its_turns() {
+fn changes_of_a_command_interrupted_by_a_crash_belong_to_its_turn() {
     let bench = Bench::new();
     bench.write("a", "0");
     bench.checkpoints.begin_turn(Seq(7));
@@ -519,8 +523,8 @@ fn what_a_command_did_that_a_crash_broke_off_is_its_turns() {
 }
 
 #[test]
-fn where_the_disk_takes_no_more_nothing_is_half_done() {
-    // A directory that takes no new files stands for a full disk. Root may write there all the same.
+fn a_rewind_on_a_full_disk_changes_nothing() {
+    // A directory without write permission stands in for a full disk. Root may write there anyway.
     if rustix_is_root() {
         eprintln!("skipped: root writes into any directory");
         return;
@@ -542,7 +546,7 @@ fn rustix_is_root() -> bool {
 }
 
 #[test]
-fn the_persons_git_state_is_not_touched() {
+fn the_users_git_state_is_not_touched() {
     if Command::new("git").arg("--version").output().is_err() {
         eprintln!("skipped: there is no git");
         return;
@@ -573,7 +577,7 @@ fn the_persons_git_state_is_not_touched() {
 }
 
 #[test]
-fn what_no_turn_needs_any_more_is_let_go_and_the_oldest_turns_first() {
+fn unneeded_contents_and_the_oldest_turns_are_pruned() {
     let bench = Bench::within(Bounds { turns: 2, ..Bounds::default() });
     for turn in 1..5 {
         bench.command(turn * 10, || bench.write("a", &turn.to_string()));
@@ -596,10 +600,10 @@ fn what_no_turn_needs_any_more_is_let_go_and_the_oldest_turns_first() {
     assert_eq!(bench.read("a"), "2");
 }
 
-/// What a link to another directory had replaced could not be put back: its contents were to wait for their names
-/// in the directory that the link leads to, which is not theirs.
+/// Contents of a directory that was replaced by a link to another directory could not be restored: they
+/// waited for their names in the link's target to become free, which does not belong to them.
 #[test]
-fn a_directory_that_a_link_to_another_one_has_replaced_comes_back_with_what_was_in_it() {
+fn a_directory_replaced_by_a_symlink_is_restored_with_its_contents() {
     let bench = Bench::new();
     bench.sh("mkdir -p a/b; echo mine > a/b/c");
     let before = bench.tree();
@@ -611,7 +615,7 @@ fn a_directory_that_a_link_to_another_one_has_replaced_comes_back_with_what_was_
     assert_eq!(bench.tree(), after);
 }
 
-/// Something that a command does.
+/// An action of a command.
 #[derive(Clone, Debug)]
 enum Deed {
     Write(u8, Vec<u8>),
@@ -624,7 +628,7 @@ enum Deed {
 }
 
 fn place(root: &Path, name: u8) -> PathBuf {
-    // Few names, so that deeds meet: files below what may be a file, a directory or a link.
+    // Few names, so that actions collide: files below what may be a file, a directory or a link.
     let parts = ["a", "b", "c"];
     let at = |digit: u8| parts[usize::from(digit % 3)];
     match name % 3 {
@@ -634,7 +638,7 @@ fn place(root: &Path, name: u8) -> PathBuf {
     }
 }
 
-/// Does it as far as it can be done; within the root, where links lead only to names in it.
+/// Performs the action as far as possible, within the root, in which links lead only to names inside it.
 fn act(root: &Path, deed: &Deed) {
     let real = |path: &PathBuf| {
         path.parent()
@@ -673,7 +677,7 @@ fn act(root: &Path, deed: &Deed) {
         Deed::Mode(name, mode) => {
             let path = place(root, *name);
             if real(&path) && fs::symlink_metadata(&path).is_ok_and(|found| !found.is_symlink()) {
-                // A directory that its owner can't enter can't be looked at either.
+                // A directory that its owner cannot enter cannot be scanned either.
                 fs::set_permissions(path, Permissions::from_mode(*mode | 0o700)).ok();
             }
         }
@@ -705,7 +709,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn a_rewind_gives_any_tree_back_byte_for_byte(
+    fn a_rewind_restores_any_tree_byte_for_byte(
         beginning in deeds(),
         turns in prop::collection::vec((deeds(), any::<bool>()), 1..4),
         back in any::<prop::sample::Index>(),
@@ -731,10 +735,10 @@ proptest! {
     }
 }
 
-/// How long looks take; run by hand, because times are no matter of tests.
+/// Prints the duration of scans; run manually, because tests do not assert times.
 #[test]
 #[ignore = "it measures, and asserts nothing"]
-fn looks_at_workspaces_of_several_sizes() {
+fn time_scans_of_several_workspace_sizes() {
     for files in [1_000, 10_000] {
         let bench = Bench::new();
         for nth in 0..files {

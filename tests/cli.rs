@@ -1,5 +1,5 @@
-//! The command line as a person or a script uses it: the real binary, a home of its own, and a
-//! scripted model behind HTTP on loopback.
+//! The command line as a user or a script sees it: the real binary, its own home directory, and a scripted
+//! model behind HTTP on loopback.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use serde_json::{Value, json};
 
-/// A person's machine: a home, a project, and nothing in the environment that was not put there.
+/// A user's machine: a home, a project, and an environment that contains only what a test sets.
 struct Machine {
     directory: tempfile::TempDir,
     environment: Vec<(String, String)>,
@@ -22,7 +22,7 @@ impl Machine {
         machine
     }
 
-    /// With a model that says these replies, one a call.
+    /// A machine with a model that sends these replies, one per call.
     fn with_model(replies: Vec<Vec<ModelStep>>) -> (Machine, ScriptedModel) {
         let mut machine = Machine::new();
         let model = ScriptedModel::start(move |request: &RecordedRequest| {
@@ -106,7 +106,7 @@ impl Ran {
         }
     }
 
-    /// What it printed, having ended well.
+    /// Asserts success and returns stdout.
     #[track_caller]
     fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -131,16 +131,16 @@ fn exists(path: &Path) -> bool {
 }
 
 #[test]
-fn a_home_where_nothing_was_said_lists_nothing() {
+fn an_empty_home_lists_no_sessions() {
     let machine = Machine::new();
     assert_eq!(machine.run(&["sessions", "list"]).ok(), "There are no sessions yet.\n");
     assert_eq!(machine.run(&["sessions", "list", "--json"]).ok(), "");
 }
 
 #[test]
-fn without_a_model_a_run_says_what_to_set() {
+fn a_run_without_a_model_explains_what_to_set() {
     let mut machine = Machine::new();
-    // A port where nothing listens: the machine of the test may have a local server.
+    // A port without a listener, because the test machine may have a local server.
     machine.set("EPITOME_LOCAL_URL", "http://127.0.0.1:9/v1");
     let ran = machine.run(&["run", "hello"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{ran:?}");
@@ -150,7 +150,7 @@ fn without_a_model_a_run_says_what_to_set() {
 }
 
 #[test]
-fn a_run_prints_what_is_said_and_one_line_a_call() {
+fn a_run_prints_replies_and_one_line_per_call() {
     let (machine, _model) = Machine::with_model(vec![
         vec![say("I look."), call("file_read", json!({ "file_path": "a.txt" }))],
         vec![say("It says "), say("hello.")],
@@ -162,14 +162,14 @@ fn a_run_prints_what_is_said_and_one_line_a_call() {
 }
 
 #[test]
-fn what_is_piped_in_is_part_of_the_prompt() {
+fn piped_input_is_part_of_the_prompt() {
     let (machine, model) = Machine::with_model(vec![vec![say("Fine.")]]);
     machine.run_with_stdin(&["run", "review this"], "+ a line\n").ok();
     assert_eq!(model.requests()[0].last_user_text(), "review this\n\n+ a line");
 }
 
 #[test]
-fn a_program_gets_one_object_a_line_and_the_last_says_how_it_ended() {
+fn json_output_is_one_object_per_line_and_ends_with_the_result() {
     let (machine, _model) = Machine::with_model(vec![
         vec![say("I look."), call("file_read", json!({ "file_path": "a.txt" }))],
         vec![say("Done."), ModelStep::Usage { input: 2_000, output: 5 }],
@@ -191,7 +191,7 @@ fn a_program_gets_one_object_a_line_and_the_last_says_how_it_ended() {
 }
 
 #[test]
-fn what_was_spent_is_told_with_the_share_of_the_cache() {
+fn usage_is_printed_with_the_share_of_cached_tokens() {
     let (machine, _model) = Machine::with_model(vec![vec![
         say("Done."),
         ModelStep::Usage { input: 2_000, output: 5 },
@@ -208,7 +208,7 @@ fn what_was_spent_is_told_with_the_share_of_the_cache() {
 
     let session = machine.session();
     let shown = machine.run(&["sessions", "show", &session]).ok();
-    // 500 at 2, 1500 at 1, 5 at 10, for a million.
+    // 500 tokens at 2, 1500 at 1 and 5 at 10 dollars per million.
     assert!(
         shown.contains("Its model calls took 2.0k tokens in (75 % from the cache), 5 out, $0.0026."),
         "{shown}"
@@ -220,7 +220,7 @@ fn what_was_spent_is_told_with_the_share_of_the_cache() {
 }
 
 #[test]
-fn a_run_that_waits_for_the_provider_says_so_and_one_that_gives_up_says_what_to_do() {
+fn a_run_reports_provider_retries_and_explains_giving_up() {
     let busy = |seconds| ModelStep::Error { status: 429, retry_after: Some(seconds), message: None };
     let (machine, _model) = Machine::with_model(vec![vec![busy(1)], vec![say("Here.")], vec![busy(61)]]);
     let ran = machine.run(&["run", "hello"]);
@@ -238,7 +238,7 @@ fn a_run_that_waits_for_the_provider_says_so_and_one_that_gives_up_says_what_to_
 }
 
 #[test]
-fn a_failed_run_says_so_to_people_and_to_programs() {
+fn a_failed_run_prints_its_error_as_text_and_as_json() {
     let refusal = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
     let (machine, _model) = Machine::with_model(vec![vec![refusal.clone()], vec![refusal]]);
     let ran = machine.run(&["run", "hello"]);
@@ -252,7 +252,7 @@ fn a_failed_run_says_so_to_people_and_to_programs() {
 }
 
 #[test]
-fn where_nobody_can_be_asked_an_edit_is_denied_and_the_way_out_is_told() {
+fn without_a_user_to_ask_an_edit_is_denied_with_a_hint() {
     let edit = || vec![call("file_write", json!({ "file_path": "new.txt", "text": "x\n" }))];
     let (machine, _model) =
         Machine::with_model(vec![edit(), vec![say("Then not.")], edit(), vec![say("Written.")]]);
@@ -271,7 +271,7 @@ fn where_nobody_can_be_asked_an_edit_is_denied_and_the_way_out_is_told() {
 }
 
 #[test]
-fn follow_and_resume_go_on_in_the_same_session() {
+fn follow_and_resume_continue_the_same_session() {
     let (machine, model) = Machine::with_model(vec![
         vec![say("Noted.")],
         vec![say("Forty-two.")],
@@ -289,7 +289,7 @@ fn follow_and_resume_go_on_in_the_same_session() {
 }
 
 #[test]
-fn following_where_nothing_was_said_is_told() {
+fn follow_and_resume_without_a_session_fail_with_a_hint() {
     let (machine, model) = Machine::with_model(Vec::new());
     let ran = machine.run(&["run", "--follow", "go on"]);
     assert_eq!(ran.code, Some(1));
@@ -316,9 +316,9 @@ fn a_session_is_compacted_from_the_command_line_and_nothing_is_lost() {
     assert!(ran.out.starts_with("Undone: ") && ran.code == Some(0), "{ran:?}");
 }
 
-/// `epitome compact` refused without a configured model also where no model was to write the summary.
+/// `epitome compact` refused without a configured model, even if no model was to write the summary.
 #[test]
-fn an_imported_session_is_compacted_where_no_model_is_configured_at_all() {
+fn an_imported_session_is_compacted_without_any_model() {
     let mut machine = Machine::new();
     machine.set("EPITOME_LOCAL_URL", "http://127.0.0.1:9/v1");
     machine.write_home("config.toml", "[compaction]\nmodel = \"none\"\n");
@@ -346,9 +346,9 @@ fn an_imported_session_is_compacted_where_no_model_is_configured_at_all() {
     assert!(machine.run(&["undo"]).ok().starts_with("Undone: "));
 }
 
-/// What `/compact dry`, `/history`, `/undo`, `/redo`, `/pin` and `/unpin` do, from a shell.
+/// `/compact dry`, `/history`, `/undo`, `/redo`, `/pin` and `/unpin`, from a shell.
 #[test]
-fn a_sessions_history_is_seen_and_undone_from_the_command_line() {
+fn history_undo_redo_and_pins_work_from_the_command_line() {
     let long = "all work and no play makes a dull test ".repeat(200);
     let (machine, model) = Machine::with_model(vec![
         vec![say(&long)],
@@ -383,7 +383,7 @@ fn a_sessions_history_is_seen_and_undone_from_the_command_line() {
     assert!(machine.run(&["pin"]).ok().contains("never force push"));
     assert_eq!(object(&["unpin", "all", "--json"]).1["unpin"]["pinned"], json!([]));
 
-    // The record of the boundary stands beside the compaction, for readers that look for it.
+    // The compaction is followed by a boundary record, for readers that look for one.
     let session = machine.session();
     let exported = machine.run(&["sessions", "export", &session]);
     let boundary = exported.objects().into_iter().find_map(|entry| entry.get("boundary").cloned());
@@ -396,7 +396,7 @@ fn a_sessions_history_is_seen_and_undone_from_the_command_line() {
 }
 
 #[test]
-fn a_session_that_is_named_beats_the_newest_with_a_word_on_stderr() {
+fn a_named_session_overrides_follow_with_a_warning() {
     let (machine, _model) = Machine::with_model(vec![vec![say("one")], vec![say("two")]]);
     machine.run(&["run", "first"]).ok();
     let session = machine.session();
@@ -406,7 +406,7 @@ fn a_session_that_is_named_beats_the_newest_with_a_word_on_stderr() {
 }
 
 #[test]
-fn recipes_are_listed_shown_and_rendered_and_a_repositorys_commands_do_not_run() {
+fn recipes_are_listed_shown_and_rendered_without_running_project_commands() {
     let machine = Machine::new();
     let folder = machine.project().join(".epitome/recipes");
     std::fs::create_dir_all(&folder).expect("a directory");
@@ -439,7 +439,7 @@ fn recipes_are_listed_shown_and_rendered_and_a_repositorys_commands_do_not_run()
 }
 
 #[test]
-fn commands_of_epitomes_own_run_without_a_key_and_recipes_from_a_named_folder() {
+fn built_in_commands_need_no_key_and_recipes_may_come_from_a_given_folder() {
     let machine = Machine::new();
     let own = machine.directory.path().join("own");
     std::fs::create_dir(&own).expect("a directory");
@@ -454,7 +454,7 @@ fn commands_of_epitomes_own_run_without_a_key_and_recipes_from_a_named_folder() 
 }
 
 #[test]
-fn what_is_wrong_with_recipes_is_told_with_its_place_and_an_exit_code() {
+fn recipe_errors_have_a_location_and_an_exit_code() {
     let machine = Machine::new();
     assert_eq!(machine.run(&["recipes", "check"]).ok(), "8 recipes, nothing wrong\n");
     machine.write("a.md", "---\nhooks: {turn_end: {handler: swap_contxt}}\n---\n");
@@ -476,7 +476,7 @@ fn what_is_wrong_with_recipes_is_told_with_its_place_and_an_exit_code() {
 }
 
 #[test]
-fn a_recipe_that_is_not_there_is_named_with_those_that_are() {
+fn an_unknown_recipe_error_lists_the_known_ones() {
     let (machine, model) = Machine::with_model(Vec::new());
     let ran = machine.run(&["run", "-r", "nonsense"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
@@ -485,7 +485,7 @@ fn a_recipe_that_is_not_there_is_named_with_those_that_are() {
 }
 
 #[test]
-fn what_was_said_is_shown_exported_and_deleted() {
+fn a_conversation_is_shown_exported_and_deleted() {
     let (machine, _model) = Machine::with_model(vec![
         vec![say("I look."), call("file_read", json!({ "file_path": "a.txt" }))],
         vec![say("It says hello.")],
@@ -526,9 +526,9 @@ fn what_was_said_is_shown_exported_and_deleted() {
     assert!(gone.code == Some(1) && gone.err.contains("there is no session"), "{gone:?}");
 }
 
-/// Every time was once shown in UTC, whatever the zone of the machine.
+/// Times were always shown in UTC, whatever the time zone of the machine.
 #[test]
-fn times_are_those_of_the_persons_zone() {
+fn times_are_shown_in_the_users_time_zone() {
     let (machine, _model) = Machine::with_model(vec![vec![say("Hello.")]]);
     machine.run(&["run", "hello"]).ok();
     let minute = |zone: &str| -> u32 {
@@ -541,7 +541,7 @@ fn times_are_those_of_the_persons_zone() {
 }
 
 #[test]
-fn a_damaged_session_says_where_and_shows_what_is_whole() {
+fn a_damaged_session_names_the_line_and_shows_the_intact_part() {
     let (machine, _model) = Machine::with_model(vec![vec![say("First.")]]);
     machine.run(&["run", "hello"]).ok();
     let session = machine.session();
@@ -556,10 +556,10 @@ fn a_damaged_session_says_where_and_shows_what_is_whole() {
 }
 
 #[test]
-fn one_ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
+fn one_ctrl_c_cancels_the_turn_and_keeps_the_partial_reply() {
     let (machine, model) = Machine::with_model(vec![vec![say("Once upon"), ModelStep::Hang]]);
     let mut child = machine.command(&["run", "tell me a story"]).spawn().expect("the binary starts");
-    // The first words have come: the turn is in the middle of its answer.
+    // The first words have arrived: the model is still replying.
     let mut first = [0; 4];
     std::io::Read::read_exact(child.stdout.as_mut().expect("a pipe"), &mut first).expect("text is streamed");
     let pid = rustix::process::Pid::from_child(&child);
@@ -576,7 +576,7 @@ fn one_ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
 }
 
 #[test]
-fn wrong_usage_is_told_apart_from_failure() {
+fn usage_errors_have_a_different_exit_code_than_failures() {
     let machine = Machine::new();
     for arguments in
         [&["run"][..], &["run", "--wild", "x"], &["sessions"], &["sessions", "show"], &["nonsense"]]
@@ -588,7 +588,7 @@ fn wrong_usage_is_told_apart_from_failure() {
 }
 
 #[test]
-fn the_demo_goes_as_it_should() {
+fn the_demo_succeeds() {
     let ran = Machine::new().run(&["demo", "--fast"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for part in ["Compacted", "Undone", "kill -9", "Interrupted", "All went as it should"] {
@@ -597,10 +597,10 @@ fn the_demo_goes_as_it_should() {
     assert!(!ran.out.contains('\u{1b}'), "no escapes without a terminal");
 }
 
-/// On a terminal there are pauses for whoever reads along, in which counts became finer: it failed there nearly every
-/// second time, and nowhere else.
+/// On a terminal the demo pauses for the reader, and token counts became exact in the meantime: it failed
+/// there nearly every second time, and nowhere else.
 #[test]
-fn the_demo_goes_as_it_should_on_a_terminal() {
+fn the_demo_succeeds_on_a_terminal() {
     let machine = Machine::new();
     let on_a_terminal = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
     let mut command = Command::new("python3");
@@ -618,7 +618,7 @@ fn the_demo_goes_as_it_should_on_a_terminal() {
 }
 
 #[test]
-fn models_are_told_with_what_their_servers_say() {
+fn models_are_listed_with_windows_reported_by_their_servers() {
     let (mut machine, model) = Machine::with_model(Vec::new());
     machine.set("ANTHROPIC_API_KEY", "sk-test-1");
     machine.set("ANTHROPIC_BASE_URL", &model.base_url());
@@ -642,7 +642,7 @@ fn models_are_told_with_what_their_servers_say() {
 }
 
 #[test]
-fn without_a_key_models_says_what_to_set() {
+fn models_without_a_key_explains_what_to_set() {
     let mut machine = Machine::new();
     machine.set("EPITOME_LOCAL_URL", "http://127.0.0.1:1");
     let ran = machine.run(&["models"]);
@@ -651,9 +651,9 @@ fn without_a_key_models_says_what_to_set() {
     assert!(all.contains("(no key)") && all.contains("openai/"), "{all}");
 }
 
-/// `--model` held for one run alone: a later `--follow` without it went on with the configured model.
+/// `--model` applied to a single run: a later `--follow` without it continued with the configured model.
 #[test]
-fn a_model_of_the_command_line_stays_with_its_session() {
+fn a_model_given_on_the_command_line_stays_with_its_session() {
     let (machine, model) = Machine::with_model(vec![vec![say("One.")], vec![say("Two.")]]);
     machine.run(&["run", "--model", "local/gpt-4.1", "first"]).ok();
     machine.run(&["run", "--follow", "second"]).ok();

@@ -1,4 +1,4 @@
-//! Commands that stay, that leave their group, and that print what no reader wants, by example.
+//! Background commands, commands that leave their process group, and commands whose output is not plain text.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than any of these may take on a busy machine; a test that reaches it has failed.
+/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Place {
@@ -54,7 +54,7 @@ impl Place {
         self.run("bash", json!({"description": "a test", "command": command})).await
     }
 
-    /// Starts it in the background; its id and what is said of its start.
+    /// Starts a background command; returns its id and the first result.
     async fn beside(&self, command: &str) -> (String, String) {
         let input = json!({"description": "a test", "command": command, "background": true});
         let result = self.run("bash", input).await;
@@ -71,7 +71,7 @@ impl Place {
         text(&self.run("bash_output", input).await).to_owned()
     }
 
-    /// The number that a command wrote to `pid`, once it is there.
+    /// The process id that a command wrote to `pid`, as soon as the file exists.
     async fn number(&self) -> u32 {
         let started = Instant::now();
         loop {
@@ -92,7 +92,7 @@ fn text(result: &ToolResult) -> &str {
     }
 }
 
-/// Waits until the process is gone, or a zombie whose parent has not looked yet.
+/// Waits until the process has ended or is a zombie that its parent has not reaped yet.
 async fn assert_ends(number: u32) {
     let started = Instant::now();
     let runs = || {
@@ -105,7 +105,7 @@ async fn assert_ends(number: u32) {
     }
 }
 
-// In the background.
+// Background commands.
 
 #[tokio::test]
 async fn a_background_command_is_started_read_and_ended() {
@@ -127,9 +127,9 @@ async fn a_background_command_is_started_read_and_ended() {
 }
 
 #[tokio::test]
-async fn output_can_be_waited_for() {
+async fn bash_output_can_wait_for_output() {
     let place = Place::new();
-    // One for each: who opens a pipe again may meet the writer of before, that has not closed it yet.
+    // One pipe each: reopening a pipe could meet the previous writer, which may not have closed it yet.
     for name in ["go", "on"] {
         rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join(name), 0o600.into()).expect("made");
     }
@@ -151,7 +151,7 @@ async fn output_can_be_waited_for() {
 }
 
 #[tokio::test]
-async fn what_fails_at_once_says_so_in_the_first_answer() {
+async fn a_command_that_fails_at_once_reports_it_in_the_first_result() {
     let place = Place::new();
     let (_, said) = place.beside("echo no such thing >&2; exit 7").await;
     assert!(said.contains("no such thing") && said.contains("has ended: exit code 7"), "{said}");
@@ -159,7 +159,7 @@ async fn what_fails_at_once_says_so_in_the_first_answer() {
 }
 
 #[tokio::test]
-async fn there_are_only_so_many_at_a_time() {
+async fn the_number_of_background_commands_is_limited() {
     let place = Place::new();
     let starts = (0..RUNNING_MAX).map(|_| place.beside("sleep 60"));
     futures_util::future::join_all(starts).await;
@@ -169,19 +169,19 @@ async fn there_are_only_so_many_at_a_time() {
 }
 
 #[tokio::test]
-async fn what_is_not_read_is_forgotten_from_its_beginning() {
+async fn unread_output_is_dropped_from_its_beginning() {
     let place = Place::new();
     rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("go"), 0o600.into()).expect("made");
     let (id, _) = place.beside("read x < go; seq 500000; echo the end; sleep 60").await;
     fs::write(place.directory.path().join("go"), "\n").expect("written");
-    // Nobody reads meanwhile: it must come to its end all the same.
+    // Nobody reads meanwhile; the command must finish anyway.
     let read = place.output(&id, json!({"wait": 20, "until": "the end"})).await;
     assert!(read.contains("499999\n500000\nthe end\n"), "{}", read.len());
     assert!(read.contains("bytes of its output before this are lost"), "{}", read.len());
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_ends_its_commands() {
+async fn ending_a_session_ends_its_commands() {
     let mut place = Place::new();
     place.beside("trap '' TERM; echo $$ > pid; while :; do sleep 1; done").await;
     let number = place.number().await;
@@ -189,11 +189,11 @@ async fn the_end_of_a_session_ends_its_commands() {
     assert_ends(number).await;
 }
 
-// What leaves its group.
+// Processes that leave their group.
 
-/// A daemon leaves the process group of its command, and stayed for good.
+/// A daemonized process leaves the process group of its command, and used to survive it.
 #[tokio::test]
-async fn a_daemon_in_a_session_of_its_own_ends_with_its_command() {
+async fn a_daemonized_process_ends_with_its_command() {
     let place = Place::new();
     let result = place
         .bash(
@@ -206,7 +206,7 @@ async fn a_daemon_in_a_session_of_its_own_ends_with_its_command() {
 }
 
 #[tokio::test]
-async fn a_daemon_of_a_background_command_ends_with_it() {
+async fn a_daemonized_process_ends_with_its_background_command() {
     let place = Place::new();
     let (id, _) = place.beside("(setsid sh -c 'echo $$ > pid; exec sleep 600' &) ; sleep 600").await;
     let number = place.number().await;
@@ -215,7 +215,7 @@ async fn a_daemon_of_a_background_command_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_daemon_of_a_command_that_took_too_long_ends_with_it() {
+async fn a_daemonized_process_ends_with_a_command_that_timed_out() {
     let place = Place::new();
     let line = "setsid sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 1; done' & sleep 60";
     let result = place.run("bash", json!({"command": line, "timeout": 1})).await;
@@ -223,10 +223,10 @@ async fn a_daemon_of_a_command_that_took_too_long_ends_with_it() {
     assert_ends(place.number().await).await;
 }
 
-// What no reader wants.
+// Output that is not plain text.
 
 #[tokio::test]
-async fn whatever_is_printed_is_bounded_text() {
+async fn any_output_becomes_text_of_bounded_size() {
     let place = Place::new();
     for (line, begins) in [
         ("head -c 3000000 /dev/urandom", ""),

@@ -1,29 +1,29 @@
-//! Every example of the guide in `docs/` is run: scripts print what the page says that they print, payloads
-//! are those that hooks are given, declarations and recipes are read without a remark, and what is typed
-//! answers as shown.
+//! Runs every example of the guide in `docs/`: scripts print the output that the page shows, payloads are the
+//! ones that hooks receive, declarations and recipes are parsed without warnings, and commands print what is
+//! shown.
 //!
-//! A block says what it is behind the language of its fence:
+//! The info string of a fence says how a block is used:
 //!
-//! | fence | what is done |
+//! | fence | use |
 //! | --- | --- |
-//! | `sh hook=NAME` | put into the hooks folder, and asked with `hook` what it handles |
-//! | `json stdin=NAME` | laid over the sample payload of the hook's first event, and given to it |
-//! | `json stdout=NAME` | what the hook printed for the block before; empty for nothing |
-//! | `json payload=EVENT` | equal to the sample payload of that moment; with `adds` but for the fields of all |
-//! | `json result=EVENT` | each line is read without a warning; with `same` all lines mean the same |
-//! | `json manifest` | read as an executable's answer to `hook` |
-//! | `yaml declarative=FILE` | read as a declarative hook, and put into the hooks folder |
-//! | `json settings` | read as a settings file of Claude Code |
-//! | `json mcp` | read as the `.mcp.json` of a repository, without a problem |
-//! | `text problems` | what was told of the settings before |
-//! | `text protocol` | each line stands in the documentation of `src/hooks/resident.rs` |
-//! | `markdown recipe=ID` | read as a recipe, also its handlers; likewise `command`, `skill`, `gemini` |
-//! | `markdown agent=NAME` | read as an agent, without a remark |
-//! | `toml config` | read as the person's settings |
-//! | `console` | each line behind `$ ` is typed in a repository; `…` stands for anything, and with `nearly` numbers may be a little off |
+//! | `sh hook=NAME` | installed in the hooks folder, and run with `hook` to list its events |
+//! | `json stdin=NAME` | merged into the sample payload of the hook's first event, and passed to the hook |
+//! | `json stdout=NAME` | the hook's output for the previous block; empty for none |
+//! | `json payload=EVENT` | equal to that event's sample payload; with `adds` without the common fields |
+//! | `json result=EVENT` | each line is parsed without a warning; with `same` all lines are equivalent |
+//! | `json manifest` | parsed as an executable's answer to `hook` |
+//! | `yaml declarative=FILE` | parsed as a declarative hook, and installed in the hooks folder |
+//! | `json settings` | parsed as a settings file of Claude Code |
+//! | `json mcp` | parsed as the `.mcp.json` of a repository, without a problem |
+//! | `text problems` | the problems reported for the preceding settings |
+//! | `text protocol` | each line occurs in the documentation of `src/hooks/resident.rs` |
+//! | `markdown recipe=ID` | parsed as a recipe with its handlers; likewise `command`, `skill`, `gemini` |
+//! | `markdown agent=NAME` | parsed as an agent, without a warning |
+//! | `toml config` | parsed as the user's settings |
+//! | `console` | each line after `$ ` is run; `…` matches anything; with `nearly` numbers may differ slightly |
 //!
-//! `in=repo` puts a file into the repository instead of the home. `UPDATE=1 cargo test --test docs` writes
-//! what comes out into `payload`, `stdout`, `problems` and `console` blocks that differ; review the diff.
+//! `in=repo` installs a file in the repository instead of the home. `UPDATE=1 cargo test --test docs` writes
+//! the actual output into `payload`, `stdout`, `problems` and `console` blocks that differ; review the diff.
 
 #[path = "docs/handler.rs"]
 mod handler;
@@ -42,7 +42,7 @@ mod sample;
 
 use std::path::{Path, PathBuf};
 
-// The worked handler names its crate's modules as it would in the crate.
+// The worked handler uses the module paths that are valid inside the crate.
 use epitome::hooks::{self, moment, output};
 
 fn root() -> PathBuf {
@@ -54,58 +54,58 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn the_examples_of_the_page_on_hooks_hold() {
+fn the_examples_in_hooks_md_work() {
     run::page(&root().join("docs/hooks.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_permissions_hold() {
+fn the_examples_in_permissions_md_work() {
     run::page(&root().join("docs/permissions.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_the_sandbox_hold() {
+fn the_examples_in_sandbox_md_work() {
     run::page(&root().join("docs/sandbox.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_mcp_hold() {
+fn the_examples_in_mcp_md_work() {
     run::page(&root().join("docs/mcp.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_checkpoints_hold() {
+fn the_examples_in_checkpoints_md_work() {
     run::page(&root().join("docs/checkpoints.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_recipes_hold() {
+fn the_examples_in_recipes_md_work() {
     run::page(&root().join("docs/recipes.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_migrating_hold() {
+fn the_examples_in_migrating_md_work() {
     run::page(&root().join("docs/migrating.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_configuration_hold() {
+fn the_examples_in_configuration_md_work() {
     run::page(&root().join("docs/configuration.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_agents_hold() {
+fn the_examples_in_subagents_md_work() {
     run::page(&root().join("docs/subagents.md"));
 }
 
 #[test]
-fn the_examples_of_the_page_on_the_store_hold() {
+fn the_examples_in_store_md_work() {
     run::page(&root().join("docs/store.md"));
 }
 
-/// Its sessions talk to a scripted model; all else is as a person would see it.
+/// Sessions use a scripted model; everything else is as on a user's machine.
 #[test]
-fn the_examples_of_the_page_on_compaction_hold() {
+fn the_examples_in_compaction_md_work() {
     let model = model::start();
     let environment = [("ANTHROPIC_API_KEY", "key".to_owned()), ("ANTHROPIC_BASE_URL", model.base_url())];
     run::page_with(&root().join("docs/compaction.md"), &environment);
@@ -113,15 +113,15 @@ fn the_examples_of_the_page_on_compaction_hold() {
 }
 
 #[test]
-fn the_examples_of_the_page_on_seeing_hold() {
+fn the_examples_in_observe_md_work() {
     run::page(&root().join("docs/observe.md"));
 }
 
-/// A page that no test above runs would be a page of promises. `tests/control/page.rs` plays that on the control
-/// API, `tests/redteam` writes what was tried, `tests/import.rs` imports what `docs/import.md` lists; what
-/// `docs/inspect.md` shows is looked at by `tests/inspect`.
+/// A page that no test runs would be unverified. `tests/control/page.rs` runs the page on the control API,
+/// `tests/redteam` generates the page on attacks, `tests/import.rs` imports the formats listed in
+/// `docs/import.md`, and `tests/inspect` checks what `docs/inspect.md` shows.
 #[test]
-fn no_page_is_left_out() {
+fn every_page_is_tested() {
     let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
     let mut pages: Vec<String> = entries
         .flatten()
@@ -153,7 +153,7 @@ fn no_page_is_left_out() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_existing_targets() {
     let mut faults = Vec::new();
     let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
     for page in pages.iter().chain(&[
@@ -187,7 +187,7 @@ fn links_lead_somewhere() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The targets of a page's links, but for those to other sites.
+/// The targets of a page's links, except those to other sites.
 fn links(page: &str) -> Vec<String> {
     let prose = prose::prose(page);
     let behind = prose.split("](").skip(1);

@@ -1,7 +1,7 @@
-//! Checks the files that people copy into their editors.
+//! Checks the configuration files that users copy into their editors.
 //!
-//! JSON is parsed. Lua and Emacs Lisp have no parser here: their brackets, strings and comments are
-//! checked, and that they start the right program. That an editor takes them is not checked.
+//! JSON is parsed. There is no parser for Lua and Emacs Lisp here: their brackets, strings and comments are
+//! checked, and that they start the right program. Whether an editor accepts them is not checked.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ fn zed_jetbrains_and_vs_code_start_epitome_with_acp() {
 }
 
 #[test]
-fn the_key_of_zed_opens_the_agent_of_its_settings() {
+fn the_zed_keymap_opens_the_agent_of_its_settings() {
     let bindings = &parsed("zed/keymap.json")[0]["bindings"];
     let action = bindings.as_object().and_then(|keys| keys.values().next()).expect("a key is bound");
     assert_eq!(action[0], "agent::NewExternalAgentThread");
@@ -43,12 +43,12 @@ fn the_key_of_zed_opens_the_agent_of_its_settings() {
 }
 
 #[test]
-fn acpx_has_the_command_as_one_line() {
+fn acpx_has_the_command_in_one_line() {
     assert_eq!(parsed("acpx/config.json")["agents"]["epitome"]["command"], format!("{PROGRAM} acp"));
 }
 
 #[test]
-fn lua_files_are_whole_and_start_epitome_with_acp() {
+fn lua_files_are_balanced_and_start_epitome_with_acp() {
     for (path, start) in [
         ("neovim/codecompanion.lua", format!(r#"default = {{ "{PROGRAM}", "acp" }}"#)),
         ("neovim/avante.lua", format!("command = \"{PROGRAM}\",\n      args = {{ \"acp\" }}")),
@@ -62,7 +62,7 @@ fn lua_files_are_whole_and_start_epitome_with_acp() {
 }
 
 #[test]
-fn the_emacs_file_is_whole_and_starts_epitome_with_acp() {
+fn the_emacs_file_is_balanced_and_starts_epitome_with_acp() {
     let text = text("emacs/epitome.el");
     balanced(&text, ";").unwrap_or_else(|error| panic!("{error}"));
     assert!(text.contains(&format!(":command \"{PROGRAM}\"")) && text.contains(":command-params '(\"acp\")"));
@@ -73,7 +73,7 @@ fn the_emacs_file_is_whole_and_starts_epitome_with_acp() {
 }
 
 #[test]
-fn the_page_shows_each_file_as_it_is() {
+fn the_readme_shows_each_file_verbatim() {
     let page = text("README.md");
     let mut files = 0;
     for editor in std::fs::read_dir(folder()).expect("the folder is there").flatten() {
@@ -96,14 +96,14 @@ fn the_page_shows_each_file_as_it_is() {
 }
 
 #[test]
-fn the_check_of_brackets_finds_what_is_wrong() {
+fn the_bracket_check_finds_errors() {
     assert!(balanced("(a \"(\" ; )\n)", ";").is_ok());
     for (wrong, comment) in [("(a", ";"), ("(a]", ";"), ("a)", ";"), ("\"a", ";"), ("{ -- }", "--")] {
         assert!(balanced(wrong, comment).is_err(), "{wrong}");
     }
 }
 
-/// Checks brackets and strings; gives the words outside of strings and comments.
+/// Checks brackets and strings; returns the words outside of strings and comments.
 fn balanced(text: &str, comment: &str) -> Result<Vec<String>, String> {
     let mut open = Vec::new();
     let mut words = vec![String::new()];

@@ -1,5 +1,5 @@
-//! A disk that is full in the middle of a turn, and then has room again. A file of its own: the limit
-//! that stands for the full disk holds for the whole process.
+//! A disk that becomes full during a turn, and then has room again. In a test binary of its own, because the
+//! limit that simulates the full disk applies to the entire process.
 
 #[path = "session/desk.rs"]
 #[allow(dead_code)]
@@ -12,19 +12,19 @@ use serde_json::json;
 
 use desk::{Desk, call, text};
 
-/// Files of this process may not grow past `bytes`; `None` lifts the limit.
+/// Limits the files of this process to `bytes`; `None` lifts the limit.
 fn limit_files(bytes: Option<u64>) {
     let hard = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(hard), maximum: hard }).expect("a soft limit");
 }
 
-/// The turn stayed open in the log: the next view had a call without an outcome, which every provider
-/// refuses, so that the session was dead although the disk had room again.
+/// The turn stayed open in the log: the next view contained a call without an outcome, which every provider
+/// rejects, so the session was unusable although the disk had room again.
 #[test]
-fn a_session_goes_on_when_a_full_disk_has_room_again() {
+fn a_session_continues_after_a_full_disk_has_room_again() {
     let calls = vec![call(json!({"do": "say"})), call(json!({"do": "wait", "asks": "person"}))];
     let mut desk = Desk::new(vec![vec![text("fine")], calls, vec![text("done")]]);
-    // Where nobody listens, the kernel ends a process that writes past the limit.
+    // Without a handler the kernel kills a process that writes past the limit.
     let _listening = desk.on_runtime(|| {
         let too_large = tokio::signal::unix::SignalKind::from_raw(25);
         tokio::signal::unix::signal(too_large).expect("SIGXFSZ can be listened to")
@@ -37,7 +37,7 @@ fn a_session_goes_on_when_a_full_disk_has_room_again() {
         _ => None,
     });
     desk.client.entry(|change| matches!(change, Change::ToolFinished { .. }).then_some(()));
-    // Room for a part of a line: what was written of it must be taken back.
+    // Room for a part of a line: the written part must be removed again.
     let before = std::fs::metadata(desk.journal()).expect("a journal").len();
     limit_files(Some(before + 10));
     desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });

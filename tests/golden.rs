@@ -1,12 +1,12 @@
-//! Golden logs: what a journal of an earlier build holds must read and fold to the same conversation in
-//! every later one. A new format adds a file here; an old file is never changed.
+//! Golden logs: journals of earlier builds must be read and folded into the same conversation by every later
+//! one. A new format adds a file here; an old file is never changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::thread::{CallId, Change, Entry, Seq, Thread, ViewItem};
 
-/// Reads `tests/golden/NAME.jsonl`, entries as they are stored, without their checksums.
+/// Reads `tests/golden/NAME.jsonl`: entries in storage format, without their checksums.
 fn golden(name: &str) -> (String, Thread) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.jsonl"));
     let text = std::fs::read_to_string(path).expect("the golden log is beside this test");
@@ -30,7 +30,7 @@ fn undo(thread: &mut Thread, entry: Seq) {
     thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change: Change::Undone { entry } }));
 }
 
-/// What a model sees of the thread, as text.
+/// The thread as a model sees it, as text.
 fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
@@ -53,11 +53,11 @@ fn seen(thread: &Thread) -> String {
     text
 }
 
-/// The log was written by a real run: thinking, parallel calls of which one was denied, a plan, choices,
-/// a prompt during a turn, a compaction and its undo, a cancelled turn, a second compaction. The text has
-/// what the model sees at its end, and what it sees when that compaction is undone.
+/// The log was written by a real run: thinking, parallel calls of which one was denied, a plan, choices, a
+/// prompt during a turn, a compaction and its undo, a cancelled turn, a second compaction. The expected text
+/// is what the model sees at the end, and what it sees after undoing that compaction.
 #[test]
-fn a_log_of_the_first_format_is_the_same_conversation_for_ever() {
+fn a_log_of_format_1_keeps_its_meaning() {
     let (text, mut thread) = golden("format-1");
     assert!(!thread.in_turn());
     assert!(thread.open_calls().is_empty());
@@ -69,11 +69,11 @@ fn a_log_of_the_first_format_is_the_same_conversation_for_ever() {
     assert_eq!(both, expected("format-1"));
 }
 
-/// What hooks leave in a log: context, a changed call, a follow-up, two withheld prompts, edits of every
-/// kind, a history put in place of all but the newest round, a goal and pins, and a compaction that keeps
-/// the newest messages. The text has what the model sees at its end, and after each undo.
+/// Everything that hooks write to a log: context, a changed call, a follow-up, two withheld prompts, edits of
+/// every kind, a history that replaces everything but the newest round, a goal and pins, and a compaction
+/// that keeps the newest messages. The expected text is what the model sees at the end, and after each undo.
 #[test]
-fn what_hooks_did_stays_what_it_was() {
+fn a_log_with_hooks_keeps_its_meaning() {
     let (text, mut thread) = golden("hooks");
     assert!(!thread.in_turn());
     assert!(thread.open_calls().is_empty());
@@ -94,11 +94,12 @@ fn what_hooks_did_stays_what_it_was() {
     assert_eq!(all, expected("hooks"), "{all}");
 }
 
-/// What compactions leave in a log: an outcome whose whole is kept beside what was shown, instructions that were
-/// told on the way, a batch of cuts, a compaction that cuts in what it keeps, undos and redos of both, and one that
-/// no model wrote. The text has what the model sees at its end, and after each undo.
+/// Everything that compactions write to a log: an outcome that is stored in full next to its shortened form,
+/// instructions that were loaded during the session, a batch of masks, a compaction that masks outcomes in
+/// its tail, undos and redos of both, and one without a model. The expected text is what the model sees at
+/// the end, and after each undo.
 #[test]
-fn what_compactions_did_stays_what_it_was() {
+fn a_log_with_compactions_keeps_its_meaning() {
     let (text, mut thread) = golden("layers");
     assert_comes_back_to_the_byte(&text, &thread);
     let mut all = format!("# all of it\n{}", seen(&thread));

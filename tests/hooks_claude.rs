@@ -1,4 +1,4 @@
-//! Hooks written for Claude Code: their settings files, what they are given, and what they answer.
+//! Hooks written for Claude Code: their settings files, payloads and outputs.
 
 #[path = "hooks_claude/moments.rs"]
 mod moments;

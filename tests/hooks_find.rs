@@ -1,5 +1,6 @@
-//! Finding hooks: what counts where, what is refused and why, and that nothing of a repository starts
-//! before a person has said so. Temporary homes and repositories; scripts that leave a mark when they run.
+//! Hook discovery: which files are hooks, which are refused and why, and that nothing from a repository runs
+//! without the user's consent. Uses temporary homes and repositories, and scripts that leave a mark when they
+//! run.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +18,7 @@ use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Us
 use epitome::tools::reaper::Reaper;
 use serde_json::json;
 
-/// A person's home and a repository in it.
+/// A user's home and a repository in it.
 struct Disk {
     root: tempfile::TempDir,
     settings: Hooks,
@@ -52,7 +53,7 @@ impl Disk {
         path
     }
 
-    /// An executable that answers `hook` with a text.
+    /// An executable that answers `hook` with this text.
     fn script(&self, path: &str, answer: &str) -> PathBuf {
         self.program(path, &format!("#!/bin/sh\ncat <<'END'\n{answer}\nEND\n"))
     }
@@ -63,7 +64,7 @@ impl Disk {
         path
     }
 
-    /// An executable that leaves a mark beside the home whenever it is started.
+    /// An executable that adds a mark next to the home whenever it is started.
     fn marking(&self, path: &str, answer: &str) -> PathBuf {
         let mark = self.at("mark");
         self.program(path, &format!("#!/bin/sh\necho ran >> '{}'\necho {answer}\n", mark.display()))
@@ -95,7 +96,7 @@ impl Disk {
         })
     }
 
-    /// Allows all that waits, for good.
+    /// Trusts all hooks that require consent, permanently.
     fn allow_all(&self) {
         let waiting = self.find().untrusted;
         let items: Vec<Item> =
@@ -117,12 +118,12 @@ fn told(found: &Found) -> Vec<String> {
 }
 
 #[test]
-fn where_nothing_is_nothing_is_found() {
+fn without_files_there_are_no_hooks() {
     assert_eq!(Disk::new().find(), Found::default());
 }
 
 #[test]
-fn an_executable_says_what_it_handles() {
+fn an_executable_declares_its_events() {
     for (answer, wanted) in [
         ("turn_end", &[(HookEvent::TurnEnd, "turn_end")][..]),
         ("after_turn", &[(HookEvent::TurnEnd, "after_turn")]),
@@ -131,7 +132,7 @@ fn an_executable_says_what_it_handles() {
             &[(HookEvent::BeforeToolCall, "PreToolUse"), (HookEvent::AfterToolCall, "tool.result")],
         ),
         (r#"{"protocol":2,"events":["Stop"]}"#, &[(HookEvent::AgentStop, "Stop")]),
-        // Two names of one moment are one registration.
+        // Two names of one event are one registration.
         ("turn_end after_turn", &[(HookEvent::TurnEnd, "turn_end")]),
     ] {
         let disk = Disk::new();
@@ -145,9 +146,9 @@ fn an_executable_says_what_it_handles() {
     }
 }
 
-/// Editors on Windows begin files with a byte order mark: the event was called unknown, and the file no JSON.
+/// Editors on Windows add a byte order mark: the event was reported as unknown, and the file as invalid JSON.
 #[test]
-fn a_byte_order_mark_is_passed_over() {
+fn a_byte_order_mark_is_skipped() {
     let disk = Disk::new();
     disk.script("home/hooks/a", "\u{feff}turn_end");
     disk.write("home/hooks/b.json", "\u{feff}{\"events\": [\"turn_end\"], \"then\": {}}");
@@ -155,9 +156,9 @@ fn a_byte_order_mark_is_passed_over() {
     assert_eq!((names(&found), told(&found)), (vec!["a", "b.json"], Vec::new()));
 }
 
-/// A file in the place of the folder was passed over without a word.
+/// A file in place of the folder was silently ignored.
 #[test]
-fn hooks_that_are_no_folder_are_told() {
+fn a_hooks_path_that_is_not_a_folder_is_reported() {
     let disk = Disk::new();
     disk.write("home/hooks", "turn_end");
     let found = disk.find();
@@ -166,7 +167,7 @@ fn hooks_that_are_no_folder_are_told() {
 }
 
 #[test]
-fn a_manifest_is_read_whole() {
+fn all_fields_of_a_manifest_are_parsed() {
     let disk = Disk::new();
     let answer = json!({
         "protocol": 2, "events": ["before_tool_call"], "timeout_ms": 1500, "priority": 5,
@@ -187,9 +188,9 @@ fn a_manifest_is_read_whole() {
     assert_eq!((manifest.matches.usage_ratio_gte, manifest.matches.every_turns), (Some(0.5), Some(3)));
 }
 
-/// What is wrong in a declarative file is told with its place, and the file is no hook.
+/// A fault in a declarative file is reported with its location, and the file is not a hook.
 #[test]
-fn a_fault_in_a_file_has_a_place() {
+fn faults_in_declarative_files_have_a_location() {
     for (name, text, place, message, hint) in [
         (
             "a.yaml",
@@ -246,7 +247,7 @@ fn a_fault_in_a_file_has_a_place() {
 }
 
 #[test]
-fn what_nobody_knows_is_told_and_passed_over() {
+fn unknown_events_and_keys_are_reported_and_skipped() {
     let disk = Disk::new();
     disk.write("home/hooks/a.yaml", "events: [turn_end, turn_start]\npriorty: 3\nthen: { notice: hello }\n");
     let found = disk.find();
@@ -260,7 +261,7 @@ fn what_nobody_knows_is_told_and_passed_over() {
 }
 
 #[test]
-fn an_executable_that_is_no_hook_is_told_with_the_reason() {
+fn an_invalid_executable_is_reported_with_the_reason() {
     for (text, reason) in [
         ("#!/bin/sh\nexit 3\n", "exit code 3"),
         ("#!/bin/sh\necho 'no such module' >&2; exit 1\n", "no such module"),
@@ -283,7 +284,7 @@ fn an_executable_that_is_no_hook_is_told_with_the_reason() {
 }
 
 #[test]
-fn what_is_no_hook_is_listed_with_its_reason() {
+fn skipped_files_are_listed_with_their_reason() {
     let disk = Disk::new();
     disk.write("home/hooks/plain", "not executable");
     std::fs::create_dir_all(disk.at("home/hooks/folder")).expect("directories can be made");
@@ -309,7 +310,7 @@ fn what_is_no_hook_is_listed_with_its_reason() {
 }
 
 #[test]
-fn earlier_places_shadow_later_ones_and_nothing_shadows_the_enforced() {
+fn earlier_places_shadow_later_ones_and_nothing_shadows_enforced_hooks() {
     let mut disk = Disk::new();
     disk.settings.trust = config::Trust::Run;
     for place in ["home/hooks/enforced", "repo/.epitome/hooks", "home/hooks", ".kodelet/hooks"] {
@@ -339,7 +340,7 @@ fn earlier_places_shadow_later_ones_and_nothing_shadows_the_enforced() {
 }
 
 #[test]
-fn a_hook_that_is_not_valid_shadows_nothing() {
+fn an_invalid_hook_shadows_nothing() {
     let mut disk = Disk::new();
     disk.settings.trust = config::Trust::Run;
     disk.program("repo/.epitome/hooks/lint", "#!/bin/sh\nexit 1\n");
@@ -349,7 +350,7 @@ fn a_hook_that_is_not_valid_shadows_nothing() {
 }
 
 #[test]
-fn higher_priorities_come_first_then_places_then_names() {
+fn hooks_are_ordered_by_priority_then_place_then_name() {
     let disk = Disk::new();
     disk.script("home/hooks/enforced/z", "turn_end");
     disk.script("home/hooks/b", "turn_end");
@@ -359,7 +360,7 @@ fn higher_priorities_come_first_then_places_then_names() {
 }
 
 #[test]
-fn the_root_of_the_repository_is_looked_at_from_a_folder_in_it() {
+fn hooks_of_the_repository_root_are_found_from_a_subfolder() {
     let mut disk = Disk::new();
     disk.settings.trust = config::Trust::Run;
     std::fs::create_dir_all(disk.at("repo/deep/down")).expect("directories can be made");
@@ -369,7 +370,7 @@ fn the_root_of_the_repository_is_looked_at_from_a_folder_in_it() {
 }
 
 #[test]
-fn kodelets_places_can_be_left_out_and_hooks_switched_off() {
+fn compat_dirs_and_all_hooks_can_be_disabled() {
     let mut disk = Disk::new();
     disk.settings.compat_dirs = false;
     disk.script(".kodelet/hooks/old", "turn_end");
@@ -380,7 +381,7 @@ fn kodelets_places_can_be_left_out_and_hooks_switched_off() {
 }
 
 #[test]
-fn the_persons_fields_count_and_a_wrong_one_does_not() {
+fn overrides_in_the_settings_apply_and_invalid_ones_do_not() {
     let mut disk = Disk::new();
     disk.script("home/hooks/a", r#"{"events":["turn_end"],"priority":1,"timeout_ms":500}"#);
     let fields = json!({"priority": 9, "timeout_ms": "long", "events": ["Stop"]});
@@ -416,9 +417,9 @@ fn a_webhooks_secret_comes_from_the_environment_and_is_not_shown() {
     assert!(found.hooks.is_empty(), "without its secret it would be somebody else's");
 }
 
-/// A cloned repository must not run code by being opened: not even to learn what a hook handles.
+/// Opening a cloned repository must not run code, not even to learn which events a hook handles.
 #[test]
-fn what_a_repository_brings_is_not_started_before_the_person_says_so() {
+fn hooks_of_a_repository_do_not_run_before_consent() {
     let disk = Disk::new();
     disk.marking("repo/.epitome/hooks/lint", "turn_end");
     disk.marking("repo/.kodelet/plugins/acme@tools/hooks/notify", "turn_end");
@@ -441,7 +442,7 @@ fn what_a_repository_brings_is_not_started_before_the_person_says_so() {
 }
 
 #[test]
-fn changed_content_asks_again_also_with_the_same_size_and_time() {
+fn changed_content_requires_consent_even_with_equal_size_and_time() {
     let disk = Disk::new();
     let path = disk.marking("repo/.epitome/hooks/lint", "turn_end");
     disk.allow_all();
@@ -463,7 +464,7 @@ fn changed_content_asks_again_also_with_the_same_size_and_time() {
 }
 
 #[test]
-fn a_no_is_kept_until_the_file_changes() {
+fn a_never_decision_holds_until_the_file_changes() {
     let disk = Disk::new();
     disk.marking("repo/.epitome/hooks/lint", "turn_end");
     let waiting = disk.find().untrusted.remove(0);
@@ -478,7 +479,7 @@ fn a_no_is_kept_until_the_file_changes() {
 }
 
 #[test]
-fn a_yes_for_once_ends_with_the_session() {
+fn a_once_decision_ends_with_the_session() {
     let disk = Disk::new();
     disk.script("repo/.epitome/hooks/lint", "turn_end");
     let mut trust = disk.trust();
@@ -491,7 +492,7 @@ fn a_yes_for_once_ends_with_the_session() {
 }
 
 #[test]
-fn policies_answer_for_the_person() {
+fn trust_policies_decide_without_asking() {
     for (policy, hooks, marks) in [(config::Trust::Run, 1, 1), (config::Trust::Never, 0, 0)] {
         let mut disk = Disk::new();
         disk.settings.trust = policy;
@@ -502,7 +503,7 @@ fn policies_answer_for_the_person() {
 }
 
 #[test]
-fn a_damaged_store_trusts_nothing_and_the_next_decision_sets_it_aside() {
+fn a_damaged_trust_store_trusts_nothing_and_is_replaced_on_a_decision() {
     let disk = Disk::new();
     disk.script("repo/.epitome/hooks/lint", "turn_end");
     disk.allow_all();
@@ -521,7 +522,7 @@ fn a_damaged_store_trusts_nothing_and_the_next_decision_sets_it_aside() {
     assert_eq!(mode & 0o077, 0, "only the person may read it");
 }
 
-/// Two daemons of one home decide at the same time: neither may undo what the other one kept.
+/// Two daemons of one home decide at the same time: neither may discard the other's decision.
 #[test]
 fn decisions_of_two_processes_are_both_kept() {
     let disk = Disk::new();
@@ -536,7 +537,7 @@ fn decisions_of_two_processes_are_both_kept() {
 }
 
 #[test]
-fn a_link_out_of_the_repository_is_no_hook_of_it() {
+fn a_symlink_out_of_the_repository_is_not_a_hook() {
     let mut disk = Disk::new();
     disk.settings.trust = config::Trust::Run;
     let outside = disk.marking("elsewhere/tool", "turn_end");
@@ -552,9 +553,9 @@ fn a_link_out_of_the_repository_is_no_hook_of_it() {
     assert_eq!(reasons, ["a link that leads out of the repository, or nowhere"; 2]);
 }
 
-/// A settings file names scripts: who allowed the line allowed these scripts, not what they become.
+/// A settings file names scripts: consent covers the line and the current contents of these scripts.
 #[test]
-fn lines_of_settings_files_are_pinned_with_the_scripts_that_they_name() {
+fn hooks_in_settings_files_are_pinned_together_with_their_scripts() {
     let disk = Disk::new();
     let line = "\"$CLAUDE_PROJECT_DIR\"/.claude/hooks/check.sh --strict";
     let settings = json!({"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": line}]}]}});
@@ -573,9 +574,9 @@ fn lines_of_settings_files_are_pinned_with_the_scripts_that_they_name() {
     assert_eq!(disk.find().untrusted.len(), 1);
 }
 
-/// The line is allowed while its script is not there; who adds the script later must not inherit that.
+/// The line is trusted while its script is missing; a script added later must not inherit that consent.
 #[test]
-fn a_named_script_that_comes_later_is_a_change() {
+fn a_named_script_that_is_added_later_is_a_change() {
     let disk = Disk::new();
     let line = "test -x tools/check && tools/check";
     let settings = json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": line}]}]}});
@@ -587,7 +588,7 @@ fn a_named_script_that_comes_later_is_a_change() {
 }
 
 #[test]
-fn the_persons_own_settings_files_need_no_word_and_can_switch_all_off() {
+fn the_users_own_settings_need_no_consent_and_can_disable_all_hooks() {
     let disk = Disk::new();
     let hooks = json!({"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]});
     disk.write(".claude/settings.json", &json!({"hooks": hooks}).to_string());
@@ -601,7 +602,7 @@ fn the_persons_own_settings_files_need_no_word_and_can_switch_all_off() {
 }
 
 #[test]
-fn a_session_in_the_home_directory_finds_the_persons_hooks_and_no_repositorys() {
+fn a_session_in_the_home_directory_finds_only_the_users_hooks() {
     let disk = Disk::new();
     disk.script(".kodelet/hooks/old", "turn_end");
     let found = disk.find_in("", &disk.trust());
@@ -609,7 +610,7 @@ fn a_session_in_the_home_directory_finds_the_persons_hooks_and_no_repositorys() 
 }
 
 #[test]
-fn a_damaged_cache_of_answers_is_made_anew() {
+fn a_damaged_manifest_cache_is_rebuilt() {
     let disk = Disk::new();
     disk.marking("home/hooks/a", "turn_end");
     disk.find();
@@ -620,7 +621,7 @@ fn a_damaged_cache_of_answers_is_made_anew() {
 }
 
 #[test]
-fn places_and_consent_are_watched() {
+fn hook_folders_and_the_trust_store_are_watched() {
     let disk = Disk::new();
     disk.script("repo/.epitome/hooks/lint", "turn_end");
     disk.script("home/plugins/mine/hooks/notify", "turn_end");
@@ -639,7 +640,7 @@ fn places_and_consent_are_watched() {
     assert!(!plan.concerns(&disk.at("repo/src/main.rs")));
 }
 
-/// What `epitome hooks` printed, and its exit code.
+/// Runs `epitome hooks`; returns exit code, stdout and stderr.
 fn epitome(disk: &Disk, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_epitome"));
     command.args(arguments).current_dir(disk.at("repo")).env_clear().stdin(std::process::Stdio::null());
@@ -651,7 +652,7 @@ fn epitome(disk: &Disk, arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn the_command_line_lists_allows_and_refuses() {
+fn the_command_line_lists_trusts_and_refuses_hooks() {
     let disk = Disk::new();
     disk.marking("repo/.epitome/hooks/lint", "turn_end");
     disk.marking("repo/.epitome/hooks/push", "agent_stop");
@@ -688,9 +689,9 @@ fn the_command_line_lists_allows_and_refuses() {
     assert_eq!((listed["untrusted"].as_array().map(Vec::len), disk.marks()), (Some(0), 1));
 }
 
-/// A resident hook was given its payload bare, as if it were run once, and had no answer to that.
+/// A resident hook received its bare payload, as if it were a one-shot script, and could not answer.
 #[test]
-fn the_command_line_tries_a_resident_hook_with_one_request() {
+fn hooks_try_sends_one_request_to_a_resident_hook() {
     let disk = Disk::new();
     disk.program(
         "home/hooks/guard",
@@ -707,7 +708,7 @@ fn the_command_line_tries_a_resident_hook_with_one_request() {
 }
 
 #[test]
-fn the_command_line_tries_a_hook_and_shows_how_it_is_read() {
+fn hooks_try_runs_a_hook_and_shows_the_parsed_result() {
     let disk = Disk::new();
     disk.program(
         "home/hooks/guard",
@@ -747,7 +748,7 @@ fn the_command_line_tries_a_hook_and_shows_how_it_is_read() {
 }
 
 #[test]
-fn the_command_line_shows_the_trail_of_a_session() {
+fn hooks_log_shows_the_trail_of_a_session() {
     let disk = Disk::new();
     assert!(epitome(&disk, &["hooks", "log"]).2.contains("there is no session of this directory"));
     let store = Store::new(&disk.paths());
@@ -782,9 +783,9 @@ fn the_command_line_shows_the_trail_of_a_session() {
     assert_eq!((&lines[0]["run"]["hook"], &lines[1]["quiet"]), (&json!("guard"), &json!(3)));
 }
 
-/// Many hooks cost one question each, once; afterwards only their files are looked at.
+/// Each of many hooks is probed once; afterwards only its files are checked.
 #[test]
-fn two_hundred_hooks_are_asked_once() {
+fn two_hundred_hooks_are_probed_once() {
     let mut disk = Disk::new();
     disk.settings.trust = config::Trust::Run;
     for number in 0..100 {

@@ -1,4 +1,4 @@
-//! Hooks that really run: processes, posts and resident programs, each written by its test.
+//! Running hooks for real: processes, webhooks and resident programs, each written by its test.
 
 #[path = "hooks_run/chain.rs"]
 mod chain;

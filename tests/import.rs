@@ -1,5 +1,5 @@
-//! Sessions of Claude Code and Codex, as they lie on disk: found, listed, imported, and compared with the summaries that
-//! those agents wrote.
+//! Sessions of Claude Code and Codex in their storage format: found, listed, imported, and compared with the
+//! summaries that those agents wrote.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use epitome::thread::{Change, Entry, SessionId, Thread, ViewItem};
 use epitome::transfer::{self, Circumstances, Source};
 use serde_json::{Value, json};
 
-/// Reads one session, with `beside` as the other files of its folder.
+/// Reads one session; `beside` reads the other files of its folder.
 fn read_with(text: &str, beside: &dyn Fn(&Path) -> Option<String>) -> Result<(Thread, Vec<String>), String> {
     let circumstances = Circumstances { cwd: Path::new("/elsewhere"), now: 1_000, beside };
     let path = Path::new("0b0e4b4c-5a5f-4d8e-9c3a-6a1f2b3c4d5e.jsonl");
@@ -36,7 +36,7 @@ fn lines(lines: &[Value]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// What a model sees, in a few words.
+/// A short rendering of the thread as a model sees it.
 fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
@@ -102,9 +102,9 @@ fn summary(id: &str, parent: &str, text: &str) -> Value {
 }
 
 #[test]
-fn a_reply_of_several_lines_is_one_and_its_results_are_found() {
-    // Two calls of one reply run at the same time. The next line hangs on the result of the second, so that the
-    // result of the first is on no way from the newest line back.
+fn lines_of_one_reply_are_joined_and_its_results_are_found() {
+    // Two calls of one reply run concurrently. The next line has the second result as its parent, so the
+    // first result is not an ancestor of the newest line.
     let text = lines(&[
         user("a", None, "Look at both."),
         reply("b", "a", "m1", said("I look.")),
@@ -128,7 +128,7 @@ fn a_reply_of_several_lines_is_one_and_its_results_are_found() {
 }
 
 #[test]
-fn what_was_rewound_and_what_subagents_said_is_left_out_and_counted() {
+fn rewound_branches_and_subagent_messages_are_omitted_and_counted() {
     let mut of_subagent = user("x", None, "You are a reviewer.");
     of_subagent["isSidechain"] = json!(true);
     let text = lines(&[
@@ -147,15 +147,15 @@ fn what_was_rewound_and_what_subagents_said_is_left_out_and_counted() {
     assert_eq!(
         notes,
         [
-            "1 messages of other branches were left out",
-            "1 messages of subagents were left out",
-            "1 lines of the type \"novelty\" were left out"
+            "left out: messages of other branches (1)",
+            "left out: messages of subagents (1)",
+            "left out: lines of the type \"novelty\" (1)"
         ]
     );
 }
 
 #[test]
-fn what_the_person_did_and_what_they_did_not_type_are_told_apart() {
+fn queued_prompts_are_imported_and_local_commands_omitted() {
     let mut meta = user("g", Some("f"), json!([said("Base directory for this skill: /s")]));
     meta["isMeta"] = json!(true);
     let text = lines(&[
@@ -192,16 +192,13 @@ fn what_the_person_did_and_what_they_did_not_type_are_told_apart() {
          user: Rebase first, please.\nuser: Base directory for this skill: /s\n\
          agent: I rebase. []\n"
     );
-    assert_eq!(
-        notes,
-        ["2 commands to Claude Code itself, such as /ide, and what they printed were left out"]
-    );
+    assert_eq!(notes, ["left out: commands to Claude Code itself, such as /ide, and what they printed (2)"]);
 }
 
-/// A person who refused two calls by typing something else: the results were written behind their words, which ended
-/// the calls, so that the results had nowhere to go.
+/// A user refused two calls by typing something else: the results followed the user's message, which ended
+/// the calls, so the results could not be attached.
 #[test]
-fn words_before_the_results_of_refused_calls_come_behind_them() {
+fn a_message_before_the_results_of_refused_calls_is_moved_after_them() {
     let refused = "The user doesn't want to proceed with this tool use.";
     let text = lines(&[
         user("a", None, "Rename it."),
@@ -222,7 +219,7 @@ fn words_before_the_results_of_refused_calls_come_behind_them() {
 }
 
 #[test]
-fn a_large_result_is_read_from_its_own_file_and_from_no_other_folder() {
+fn a_large_result_is_read_from_its_file_in_the_session_folder_only() {
     let text = |path: &str| {
         let preview =
             format!("<persisted-output>\nOutput too large. Full output saved to: {path}\n\nPreview: 1");
@@ -248,7 +245,7 @@ fn a_large_result_is_read_from_its_own_file_and_from_no_other_folder() {
 }
 
 #[test]
-fn a_compaction_becomes_a_layer_that_can_be_taken_back() {
+fn a_compaction_becomes_a_layer_that_can_be_undone() {
     let text = lines(&[
         user("a", None, "Keep the API."),
         reply("b", "a", "m1", said("Yes.")),
@@ -267,18 +264,18 @@ fn a_compaction_becomes_a_layer_that_can_be_taken_back() {
     let undone = Change::Undone { entry: layer };
     thread.apply(Arc::new(Entry { seq, at: 0, change: undone }));
     assert_eq!(seen(&thread), "user: Keep the API.\nagent: Yes. []\nuser: Go on.\nagent: Done. []\n");
-    // Where the compacted part is in another file, the summary stands alone.
+    // If the compacted part is in another file, only the summary is imported.
     let (thread, _) = read(&text.lines().skip(2).map(|line| format!("{line}\n")).collect::<String>());
     assert!(seen(&thread).starts_with("user: This session is being continued."), "{}", seen(&thread));
 }
 
 #[test]
-fn a_torn_line_is_told_and_costs_itself_alone() {
+fn a_truncated_line_is_reported_and_skipped() {
     let whole = lines(&[user("a", None, "One"), reply("b", "a", "m1", said("First"))]);
     let (thread, notes) = read(&format!("{whole}{{\"type\":\"user\",\"uuid\":\"c\",\"mess"));
     assert_eq!(seen(&thread), "user: One\nagent: First []\n");
     assert_eq!(notes, ["its last line is not whole and was left out"]);
-    // A killed writer leaves no line end: the next line stands behind it.
+    // A killed writer leaves no line ending: the next record follows on the same line.
     let (thread, notes) = read(&format!("{}{whole}", json!({ "type": "file-history-snapshot" })));
     assert_eq!((seen(&thread).as_str(), notes.len()), ("user: One\nagent: First []\n", 0));
     let error = read_with("{\"parentUuid\":null,\"type\":\"progress\"}\n{\"ty", &|_| None)
@@ -324,7 +321,7 @@ fn codex_start() -> Vec<Value> {
 }
 
 #[test]
-fn a_rollout_of_codex_is_read_without_its_scaffolding() {
+fn a_codex_rollout_is_read_without_its_scaffolding() {
     let (thread, notes) = read(&lines(&codex_start()));
     assert_eq!(
         seen(&thread),
@@ -348,7 +345,7 @@ fn a_rollout_of_codex_is_read_without_its_scaffolding() {
 }
 
 #[test]
-fn what_codex_takes_back_and_compacts_is_taken_back_and_compacted() {
+fn rollbacks_and_compactions_of_codex_are_imported() {
     let mut all = codex_start();
     all.push(item(message("user", "Delete everything.")));
     all.push(item(message("assistant", "Gone.")));
@@ -369,16 +366,16 @@ fn what_codex_takes_back_and_compacts_is_taken_back_and_compacted() {
         seen(&thread),
         "user: What Codex kept of the conversation so far:\n\nThe user said:\nLook again.\nuser: And now?\n"
     );
-    assert_eq!(notes, ["1 turns that were taken back were left out"]);
+    assert_eq!(notes, ["left out: turns that were taken back (1)"]);
     let log = format!("{:?}", thread.entries());
     assert!(log.contains("It is as it was."), "{log}");
     assert!(!log.contains("Gone.") && !log.contains("The build was looked at."), "{log}");
 }
 
-// ---- What a summary lost ----
+// ---- Losses of a summary ----
 
 #[test]
-fn what_the_summary_of_another_agent_lost_is_told_without_a_model() {
+fn losses_in_another_agents_summary_are_reported_without_a_model() {
     let mut all = codex_start();
     all.push(item(json!({ "type": "custom_tool_call", "name": "apply_patch", "call_id": "c3",
         "input": "*** Begin Patch\n*** Update File: src/parser.rs\n*** End Patch" })));
@@ -401,7 +398,7 @@ fn what_the_summary_of_another_agent_lost_is_told_without_a_model() {
     assert_eq!(compaction::lost(&read(&lines(&codex_start())).0), None, "nobody has compacted it");
 }
 
-// ---- Where they lie ----
+// ---- Discovery ----
 
 struct Home {
     directory: tempfile::TempDir,
@@ -421,7 +418,7 @@ impl Home {
         };
         claude("11111111-0000-4000-8000-000000000000", Path::new("/other"), "In another folder");
         claude("22222222-0000-4000-8000-000000000000", &project, "In this folder");
-        // Written at every start, before anything is said.
+        // Written at every start, before the first prompt.
         home.write(
             ".claude/projects/-any/33333333-0000-4000-8000-000000000000.jsonl",
             "{\"type\":\"summary\",\"leafUuid\":\"x\"}\n",
@@ -462,7 +459,7 @@ impl Home {
 }
 
 #[test]
-fn sessions_of_other_agents_are_found_where_they_lie() {
+fn sessions_of_other_agents_are_found_in_their_folders() {
     let home = Home::new();
     let (path, project) = (home.path(), home.project());
     let variable = |_: &str| None;
@@ -484,14 +481,14 @@ fn sessions_of_other_agents_are_found_where_they_lie() {
     );
     assert_eq!(of("codex", &machine), [title("01a2", "Fix the build, and never touch the vendored folder.")]);
     assert_eq!(of("gemini", &machine), []);
-    // The agent's own variable says where it keeps them.
+    // The agent's own environment variable overrides the folder.
     let moved = |name: &str| (name == "CODEX_HOME").then(|| "/nowhere".into());
     let machine = Machine { variable: &moved, ..machine };
     assert_eq!((of("codex", &machine).len(), of("claude-code", &machine).len()), (0, 2));
 }
 
 #[test]
-fn a_session_is_imported_once_unless_it_is_wanted_again() {
+fn a_session_is_imported_once_unless_again_is_given() {
     let home = Home::new();
     let listed = home.stdout(&["sessions", "import", "--from", "claude-code"]);
     assert!(listed.starts_with("22222222-000"), "{listed}");
@@ -519,7 +516,7 @@ fn a_session_is_imported_once_unless_it_is_wanted_again() {
 }
 
 #[test]
-fn what_a_file_is_a_session_of_is_told_by_its_beginning() {
+fn the_source_of_a_file_is_detected_by_its_first_lines() {
     let claude = lines(&[json!({ "type": "file-history-snapshot" }), user("a", None, "x")]);
     for (text, source) in [
         (claude.as_str(), Some(Source::ClaudeCode)),

@@ -1,5 +1,6 @@
-//! What a compaction keeps of a conversation, measured as KeepBench does it on real sessions; here on a small
-//! session of our own. The numbers below were reached once: a change that keeps less has to be looked at.
+//! How much a compaction keeps of a conversation, measured like KeepBench measures real sessions; here on a
+//! small session of the project itself. The numbers below were reached once: a change that keeps less has to
+//! be examined.
 
 #[path = "../benches/keep/bench/mod.rs"]
 mod bench;
@@ -15,7 +16,7 @@ use epitome::compaction::Keep;
 use epitome::thread::{Change, Entry, Thread};
 use regex::Regex;
 
-/// Of the facts in benches/keep/own/gold-facts.json: how many have to be kept, of how many.
+/// The number of facts in benches/keep/own/gold-facts.json, and how many of them have to be kept.
 const FACTS: usize = 26;
 const KEPT: usize = 26;
 const KEPT_IN_HALF: usize = 26;
@@ -30,7 +31,7 @@ fn missing(text: &str, facts: &[Fact]) -> Vec<String> {
 }
 
 #[test]
-fn a_session_of_our_own_keeps_its_facts_at_full_and_at_half_size() {
+fn our_own_session_keeps_its_facts_at_full_and_half_size() {
     let corpus = own();
     let (session, facts) = (&corpus.sessions[0], &corpus.facts["tidelog"]);
     assert_eq!(facts.len(), FACTS);
@@ -53,7 +54,7 @@ fn a_session_of_our_own_keeps_its_facts_at_full_and_at_half_size() {
 }
 
 #[test]
-fn what_the_message_calls_failed_or_open_is_so() {
+fn what_the_message_calls_failed_or_open_is_true() {
     let session = &own().sessions[0];
     let message = Ours::default().message(session).expect("it can be compacted");
     let found = truth(&message, session, &session.thread());
@@ -61,7 +62,7 @@ fn what_the_message_calls_failed_or_open_is_so() {
     // `make test`, `make types`, and three steps of the plan.
     assert_eq!(found.right, 5, "{message}");
 
-    // A run that went well is not a failed one, and a step that is done is not open.
+    // A successful run is not a failed one, and a completed step is not open.
     let ok = session.thread().entries().iter().find_map(|entry| match &entry.change {
         Change::ToolFinished { outcome } if outcome.model_text().ends_with("OK") => Some(entry.seq),
         _ => None,
@@ -76,7 +77,7 @@ fn what_the_message_calls_failed_or_open_is_so() {
 }
 
 #[test]
-fn all_that_the_user_said_survives_ten_compactions_in_a_row() {
+fn user_messages_survive_ten_consecutive_compactions() {
     let session = Session::of("generated", conversation(60)).expect("it can be imported");
     let entries = &session.entries;
     let mut thread = Thread::replay(entries[..1].iter().cloned()).expect("it begins with its opening entry");
@@ -105,7 +106,7 @@ fn all_that_the_user_said_survives_ten_compactions_in_a_row() {
 }
 
 #[test]
-fn a_fact_is_kept_where_its_patterns_stand_near_each_other() {
+fn a_fact_is_kept_if_its_patterns_match_near_each_other() {
     let pattern = |pattern: &str| Regex::new(pattern).expect("a pattern");
     let fact = Fact { what: "the port".to_owned(), patterns: vec![pattern("port"), pattern("8443")] };
     let far = "é".repeat(750);
@@ -122,7 +123,7 @@ fn a_fact_is_kept_where_its_patterns_stand_near_each_other() {
 }
 
 #[test]
-fn what_was_used_later_is_only_what_was_met_before() {
+fn only_files_and_identifiers_known_before_count_as_used_later() {
     let call = |path: &str, command: &str| {
         let input = serde_json::json!({ "file_path": path, "command": command });
         Message::Agent(vec![Block::Call { id: String::new(), name: "Edit".to_owned(), input }])
@@ -147,7 +148,7 @@ fn what_was_used_later_is_only_what_was_met_before() {
 }
 
 #[test]
-fn terms_of_a_summary_are_those_of_its_sections_that_were_in_the_conversation() {
+fn summary_terms_are_those_of_its_sections_that_occur_in_the_conversation() {
     let summary = "Summary:\n1. Primary Request:\n   Use `heron_gate`.\n7. Pending Tasks:\n   - fix `pool.rs` and `other`\n\
                    8. Current Work:\n   nothing that is known\n9. Next Step:\n   HeronGate at 1a2b3c4";
     let sections = section_terms(summary, "heron_gate pool.rs HeronGate 1a2b3c4");
@@ -160,7 +161,7 @@ fn terms_of_a_summary_are_those_of_its_sections_that_were_in_the_conversation() 
 }
 
 #[test]
-fn instructions_are_planted_in_the_middle_and_counted_word_for_word() {
+fn instructions_are_planted_in_the_middle_and_counted_verbatim() {
     let instructions = ["no emojis".to_owned(), "port 8443\nnot 8080".to_owned()];
     let messages = planted(&conversation(8), &instructions);
     assert_eq!(messages.len(), conversation(8).len() + 4);
@@ -193,9 +194,9 @@ fn the_other_ways_keep_to_their_size() {
     }
 }
 
-/// A corpus can be damaged, and a session of it unreadable: that is told, and the others are measured.
+/// A corpus can be damaged, and a session of it unreadable: that is reported, and the others are measured.
 #[test]
-fn a_session_that_cannot_be_read_is_told_by_name() {
+fn an_unreadable_session_of_a_corpus_is_reported_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = format!("{:#}", Corpus::read(folder.path()).err().expect("it is empty"));
     assert!(error.contains("fetch-corpus.py"), "{error}");

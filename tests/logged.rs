@@ -1,5 +1,6 @@
-//! What the log tells of a session: who looks for its id finds its turns, rounds, tools, hooks and model calls with
-//! how they ended and how long they took, and nothing of what was said. A file of its own: a process has one log.
+//! Logging of a session: filtering the log by a session id shows its turns, rounds, tools, hooks and model
+//! calls with outcome and duration, and none of the conversation's contents. In a test binary of its own,
+//! because a process has one log.
 
 #[path = "session/desk.rs"]
 #[allow(dead_code)]
@@ -44,7 +45,7 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-/// The log of this process, which tells all that there is.
+/// The log of this process, at the most verbose level.
 fn log() -> &'static Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -59,14 +60,14 @@ fn log() -> &'static Log {
     })
 }
 
-/// What the log has with the session's id, without the time at the beginning of each line.
+/// The lines that contain the session's id, without their timestamps.
 fn lines_of(desk: &Desk) -> Vec<String> {
     let text = String::from_utf8(log().0.lock().expect("nothing panicked").clone()).expect("text");
     let of_session = text.lines().filter(|line| line.contains(&desk.session.0));
     of_session.map(|line| line.split_once(' ').expect("a time").1.trim_start().to_owned()).collect()
 }
 
-/// The lines that say that something has ended, of this kind.
+/// The lines that report the end of a span of this kind.
 fn ends(lines: &[String], kind: &str) -> Vec<String> {
     let is_end = |line: &&String| {
         let scope = line.split(": epitome_").next().unwrap_or_default();
@@ -77,7 +78,7 @@ fn ends(lines: &[String], kind: &str) -> Vec<String> {
 }
 
 #[test]
-fn who_looks_for_a_session_finds_all_that_took_time_in_it() {
+fn the_log_shows_every_timed_step_of_a_session() {
     log();
     let hook = json!({"events": ["before_tool_call"], "then": {}}).to_string();
     let input = json!({"says": "a PLANTED outcome", "key": "PLANTED"});
@@ -98,7 +99,7 @@ fn who_looks_for_a_session_finds_all_that_took_time_in_it() {
             assert!(wanted.iter().all(|wanted| line.contains(wanted)), "{wanted:?} is not in {line}");
         }
     }
-    // In what it happened: the second reply has no call.
+    // In their round: the second reply has no call.
     assert!(ends(&lines, "tool")[0].contains("round{n=1"), "{lines:#?}");
     let calls: Vec<bool> = ends(&lines, "round").iter().map(|line| line.contains("calls=1")).collect();
     assert_eq!(calls, [true, false]);
@@ -107,7 +108,7 @@ fn who_looks_for_a_session_finds_all_that_took_time_in_it() {
 }
 
 #[test]
-fn a_cancelled_turn_tells_what_it_broke_off() {
+fn a_cancelled_turn_logs_its_cancelled_steps() {
     log();
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
     let ticket = desk.prompt("Go");
@@ -122,7 +123,7 @@ fn a_cancelled_turn_tells_what_it_broke_off() {
 }
 
 #[test]
-fn a_call_that_the_provider_refuses_says_how() {
+fn a_rejected_model_call_logs_its_error() {
     log();
     let mut desk = Desk::new(vec![vec![ModelStep::Error { status: 401, retry_after: None, message: None }]]);
     let ticket = desk.prompt("Go");
@@ -136,9 +137,9 @@ fn a_call_that_the_provider_refuses_says_how() {
     );
 }
 
-/// Nothing is made for a piece of a stream, whatever the filter.
+/// Stream chunks cause no log lines, whatever the filter.
 #[test]
-fn a_reply_in_a_thousand_pieces_has_no_more_lines_than_one_in_one() {
+fn the_number_of_log_lines_is_independent_of_stream_chunks() {
     log();
     let of_pieces = |count: usize| {
         let mut desk = Desk::new(vec![vec![ModelStep::Flood { count, text: "word ".into() }]]);

@@ -1,7 +1,7 @@
-//! The protocol, told in `protocol-fixtures/*.txt` and run against the real binary.
+//! The protocol as described in `protocol-fixtures/*.txt`, run against the real binary.
 //!
-//! `UPDATE=1 cargo test --test protocol` rewrites the agent's lines and what the model was sent;
-//! `FIXTURE=name` runs one fixture alone.
+//! `UPDATE=1 cargo test --test protocol` rewrites the agent's lines and the requests to the model;
+//! `FIXTURE=name` runs a single fixture.
 
 mod support;
 
@@ -17,7 +17,7 @@ use epitome::config::WireFormat;
 use epitome::transcript::Fixture;
 use support::mini_agent::MiniAgent;
 
-/// Fixtures that run at a time. They mostly wait for each other's processes.
+/// Number of fixtures that run concurrently. They mostly wait for each other's processes.
 const AT_A_TIME: usize = 4;
 
 fn rewriting() -> bool {
@@ -27,13 +27,13 @@ fn rewriting() -> bool {
 fn our_agent() -> Program {
     Program {
         command: env!("CARGO_BIN_EXE_epitome").into(),
-        // A fixture looks at one agent alone, from its first word to its exit.
+        // A fixture observes a single agent, from its first message to its exit.
         arguments: vec!["acp".into(), "--standalone".into()],
         inherits: Inherits::PathAlone,
     }
 }
 
-/// Runs all fixtures against our agent with a model of this format, and reports all that failed.
+/// Runs all fixtures against the agent with a model of this format, and reports all failures.
 fn run_all(wire: WireFormat) {
     let only = std::env::var("FIXTURE").ok();
     let files: Vec<_> = support::fixture_files()
@@ -70,10 +70,10 @@ fn run_all(wire: WireFormat) {
 }
 
 #[test]
-fn every_fixture_holds_with_an_anthropic_model() {
+fn all_fixtures_pass_with_an_anthropic_model() {
     if rewriting() {
         rewrite_all();
-        // The other tests stand back from files that are being written.
+        // The other tests do nothing while files are being rewritten.
         WireFormat::ALL.into_iter().for_each(run_all);
     } else {
         run_all(WireFormat::AnthropicMessages);
@@ -81,21 +81,21 @@ fn every_fixture_holds_with_an_anthropic_model() {
 }
 
 #[test]
-fn every_fixture_holds_with_a_chat_completions_model() {
+fn all_fixtures_pass_with_a_chat_completions_model() {
     if !rewriting() {
         run_all(WireFormat::OpenAiChat);
     }
 }
 
 #[test]
-fn every_fixture_holds_with_a_responses_model() {
+fn all_fixtures_pass_with_a_responses_model() {
     if !rewriting() {
         run_all(WireFormat::OpenAiResponses);
     }
 }
 
 #[test]
-fn every_fixture_holds_with_a_gemini_model() {
+fn all_fixtures_pass_with_a_gemini_model() {
     if !rewriting() {
         run_all(WireFormat::Gemini);
     }
@@ -108,7 +108,7 @@ fn rewrite_all() {
             continue;
         }
         let (agent, fixture) = (our_agent(), support::parse(&name, &text));
-        // With the first format that the fixture is meant for: most are for all of them.
+        // With the first format that the fixture supports: most support all of them.
         let rewritten = WireFormat::ALL.into_iter().find_map(|wire| {
             let setting = Setting { agent: &agent, wire: Some(wire), line_within: LINE_WITHIN };
             let updated = update_fixture(&fixture, &setting);
@@ -120,7 +120,7 @@ fn rewrite_all() {
 }
 
 #[test]
-fn every_fixture_is_written_in_the_canonical_form() {
+fn every_fixture_has_canonical_form() {
     for (name, _, text) in support::fixture_files() {
         let canonical = support::parse(&name, &text).to_string();
         assert!(
@@ -131,7 +131,7 @@ fn every_fixture_is_written_in_the_canonical_form() {
 }
 
 #[test]
-fn every_fixture_has_a_title_and_is_told_of_in_the_readme() {
+fn every_fixture_has_a_title_and_is_listed_in_the_readme() {
     let readme = support::fixtures_directory().join("README.md");
     let readme = std::fs::read_to_string(readme).expect("the fixtures have a README");
     for (name, _, text) in support::fixture_files() {
@@ -152,7 +152,7 @@ fn the_built_in_fixtures_are_those_for_any_agent() {
     assert_eq!(built_in, marked);
 }
 
-// The runner itself, tried on a miniature agent whose every line is known.
+// The runner itself, tested on a miniature agent whose every line is known.
 
 const SMALL: &str = r#"# A prompt and its answer.
 editor> initialize
@@ -195,12 +195,12 @@ fn failure(outcome: Outcome) -> Failure {
 }
 
 #[test]
-fn a_fixture_that_tells_all_that_happens_passes() {
+fn a_complete_fixture_passes() {
     assert_eq!(run_small(SMALL), Outcome::Passed);
 }
 
 #[test]
-fn the_first_difference_is_told_with_its_line() {
+fn the_first_difference_is_reported_with_its_line() {
     let failure = failure(run_small(&SMALL.replace("text \"Goo\"", "text \"Bad\"")));
     assert_eq!(failure.line, 17);
     assert_eq!(failure.expected, r#"agent<  session/update $S1 text "Bad""#);
@@ -208,7 +208,7 @@ fn the_first_difference_is_told_with_its_line() {
 }
 
 #[test]
-fn a_message_that_the_fixture_lacks_is_a_failure() {
+fn an_unexpected_message_is_a_failure() {
     let failure =
         failure(run_small(&SMALL.replace("agent~  session/update $S1 available_commands /help\n", "")));
     assert!(failure.got.contains("available_commands /help"), "{failure:?}");
@@ -218,20 +218,20 @@ fn a_message_that_the_fixture_lacks_is_a_failure() {
 }
 
 #[test]
-fn kinds_that_are_told_elsewhere_can_be_put_aside() {
+fn aside_ignores_kinds_of_updates() {
     let text: String =
         SMALL.lines().filter(|line| !line.starts_with("agent~")).map(|line| format!("{line}\n")).collect();
     assert_eq!(run_small(&format!("aside usage available_commands\n{text}")), Outcome::Passed);
 }
 
 #[test]
-fn what_the_model_was_sent_is_compared() {
+fn requests_to_the_model_are_compared() {
     let failure = failure(run_small(&SMALL.replace("model?  user \"Rest.\"", "model?  user \"Work.\"")));
     assert_eq!((failure.line, failure.got.as_str()), (14, r#"model?  user "Rest.""#));
 }
 
 #[test]
-fn a_reply_that_nobody_asked_for_is_a_failure() {
+fn an_unused_reply_is_a_failure() {
     let text = format!("{SMALL}model?  user \"More.\"\nmodel!  text \"More.\"\n");
     let fixture = Fixture::parse(&text).expect("the fixture is well formed");
     let setting = Setting { line_within: Duration::from_millis(300), ..mini_setting() };
@@ -241,14 +241,14 @@ fn a_reply_that_nobody_asked_for_is_a_failure() {
 }
 
 #[test]
-fn what_is_not_offered_is_no_failure() {
+fn an_unsupported_capability_or_format_is_no_failure() {
     assert_eq!(run_small(&format!("needs loadSession\n{SMALL}")), Outcome::NotOffered("loadSession".into()));
     let openai = format!("only openai_chat\n{SMALL}");
     assert!(matches!(run_small(&openai), Outcome::NotMeant(_)));
 }
 
 #[test]
-fn rewriting_changes_only_what_the_agent_says_and_the_model_is_sent() {
+fn rewriting_changes_only_the_agents_lines_and_the_models_requests() {
     let wrong = SMALL
         .replace("model?  user \"Rest.\"", "model?  user \"Work.\"")
         .replace("text \"Goo\"\nagent<  session/update $S1 text \"d.\"", "text \"Bad.\"")

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 // ---- recorded streams
 
 #[test]
-fn recorded_streams_mean_what_is_written_beside_them_however_they_are_cut() {
+fn recorded_streams_decode_as_expected_however_they_are_split() {
     let streams = streams();
     assert!(streams.len() >= 14, "fixtures were lost: {}", streams.len());
     for (name, stream) in streams {
@@ -44,7 +44,7 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/providers")
 }
 
-/// Every recorded stream by its name.
+/// Every recorded stream with its name.
 fn streams() -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(fixtures()).expect("the fixtures are there");
     let names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
@@ -97,7 +97,7 @@ fn decode(name: &str, pieces: &[&[u8]]) -> String {
     text
 }
 
-/// Joins the pieces of each part, so that only the meaning is compared.
+/// Joins adjacent chunks of each part, so that only the meaning is compared.
 fn joined(events: Vec<ProviderEvent>) -> Vec<ProviderEvent> {
     use ProviderEvent::{CallArguments, Text, Thinking};
     let mut all: Vec<ProviderEvent> = Vec::new();
@@ -132,7 +132,7 @@ fn show(event: &ProviderEvent) -> String {
     }
 }
 
-/// JSON with its keys in order, whatever order the build's JSON library keeps.
+/// JSON with sorted keys, independent of the JSON library's key order.
 fn sorted(value: &Value) -> String {
     let Value::Object(fields) = value else { return value.to_string() };
     let sorted: BTreeMap<&String, String> = fields.iter().map(|(key, value)| (key, sorted(value))).collect();
@@ -205,7 +205,7 @@ async fn read_request(socket: &mut tokio::net::TcpStream) -> String {
     }
 }
 
-/// All of it at once.
+/// Serves the entire response at once.
 async fn serve_at_once(response: String) -> (String, JoinHandle<String>) {
     let (_, permits) = tokio::sync::mpsc::channel(1);
     serve(vec![response.into_bytes()], permits).await
@@ -248,9 +248,9 @@ fn whole_reply() -> Vec<ProviderEvent> {
 }
 
 #[tokio::test]
-async fn a_reply_comes_whole_and_the_key_goes_in_its_header() {
+async fn a_reply_is_complete_and_the_key_is_sent_in_its_header() {
     let (url, server) = serve_at_once(format!("{STREAM}{HELLO}{DONE}")).await;
-    // On a task of its own, as sessions call: whatever a call holds can move between threads.
+    // On a task of its own, as in sessions: a call's state must be `Send`.
     let reply = tokio::spawn(async move { call(&url).await }).await.expect("the task ends");
     assert_eq!(reply.expect("the reply is whole"), whole_reply());
     let request = server.await.expect("the server ends");
@@ -259,7 +259,7 @@ async fn a_reply_comes_whole_and_the_key_goes_in_its_header() {
 }
 
 #[tokio::test]
-async fn deltas_come_as_they_are_sent() {
+async fn deltas_are_delivered_as_they_arrive() {
     let (permit, permits) = tokio::sync::mpsc::channel(1);
     let pieces = vec![format!("{STREAM}{HELLO}").into_bytes(), DONE.into()];
     let (url, _server) = serve(pieces, permits).await;
@@ -269,7 +269,7 @@ async fn deltas_come_as_they_are_sent() {
     let mut stream = starting.await.expect("it is answered");
     let first = stream.next().await.expect("nothing broke");
     assert_eq!(first, Some(vec![ProviderEvent::Text("Hello".into())]));
-    // Waiting and giving up, as on a passing command, loses nothing.
+    // Polling and giving up, as when a session handles a command, loses nothing.
     let early = tokio::time::timeout(Duration::from_millis(1), stream.next()).await;
     assert!(early.is_err(), "nothing more was sent: {early:?}");
     permit.send(()).await.expect("the server waits");
@@ -280,10 +280,10 @@ async fn deltas_come_as_they_are_sent() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_gives_its_text_and_then_the_error() {
+async fn a_truncated_stream_yields_its_text_and_then_an_error() {
     for cut in [
         format!("{STREAM}{HELLO}"),
-        // Shorter than it says.
+        // Shorter than its content-length.
         format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n{HELLO}"),
     ] {
         let (url, _server) = serve_at_once(cut).await;
@@ -294,7 +294,7 @@ async fn a_cut_stream_gives_its_text_and_then_the_error() {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_cut_before_its_first_word_may_be_tried_again() {
+async fn a_stream_truncated_before_its_first_event_may_be_retried() {
     let cut =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 5000\r\n\r\n: hold on\n\n";
     let (url, _server) = serve_at_once(cut.into()).await;
@@ -303,7 +303,7 @@ async fn a_stream_that_was_cut_before_its_first_word_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn a_refusal_brings_the_wait_that_it_asks_for() {
+async fn a_rate_limit_error_has_the_requested_retry_delay() {
     let body = r#"{"error":{"message":"slower, sk-very-secret","code":"rate_limit_exceeded"}}"#;
     let (url, _server) = serve_at_once(format!(
         "HTTP/1.1 429 Too Many Requests\r\nretry-after: 7\r\nx-request-id: r1\r\ncontent-length: {}\r\n\r\n{body}",
@@ -319,7 +319,7 @@ async fn a_refusal_brings_the_wait_that_it_asks_for() {
 }
 
 #[tokio::test]
-async fn an_endless_error_is_read_only_so_far() {
+async fn the_body_of_an_error_is_read_up_to_a_limit() {
     let body = "x".repeat(ERROR_BODY_BYTES_MAX * 3);
     let (url, _server) =
         serve_at_once(format!("HTTP/1.1 500 Oh\r\ncontent-length: 999999999\r\n\r\n{body}")).await;
@@ -329,7 +329,7 @@ async fn an_endless_error_is_read_only_so_far() {
 }
 
 #[tokio::test]
-async fn a_page_instead_of_a_stream_says_what_to_check() {
+async fn an_unexpected_content_type_causes_a_hint_about_the_url() {
     for (kind, body) in [("text/html", "<html>hello</html>"), ("application/json", r#"{"status":"ok"}"#)] {
         let (url, _server) = serve_at_once(format!(
             "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
@@ -343,7 +343,7 @@ async fn a_page_instead_of_a_stream_says_what_to_check() {
 }
 
 #[tokio::test]
-async fn an_error_with_status_200_is_still_an_error() {
+async fn an_error_with_status_200_is_an_error() {
     let body = r#"{"error":{"message":"x","code":"context_length_exceeded"}}"#;
     let (url, _server) = serve_at_once(format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -355,7 +355,7 @@ async fn an_error_with_status_200_is_still_an_error() {
 }
 
 #[tokio::test]
-async fn an_event_without_end_is_given_up() {
+async fn an_overlong_event_is_an_error() {
     let endless = format!("{STREAM}{HELLO}data: {}", "x".repeat(EVENT_BYTES_MAX + 1));
     let (url, _server) = serve_at_once(endless).await;
     let (seen, error) = call(&url).await.expect_err("the event is too long");
@@ -365,7 +365,7 @@ async fn an_event_without_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_with_the_key() {
+async fn a_redirect_is_not_followed() {
     let redirect = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
     let (url, _server) = serve_at_once(redirect.into()).await;
     let (_, error) = call(&url).await.expect_err("it goes elsewhere");
@@ -373,7 +373,7 @@ async fn a_redirect_is_not_followed_with_the_key() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_may_come_back() {
+async fn a_refused_connection_may_be_retried() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
     let url = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
     drop(listener);
@@ -399,12 +399,12 @@ async fn dropping_a_reply_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn a_local_server_is_found_by_its_list_of_models() {
+async fn a_local_server_is_detected_by_its_list_of_models() {
     let body = r#"{"object":"list","data":[{"id":"qwen3","meta":{"n_ctx":32768}}]}"#;
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
     let base = format!("http://{}", listener.local_addr().expect("it is bound"));
     let server = tokio::spawn(async move {
-        // The first connection only asks whether anyone listens.
+        // The first connection only checks whether a server is listening.
         let (_probe, _) = listener.accept().await.expect("the probe comes");
         let (mut socket, _) = listener.accept().await.expect("the request comes");
         let request = read_request(&mut socket).await;
@@ -420,7 +420,7 @@ async fn a_local_server_is_found_by_its_list_of_models() {
 }
 
 #[test]
-fn a_call_over_tls_is_prepared_without_the_system_s_certificates() {
+fn a_tls_call_is_prepared_without_system_certificates() {
     let message = Message { id: MessageId(0), content: vec![Content::Text { text: "hi".into() }] };
     let endpoint = endpoint_at("box", WireFormat::OpenAiChat, "https://api.example.com/v1");
     assert!(
@@ -430,9 +430,9 @@ fn a_call_over_tls_is_prepared_without_the_system_s_certificates() {
 }
 
 proptest! {
-    /// Whatever a server sends, it is an event or an error, never a panic.
+    /// Whatever a server sends becomes an event or an error, never a panic.
     #[test]
-    fn a_damaged_stream_is_an_error_at_worst(
+    fn a_corrupted_stream_never_panics(
         fixture in any::<prop::sample::Index>(),
         at in any::<prop::sample::Index>(),
         byte: u8,
@@ -446,7 +446,7 @@ proptest! {
     }
 }
 
-/// A bound on what a delta may cost, wide enough for an unoptimised build on a busy machine.
+/// An upper bound for the cost of a delta, generous enough for an unoptimized build on a busy machine.
 #[test]
 fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     let delta = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"twenty characters ok\"}}\n\n";
@@ -466,17 +466,17 @@ fn twenty_thousand_deltas_are_decoded_and_collected_quickly() {
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// A base URL that begins with `https` where the server speaks plain HTTP was tried six times, and ended with
-/// "received corrupt message of type InvalidContentType"; one without a scheme with "relative URL without a
-/// base", one without a host was looked up as `http`.
+/// A base URL with `https` for a server that speaks plain HTTP was tried six times, and failed with "received
+/// corrupt message of type InvalidContentType"; one without a scheme failed with "relative URL without a
+/// base", and for one without a host, `http` was looked up as the host.
 #[tokio::test]
-async fn an_address_that_can_never_work_is_told_at_once() {
+async fn an_invalid_base_url_fails_immediately_with_a_hint() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
     let url = format!("http://{}/v1", listener.local_addr().expect("it is bound"));
     let _server = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await?;
         socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await?;
-        // Until the client has had enough.
+        // Until the client disconnects.
         socket.read_to_end(&mut Vec::new()).await
     });
     let encrypted = url.replacen("http://", "https://", 1);

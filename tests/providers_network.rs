@@ -1,5 +1,5 @@
-//! Model calls over real connections: TLS with a certificate that nobody knows, proxies, HTTP/2, limits,
-//! and which calls share a connection. Every server is on loopback, and made by its test.
+//! Model calls over real connections: TLS with an unknown certificate authority, proxies, HTTP/2, limits, and
+//! connection reuse. Every server runs on loopback and is created by its test.
 
 #[path = "providers_network/calls.rs"]
 mod calls;

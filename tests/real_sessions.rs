@@ -1,10 +1,9 @@
-//! Compacts real sessions of people, as far as they are at hand: every one of them, in every window and by every
-//! trigger, whatever is in it.
+//! Compacts real sessions, if available: every session, in every window and with every trigger.
 //!
-//! A real session with a pasted `git log --graph` once made the finder of facts panic, and could never be compacted
-//! again. Generated conversations had not contained such a text. The sessions are public, but not ours to pass on:
-//! `benches/keep/fetch-corpus.py` makes the directory, and `EPITOME_CORPUS` names it (otherwise `../shared/corpus`).
-//! Where there is none, the test says so and ends.
+//! A real session with a pasted `git log --graph` once made the fact extraction panic, and could never be
+//! compacted again. Generated conversations had not contained such a text. The sessions are public, but may
+//! not be redistributed: `benches/keep/fetch-corpus.py` creates the directory, and `EPITOME_CORPUS` names it
+//! (`../shared/corpus` by default). Without it, the test says so and ends.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +33,7 @@ fn thread(file: &Path) -> Thread {
     Thread::replay(drafts.remove(0).into_entries(&name)).expect("the import is a log")
 }
 
-/// What of this thread an automatic compaction in a window leaves, in tokens, and the text of its message.
+/// The tokens of this thread after an automatic compaction in a window, and the text of the message.
 fn left(thread: &Thread, window: u64, trigger: Trigger, keep: Keep) -> Option<(u64, String)> {
     let ruler = Ruler::of(None);
     let frame = 8_000.min(window / 8);

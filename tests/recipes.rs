@@ -9,7 +9,7 @@ use epitome::recipe::render::{Rendered, ShellOutputs, Surroundings, render};
 use epitome::recipe::template::{Evaluated, Scope, Value, compile, evaluate};
 use epitome::tools::command_line::refused;
 
-/// One example, as its lines say.
+/// One example, parsed from its lines.
 #[derive(Default)]
 struct Example {
     title: String,
@@ -21,7 +21,7 @@ struct Example {
 }
 
 #[test]
-fn the_examples_of_the_template_language_hold() {
+fn the_template_language_examples_pass() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures/recipes");
     let mut wrong = String::new();
     let mut count = 0;
@@ -79,7 +79,7 @@ fn examples(text: &str) -> Vec<Example> {
     examples
 }
 
-/// What comes of an example, in the marks of the fixtures.
+/// The output of an example, in the notation of the fixtures.
 fn outcome(example: &Example) -> Vec<String> {
     let source = example.template.join("\n");
     let evaluated = compile(&source).and_then(|template| evaluate(&template, &example.scope, &example.known));
@@ -97,7 +97,7 @@ fn outcome(example: &Example) -> Vec<String> {
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Renders a shipped recipe as a person's text calls it.
+/// Renders a shipped recipe as called by the user's text.
 fn shipped(name: &str, typed: &str) -> String {
     let catalog = Catalog::built_in();
     let recipe = catalog.find(name).expect("it ships");
@@ -113,7 +113,7 @@ fn shipped(name: &str, typed: &str) -> String {
 }
 
 #[test]
-fn shipped_recipes_render_bare_and_take_what_the_person_adds() {
+fn shipped_recipes_render_bare_and_with_additional_instructions() {
     let names: BTreeSet<String> =
         Catalog::built_in().commands().into_iter().map(|command| command.name).collect();
     assert_eq!(
@@ -130,26 +130,26 @@ fn shipped_recipes_render_bare_and_take_what_the_person_adds() {
 }
 
 #[test]
-fn the_summary_prompt_wants_tags_and_keeps_its_handler_argument_out_of_the_text() {
+fn the_compact_prompt_requires_tags_and_omits_its_handler_argument() {
     let text = shipped("compact", "keep=2 the parser");
     assert!(text.contains("<summary>") && text.contains("the parser") && !text.contains("keep=2"), "{text}");
 }
 
 #[test]
-fn a_pull_request_names_its_base_or_finds_it() {
+fn the_pr_recipe_uses_the_given_base_or_looks_for_it() {
     assert!(shipped("pr", "base=develop").contains("The base is `develop`."));
     assert!(shipped("pr", "").contains("Find the base"));
 }
 
 #[test]
-fn a_hand_over_is_for_somebody() {
+fn the_handoff_recipe_names_its_recipient() {
     assert!(shipped("handoff", "to=\"the night shift\"").contains("hand-over for the night shift."));
     assert!(shipped("handoff", "").contains("who knows nothing of this conversation"));
 }
 
-/// Hooks are for the work itself, not for the chores around it; a pull request is only written.
+/// Hooks are for the actual work, not for chores such as a commit; `pr` only writes a text.
 #[test]
-fn one_shot_recipes_run_no_hooks_and_only_what_they_need() {
+fn chore_recipes_run_no_hooks_and_only_the_commands_they_need() {
     let catalog = Catalog::built_in();
     let find = |name: &str| catalog.find(name).expect("it ships");
     assert!(!find("commit").run_hooks && !find("pr").run_hooks);
@@ -176,12 +176,12 @@ fn one_shot_recipes_run_no_hooks_and_only_what_they_need() {
 }
 
 #[test]
-fn a_review_names_its_target() {
+fn the_review_recipe_names_its_target() {
     assert!(shipped("review", "target=main..HEAD").contains("`main..HEAD`"));
     assert!(shipped("review", "").contains("the uncommitted changes"));
 }
 
-/// Pieces that templates are made of, so that random texts reach beyond the lexer.
+/// Fragments of templates, so that random texts get past the lexer.
 const PIECES: [&str; 40] = [
     "{{",
     "}}",
@@ -227,7 +227,7 @@ const PIECES: [&str; 40] = [
 
 proptest::proptest! {
     #[test]
-    fn no_template_can_make_the_evaluator_panic(picks in proptest::collection::vec(0..PIECES.len(), 0..40)) {
+    fn no_template_makes_the_evaluator_panic(picks in proptest::collection::vec(0..PIECES.len(), 0..40)) {
         let source: String = picks.into_iter().map(|pick| PIECES[pick]).collect();
         let mut scope = Scope::default();
         scope.variables.insert("a".to_owned(), Value::Text("1".to_owned()));

@@ -1,5 +1,5 @@
-//! Holds `tests/requirements.md` to itself: each requirement stands in one line, and what a line names is
-//! there. Whether a test shows what its line says is for the reader.
+//! Checks `tests/requirements.md`: each requirement is in exactly one line, and everything that a line names
+//! exists. Whether a test proves what its line says is for the reader to judge.
 
 #[path = "docs/prose.rs"]
 mod prose;
@@ -7,14 +7,14 @@ mod prose;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The documents, and the numbers of each that stand in the table.
+/// The documents, and the requirement numbers of each.
 const DOCUMENTS: [(&str, &str); 5] =
     [("S000", "1-153"), ("S001", "1-165"), ("S002", "1-78"), ("S003", "1-129"), ("S004", "1-134")];
 
-/// How a line begins its third column where no test shows it.
+/// The prefixes of the third column if there is no test.
 const WITHOUT_TEST: [&str; 2] = ["by design: ", "not done: "];
 
-/// Where fixtures, scripts, measures and the guide are; tests are named behind `::`.
+/// Locations of fixtures, scripts, measures and the guide; tests are named after `::`.
 const SHOWS: [&str; 4] = ["docs/", "protocol-fixtures/", "tests/turn/", "benches/"];
 
 /// One line of a table.
@@ -49,20 +49,20 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// `1-3, 8` is 1, 2, 3 and 8.
+/// Expands `1-3, 8` to 1, 2, 3 and 8.
 fn parsed(numbers: &str) -> Vec<u32> {
     let number = |text: &str| text.parse::<u32>().unwrap_or_else(|_| panic!("no number: {numbers}"));
     let parts = numbers.split(", ").map(|part| part.split_once('-').unwrap_or((part, part)));
     parts.flat_map(|(first, last)| number(first)..=number(last)).collect()
 }
 
-/// What stands between back quotes.
+/// The texts between backquotes.
 fn quoted(shown: &str) -> Vec<&str> {
     shown.split('`').skip(1).step_by(2).collect()
 }
 
 #[test]
-fn every_requirement_stands_in_one_line() {
+fn every_requirement_is_in_exactly_one_line() {
     let mut faults = Vec::new();
     let rows = rows();
     for (document, numbers) in DOCUMENTS {
@@ -86,7 +86,7 @@ fn every_requirement_stands_in_one_line() {
 }
 
 #[test]
-fn what_a_line_names_is_there() {
+fn everything_named_in_the_table_exists() {
     let mut faults = Vec::new();
     for row in rows() {
         let named = quoted(&row.shown);
@@ -104,8 +104,8 @@ fn what_a_line_names_is_there() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Whether a name means something: `file::test`, `file#part` of the guide, or a file. What is no path is a
-/// word of the program's.
+/// Whether a name refers to something: `file::test`, `file#heading` of the guide, or a file. Any other name
+/// is not a path, and is accepted.
 fn exists(name: &str) -> bool {
     if let Some((file, test)) = name.split_once("::").filter(|(file, _)| file.ends_with(".rs")) {
         return text(file).is_some_and(|text| text.contains(&format!("fn {test}(")));

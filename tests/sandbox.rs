@@ -1,5 +1,5 @@
-//! What the sandbox holds commands to, by example: each row is something that a command tries. On a kernel without
-//! what a row needs, its test says so and passes.
+//! The restrictions of the sandbox: each row is something that a command tries. On a kernel without the
+//! needed features, a test says so and passes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use epitome::tools::{ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than any of these may take on a busy machine; a test that reaches it has failed.
+/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A home with secrets in it, a workspace with a repository in it, what lies beside them, and a temporary directory.
+/// A home with secrets, a workspace with a repository, files next to them, and a temporary directory.
 struct Place {
     root: PathBuf,
     workspace: Workspace,
@@ -101,7 +101,7 @@ fn text(result: &ToolResult) -> &str {
     }
 }
 
-/// Whether the system has what a test needs; says so where not.
+/// Whether the system has the features that a test needs; prints a message if not.
 fn has(what: &str, there: bool) -> bool {
     if !there {
         eprintln!("skipped: this system has no {what} ({})", support().words());
@@ -123,7 +123,7 @@ fn has_program(name: &str) -> bool {
     has(name, found)
 }
 
-/// Runs each line and says which did not come to what was expected of it.
+/// Runs each line and asserts whether it succeeds.
 async fn hold(place: &Place, rows: &[(&str, bool)]) {
     for (line, works) in rows {
         let result = place.bash(line).await;
@@ -131,10 +131,10 @@ async fn hold(place: &Place, rows: &[(&str, bool)]) {
     }
 }
 
-/// A line that doubles itself was stopped by nothing but the end of the machine's processes. More than fit are asked
-/// for, few enough to harm nobody where they are not counted.
+/// A fork bomb was only stopped by the system's limit on processes. This one tries to exceed the sandbox's
+/// limit, with few enough processes to be harmless without one.
 #[tokio::test]
-async fn a_command_has_only_so_many_processes() {
+async fn the_number_of_processes_of_a_command_is_limited() {
     if !has("user namespace of an ordinary user", support().namespaces.count_processes())
         || !has_program("python3")
     {
@@ -194,7 +194,7 @@ async fn commands_read_everything_but_secrets() {
 }
 
 #[tokio::test]
-async fn commands_change_the_workspace_temporary_files_and_caches_and_nothing_else() {
+async fn commands_change_only_the_workspace_temporary_files_and_caches() {
     if !has_landlock() {
         return;
     }
@@ -227,7 +227,7 @@ async fn commands_change_the_workspace_temporary_files_and_caches_and_nothing_el
 }
 
 #[tokio::test]
-async fn what_runs_later_in_the_workspace_stays_as_it_is() {
+async fn files_that_run_later_are_protected_in_the_workspace() {
     if !has_namespaces() {
         return;
     }
@@ -276,7 +276,7 @@ async fn what_runs_later_in_the_workspace_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_worktree_commits_into_its_repository_and_not_into_its_hooks() {
+async fn a_worktree_commits_into_its_repository_but_not_into_its_hooks() {
     if !has_namespaces() || !has_program("git") {
         return;
     }
@@ -300,10 +300,10 @@ async fn a_worktree_commits_into_its_repository_and_not_into_its_hooks() {
     .await;
 }
 
-/// A command that wrote `.git/commondir` gave the repository other settings, and with them the person's next
-/// `git status` a program to run, outside of every sandbox.
+/// A command that wrote `.git/commondir` gave the repository different settings, and with them a program that
+/// the user's next `git status` ran, outside of every sandbox.
 #[tokio::test]
-async fn a_command_gives_a_repository_no_other_settings_and_git_works_as_before() {
+async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
     if !has_namespaces() || !has_program("git") {
         return;
     }
@@ -341,9 +341,9 @@ async fn a_command_gives_a_repository_no_other_settings_and_git_works_as_before(
     sh("git fsck && git worktree list && git submodule update && test ! -e ran && test ! -e ../tree/ran");
 }
 
-/// Beside a `commondir` Git does not heed `core.bare`: the directory above would have shown all files as deleted.
+/// With a `commondir` Git ignores `core.bare`: the directory above would have shown all files as deleted.
 #[tokio::test]
-async fn a_worktree_of_a_bare_repository_commits_into_it_and_changes_nothing_else() {
+async fn a_worktree_of_a_bare_repository_commits_and_changes_nothing_else() {
     if !has_namespaces() || !has_program("git") {
         return;
     }
@@ -392,7 +392,7 @@ async fn a_home_as_workspace_still_hides_its_secrets() {
 }
 
 #[tokio::test]
-async fn there_is_no_network_but_a_loopback() {
+async fn there_is_no_network_except_loopback() {
     if !has("filter or namespaces", support().filter || support().namespaces != Namespaces::None)
         || !has_program("python3")
     {
@@ -435,7 +435,7 @@ async fn there_is_no_network_but_a_loopback() {
 }
 
 #[tokio::test]
-async fn the_processes_of_others_are_out_of_reach() {
+async fn other_processes_are_out_of_reach() {
     if !has_landlock() {
         return;
     }
@@ -458,7 +458,7 @@ async fn the_processes_of_others_are_out_of_reach() {
 }
 
 #[tokio::test]
-async fn no_new_rights_can_be_had() {
+async fn commands_cannot_gain_privileges() {
     let place = Place::new();
     if !has("sandbox", support().landlock > 0 || support().filter) {
         return;
@@ -474,7 +474,7 @@ async fn no_new_rights_can_be_had() {
 }
 
 #[tokio::test]
-async fn the_model_learns_what_stopped_a_command_and_how_to_ask() {
+async fn a_denied_command_explains_the_sandbox_and_how_to_leave_it() {
     if !has_landlock() {
         return;
     }
@@ -493,7 +493,7 @@ async fn the_model_learns_what_stopped_a_command_and_how_to_ask() {
 }
 
 #[tokio::test]
-async fn full_mode_is_not_held_unless_the_person_wants_it() {
+async fn full_mode_is_sandboxed_only_if_configured() {
     if !has_landlock() {
         return;
     }

@@ -1,5 +1,5 @@
-//! Sessions at rest, as the command line and the control API handle them: searched, forked, written to files and
-//! read from them, looked after by the doctor.
+//! Operations of the command line and the control API on stored sessions: search, fork, export, import, and
+//! diagnosis.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use epitome::store::{Store, StoreError};
 use epitome::thread::*;
 use serde_json::Value;
 
-/// A home directory that goes with the test.
+/// A home directory that is deleted after the test.
 struct Home {
     directory: tempfile::TempDir,
 }
@@ -41,7 +41,7 @@ impl Home {
         (session.clone(), entries)
     }
 
-    /// Stores a session in which a person says this.
+    /// Stores a session with this user message.
     fn said(&self, number: u64, title: &str, text: &str) -> SessionId {
         let session = id(number);
         let opened =
@@ -99,7 +99,7 @@ fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<shelf::Import
 // ---- Searching ----
 
 #[test]
-fn a_search_finds_titles_words_and_tool_inputs_newest_first() {
+fn a_search_finds_titles_messages_and_tool_inputs_newest_first() {
     let home = Home::new();
     home.said(11, "The parser", "Look at it.");
     home.said(12, "Else", "Where is the PARSER, and why?\nNobody knows.");
@@ -120,7 +120,7 @@ fn a_search_finds_titles_words_and_tool_inputs_newest_first() {
     assert_eq!(found("parser knows", false).sessions.len(), 1);
     assert_eq!(found("par.er", false).sessions.len(), 0);
     assert_eq!(found("PAR.ER", true).sessions[0].session, id(12));
-    // A call's input, as `file_path: …`.
+    // The key of a call's input, indexed as `file_path: …`.
     let by_input = found("file_path", false);
     assert!(by_input.sessions.iter().any(|of| of.session == golden), "{by_input:?}");
     for (words, is_regex) in [("", false), ("(", true)] {
@@ -132,7 +132,7 @@ fn a_search_finds_titles_words_and_tool_inputs_newest_first() {
 }
 
 #[test]
-fn a_damaged_session_does_not_end_a_search() {
+fn a_damaged_session_does_not_abort_a_search() {
     let home = Home::new();
     home.said(1, "a", "needle");
     let broken = home.said(2, "b", "needle");
@@ -147,7 +147,7 @@ fn a_damaged_session_does_not_end_a_search() {
 // ---- Forks ----
 
 #[test]
-fn a_fork_at_any_entry_is_the_replay_up_to_it() {
+fn a_fork_at_any_entry_equals_the_replay_up_to_it() {
     let home = Home::new();
     for name in ["format-1", "hooks", "layers"] {
         let (session, entries) = home.golden(name);
@@ -168,7 +168,7 @@ fn a_fork_at_any_entry_is_the_replay_up_to_it() {
 }
 
 #[test]
-fn a_forks_title_says_where_it_comes_from() {
+fn the_title_of_a_fork_names_its_origin() {
     let home = Home::new();
     let session = home.said(1, "The parser", "Look at it.");
     let store = home.store();
@@ -184,7 +184,7 @@ fn a_forks_title_says_where_it_comes_from() {
 // ---- Files ----
 
 #[test]
-fn an_export_imports_to_the_same_conversation() {
+fn an_export_is_imported_as_the_same_conversation() {
     let home = Home::new();
     for name in ["format-1", "hooks", "layers"] {
         let (session, entries) = home.golden(name);
@@ -211,7 +211,7 @@ fn an_export_imports_to_the_same_conversation() {
 }
 
 #[test]
-fn a_journal_of_a_backup_is_imported_with_its_bodies_or_not_at_all() {
+fn a_journal_from_a_backup_is_imported_with_all_blobs_or_not_at_all() {
     let home = Home::new();
     let big = "x".repeat(70_000);
     let session = home.said(1, "Big", &big);
@@ -231,7 +231,7 @@ fn a_journal_of_a_backup_is_imported_with_its_bodies_or_not_at_all() {
 }
 
 #[test]
-fn one_bad_file_leaves_nothing_imported() {
+fn an_invalid_file_aborts_the_entire_import() {
     let home = Home::new();
     let session = home.said(1, "a", "b");
     let good = home.path().join("good.jsonl");
@@ -257,7 +257,7 @@ fn one_bad_file_leaves_nothing_imported() {
 // ---- The command line ----
 
 #[test]
-fn sessions_go_from_home_to_home_by_the_command_line() {
+fn sessions_are_moved_between_homes_on_the_command_line() {
     let home = Home::new();
     let (session, _) = home.golden("format-1");
     home.said(77, "Second", "One more.");
@@ -292,7 +292,7 @@ fn sessions_go_from_home_to_home_by_the_command_line() {
 }
 
 #[test]
-fn a_session_at_rest_is_renamed_and_its_compaction_undone() {
+fn a_stored_session_is_renamed_and_its_compaction_undone() {
     let home = Home::new();
     let (session, entries) = home.golden("layers");
     home.run(&["sessions", "rename", &session.0, "Another", "title"]).ok();
@@ -305,7 +305,7 @@ fn a_session_at_rest_is_renamed_and_its_compaction_undone() {
 }
 
 #[test]
-fn the_doctor_says_what_is_wrong_and_mends_it() {
+fn the_doctor_reports_and_repairs_problems() {
     let home = Home::new();
     let session = home.said(1, "The title", "What was said.");
     home.said(2, "b", "c");

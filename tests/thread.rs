@@ -1,4 +1,4 @@
-//! Properties of a thread: its view is a function of its log, however the log came about.
+//! Properties of a thread: its view is a function of its log, however the log was created.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use epitome::thread::{
 use epitome::tokens::{Counter, Ruler};
 use proptest::prelude::*;
 
-/// One step of a made-up conversation.
+/// One step of a generated conversation.
 #[derive(Clone, Debug)]
 enum Step {
     Said(String),
-    /// A reply with so many calls, whose outcomes come in this order; a short order leaves calls open.
+    /// A reply with this many calls, whose outcomes arrive in this order; a short order leaves calls open.
     Replied(String, Vec<usize>, Vec<usize>),
     Compacted,
-    /// Put a history of so many messages in the place of all but so many of the newest.
+    /// Replaces the history with these messages, except for this many of the newest entries.
     Mutated(Vec<(Role, String)>, usize),
-    /// Tries these edits, each of the part of the view at this place; what is refused is not appended.
+    /// Tries these edits, each of the part at this index of the view; refused edits are not appended.
     Edited(Vec<(usize, Op)>),
-    /// Follow-ups and context are user messages to the model.
+    /// Follow-ups and context are user messages for the model.
     Told(String, Origin),
     Withheld(String),
     Undone,
-    /// Takes back, or brings again, the layer at this place of all, where that may be.
+    /// Undoes, or redoes, the layer at this index of all, if possible.
     Toggled(usize),
     ThinkingDropped,
-    /// Takes the conversation back to before the turn at this place of all, where that may be.
+    /// Rewinds to before the turn at this index of all, if possible.
     Rewound(usize),
     Ended,
 }
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn outcomes_stand_behind_their_reply_in_the_order_of_its_calls(steps in steps()) {
+    fn outcomes_follow_their_reply_in_the_order_of_its_calls(steps in steps()) {
         let thread = play(&steps);
         let items = thread.view().items();
         for (at, item) in items.iter().enumerate() {
@@ -141,9 +141,9 @@ proptest! {
         }
     }
 
-    /// A provider that reports no usage would have the whole view counted at every reply.
+    /// With a provider that reports no usage, the entire view would otherwise be counted at every reply.
     #[test]
-    fn tokens_counted_as_they_come_are_those_of_a_whole_count(steps in steps(), reported: Vec<bool>) {
+    fn incremental_token_counts_equal_a_full_count(steps in steps(), reported: Vec<bool>) {
         let all = play(&steps);
         let mut thread = Thread::replay([all.entries()[0].clone()]).expect("an opened thread");
         let ruler = Ruler::of(None);
@@ -160,9 +160,9 @@ proptest! {
         }
     }
 
-    /// Whatever hooks asked for: a call that has an outcome is in view with it, or both are not.
+    /// Whatever hooks requested: a call with an outcome is in view with it, or neither is.
     #[test]
-    fn no_call_is_parted_from_its_outcome(steps in steps()) {
+    fn no_call_is_separated_from_its_outcome(steps in steps()) {
         let thread = play(&steps);
         let finished: HashSet<&CallId> = thread.entries().iter().filter_map(|entry| match &entry.change {
             Change::ToolFinished { outcome } => Some(&outcome.call),
@@ -182,9 +182,9 @@ proptest! {
         prop_assert_eq!(called.intersection(&finished).copied().collect::<HashSet<_>>(), answered);
     }
 
-    /// A view that a provider takes is one after any edits and mutations that are not refused.
+    /// A valid view remains valid after any accepted edits and mutations.
     #[test]
-    fn a_view_that_begins_with_the_person_still_does_after_any_edits(steps in steps()) {
+    fn a_view_that_begins_with_the_user_still_does_after_any_edits(steps in steps()) {
         let mut begun = vec![Step::Said("begin".into())];
         begun.extend(steps);
         let thread = play(&begun);
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_refused_says_which_edit_and_what_is_made_keeps_every_pin(steps in steps(), edits in edits()) {
+    fn a_refusal_names_the_edit_and_accepted_edits_keep_every_pin(steps in steps(), edits in edits()) {
         let mut thread = play(&steps);
         let pins = thread.pins();
         let kept = |thread: &Thread| -> Vec<Option<String>> {
@@ -223,9 +223,9 @@ proptest! {
         }
     }
 
-    /// Any number of layers, taken back one after another: each time, the view is what it was before.
+    /// Any number of layers, undone one after another: each time, the view equals the earlier one.
     #[test]
-    fn undos_restore_the_views_in_turn(steps in steps(), layers in prop::collection::vec(layer(), 1..5)) {
+    fn undos_restore_the_earlier_views(steps in steps(), layers in prop::collection::vec(layer(), 1..5)) {
         let mut thread = play(&steps);
         let mut views = Vec::new();
         for layer in &layers {
@@ -241,10 +241,10 @@ proptest! {
         }
     }
 
-    /// Of any log and any turn of it: a rewind gives the view that stood before that turn, byte for byte, and its
-    /// undo the one that stood before the rewind.
+    /// For any log and any of its turns: a rewind restores the view before that turn, byte for byte, and its
+    /// undo the view before the rewind.
     #[test]
-    fn a_rewind_gives_the_view_before_the_turn(steps in steps(), at in 0..8usize) {
+    fn a_rewind_restores_the_view_before_the_turn(steps in steps(), at in 0..8usize) {
         let mut thread = play(&steps);
         let turns = thread.prompted_turns();
         let Some(turn) = turns.get(at % turns.len().max(1)) else { return Ok(()) };
@@ -256,7 +256,7 @@ proptest! {
         let rewind = append(&mut thread, Change::Rewound { to: turn.start });
         prop_assert_eq!(thread.pins(), pins);
         prop_assert_eq!(thread.last_layer().map(|layer| layer.seq), Some(rewind));
-        // A layer from before it that was taken back, or brought again, since then stays so.
+        // An older layer that was undone or redone since then keeps that state.
         let switched = thread.entries()[turn.start.0 as usize..].iter().any(|entry| match entry.change {
             Change::Undone { entry } | Change::Redone { entry } => entry < turn.start,
             _ => false,
@@ -271,10 +271,10 @@ proptest! {
         }
     }
 
-    /// Of any log and any layer of it: what is taken back and brought again is what it was, byte for byte,
-    /// and what was said meanwhile stays; what lies inside another layer is refused.
+    /// For any log and any of its layers: undo and redo restore the view byte for byte, and keep later
+    /// messages; a layer within another layer is refused.
     #[test]
-    fn an_undo_and_its_redo_leave_what_was_there(steps in steps(), since in "[a-z]{1,8}", at in 0..16usize) {
+    fn an_undo_and_its_redo_restore_the_view(steps in steps(), since in "[a-z]{1,8}", at in 0..16usize) {
         let mut thread = play(&steps);
         let layers = thread.layers();
         let holding: Vec<_> = layers.iter().filter(|layer| layer.holds).collect();
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutation_replaces_what_it_was_made_from_and_no_more(
+    fn a_mutation_replaces_only_the_history_it_was_made_from(
         steps in steps(), since in "[a-z]{1,8}", kept in 0..6usize,
     ) {
         let mut thread = play(&steps);
@@ -331,7 +331,7 @@ proptest! {
     }
 
     #[test]
-    fn an_undo_right_after_a_compaction_restores_the_view(steps in steps()) {
+    fn an_undo_immediately_after_a_compaction_restores_the_view(steps in steps()) {
         let mut thread = play(&steps);
         let before = shown(thread.view());
         let compaction = compact(&mut thread);
@@ -342,7 +342,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_said_after_a_compaction_stays_when_it_is_undone() {
+fn messages_after_a_compaction_survive_its_undo() {
     let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
     let compaction = compact(&mut thread);
     let id = thread.next_message();
@@ -366,7 +366,7 @@ fn is_unchanged_since(thread: &Thread, seq: Seq) -> bool {
 }
 
 #[test]
-fn a_reply_s_context_is_the_view_s_again_once_its_compaction_is_undone() {
+fn undoing_a_compaction_restores_the_context_of_an_earlier_reply() {
     let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
     let first = thread.entries().last().expect("a reply").seq;
     assert!(is_unchanged_since(&thread, first));
@@ -382,7 +382,7 @@ fn a_reply_s_context_is_the_view_s_again_once_its_compaction_is_undone() {
 }
 
 #[test]
-fn behind_a_redo_the_view_is_the_one_of_its_layer_and_not_of_what_came_between() {
+fn a_redo_restores_the_context_of_its_layer() {
     let mut thread = play(&[Step::Said("one".into()), Step::Replied("two".into(), vec![], vec![])]);
     let first = thread.entries().last().expect("a reply").seq;
     let compaction = compact(&mut thread);
@@ -394,9 +394,9 @@ fn behind_a_redo_the_view_is_the_one_of_its_layer_and_not_of_what_came_between()
     assert!(!is_unchanged_since(&thread, between) && !is_unchanged_since(&thread, first));
 }
 
-/// What a provider counted and signed for a reply holds as long as nothing before it changed.
+/// A provider's token count and signature of a reply are valid as long as nothing before it changes.
 #[test]
-fn an_edit_ends_what_a_reply_was_made_from_unless_it_only_adds() {
+fn an_edit_invalidates_the_context_of_a_reply_unless_it_only_adds() {
     let at = Part { entry: Seq(1), part: None };
     let content = vec![Content::Text { text: "instead".into() }];
     let message = Message { id: MessageId(9), content: content.clone() };
@@ -419,7 +419,7 @@ fn an_edit_ends_what_a_reply_was_made_from_unless_it_only_adds() {
 }
 
 #[test]
-fn a_second_outcome_of_a_call_stays_out_of_the_view() {
+fn a_second_outcome_of_a_call_is_not_in_the_view() {
     let mut thread = play(&[Step::Replied("go".into(), vec![0], vec![0])]);
     let before = shown(thread.view());
     let call = thread.entries().iter().find_map(|entry| match &entry.change {
@@ -431,7 +431,7 @@ fn a_second_outcome_of_a_call_stays_out_of_the_view() {
 }
 
 #[test]
-fn logs_that_are_none_are_refused_by_name() {
+fn invalid_logs_are_refused_with_a_specific_error() {
     assert_eq!(Thread::replay([]).expect_err("no entry"), ReplayError::Empty);
     let entry = Arc::new(Entry { seq: Seq(0), at: 0, change: Change::Titled { title: "x".into() } });
     assert_eq!(Thread::replay([entry]).expect_err("no opening"), ReplayError::NotOpened);
@@ -447,9 +447,9 @@ fn logs_that_are_none_are_refused_by_name() {
     assert_eq!(Thread::replay(entries).expect_err("a hole"), gap);
 }
 
-/// The stored form is a contract with every journal on disk: this text must stay readable for ever.
+/// The storage format is a contract with every existing journal: this text must remain readable forever.
 #[test]
-fn a_stored_entry_of_the_first_format_reads_as_it_was_meant() {
+fn a_stored_entry_of_format_1_keeps_its_meaning() {
     let stored = r#"{"seq":3,"at":1790000000000,"change":"said","message":{"id":2,"content":[{"type":"text","text":"hi"}]},"origin":{"from":"recipe","recipe":"init","typed":"/init"}}"#;
     let entry: Entry = serde_json::from_str(stored).expect("a stored entry");
     let origin = Origin::Recipe { recipe: "init".into(), typed: "/init".into() };
@@ -458,9 +458,9 @@ fn a_stored_entry_of_the_first_format_reads_as_it_was_meant() {
     assert_eq!(serde_json::to_string(&entry).expect("an entry is JSON"), stored);
 }
 
-/// What agents and callbacks took was in no log: a session that was loaded again had forgotten it.
+/// The usage of subagents and callbacks was not logged: a session that was loaded again had lost it.
 #[test]
-fn what_was_spent_beside_the_conversation_is_stored_and_counted() {
+fn usage_outside_the_conversation_is_stored_and_counted() {
     let stored = r#"{"seq":1,"at":1790000000000,"change":"spent","model":"a/b","usage":{"input":7,"output":2,"cache_read":0,"cache_write":0,"thinking":0},"by":"explore"}"#;
     let entry: Entry = serde_json::from_str(stored).expect("a stored entry");
     let usage = Usage { input: 7, output: 2, ..Usage::default() };
@@ -562,7 +562,7 @@ fn take_step(thread: &mut Thread, step: &Step) {
             let Some(turn) = turns.get(place % turns.len().max(1)) else { return };
             if thread.can_rewind(turn.start).is_ok() {
                 append(thread, Change::Rewound { to: turn.start });
-                // Nothing may be left, and then it is the person who goes on.
+                // Nothing may be left, in which case the user continues.
                 take_step(thread, &Step::Said("again".into()));
             }
         }
@@ -597,7 +597,7 @@ fn mutated(made: Replacement) -> Change {
     Change::Mutated { through, messages, by: "h".into(), tokens_before: 10, tokens_after: 1, window: None }
 }
 
-/// Edits of the parts at these places, some of which are not there.
+/// Edits of the parts at these indices, some of which do not exist.
 fn asked_for(thread: &Thread, edits: &[(usize, Op)]) -> Vec<Edit> {
     let parts: Vec<Part> = thread.view().pieces().iter().map(|(part, _)| *part).collect();
     let edit = |(place, op): &(usize, Op)| {
@@ -659,20 +659,20 @@ fn session() -> SessionId {
     SessionId("s_00000000000000000000".into())
 }
 
-/// The whole of what the model sees.
+/// Everything that the model sees.
 fn shown(view: &View) -> Vec<Entry> {
     view.entries().iter().map(|entry| Entry::clone(entry)).collect()
 }
 
-/// What hooks know its parts by, and their texts.
+/// The parts as hooks refer to them, and their texts.
 fn parts(view: &View) -> Vec<(Part, String)> {
     view.pieces().iter().map(|(part, piece)| (*part, piece.text())).collect()
 }
 
-/// The log of another program named an entry that was still to come as taken back. The compaction that came
-/// there later was in the view, and a fold of the same log left it out.
+/// The log of another program marked an entry as undone that did not exist yet. The compaction that was later
+/// appended there was in the view, but a fold of the same log omitted it.
 #[test]
-fn what_is_still_to_come_is_not_taken_back() {
+fn an_undo_does_not_apply_to_future_entries() {
     let opened = Change::Opened { format: FORMAT_VERSION, session: session(), cwd: PathBuf::from("/w") };
     let mut thread = Thread::replay(vec![Arc::new(Entry { seq: Seq(0), at: 0, change: opened })]).unwrap();
     append(&mut thread, said(MessageId(1), "hello"));
@@ -683,10 +683,10 @@ fn what_is_still_to_come_is_not_taken_back() {
     assert_eq!(shown(thread.view())[0].seq, Seq(3));
 }
 
-/// A background callback's text that came between two turns opened a turn in the log that nobody had begun:
-/// at the next load it counted as one that a crash had ended.
+/// A background callback's text that arrived between two turns opened a turn in the log that nobody had
+/// started: at the next load it counted as interrupted by a crash.
 #[test]
-fn what_a_hook_says_between_turns_begins_none() {
+fn a_hook_message_between_turns_begins_no_turn() {
     let opened =
         Change::Opened { format: FORMAT_VERSION, session: SessionId("s_1".into()), cwd: PathBuf::from("/w") };
     let message = Message { id: MessageId(0), content: vec![Content::Text { text: "Seen.".into() }] };
@@ -698,9 +698,9 @@ fn what_a_hook_says_between_turns_begins_none() {
     assert!(!Thread::replay(entries).expect("a log").in_turn());
 }
 
-/// Newer models refuse to go on from their own words.
+/// Newer models refuse to continue their own message.
 #[test]
-fn a_view_knows_whether_the_agent_has_the_last_word() {
+fn a_view_knows_whether_it_ends_with_the_agent() {
     let text = |text: &str| vec![Content::Text { text: text.into() }];
     let message = |content| Message { id: MessageId(0), content };
     let said = Change::Said { message: message(text("Go")), origin: Origin::Person };
@@ -754,10 +754,10 @@ fn a_view_knows_whether_the_agent_has_the_last_word() {
     }
 }
 
-/// The provider decides what it takes back, and it may change its mind about a conversation: newer Claude
-/// models refuse thinking behind anything but the very prefix that they saw.
+/// The provider decides what thinking it accepts, and may reject it later: newer Claude models reject
+/// thinking after anything but the exact prefix for which it was made.
 #[test]
-fn dropped_thinking_stays_for_people_and_is_sent_no_more() {
+fn dropped_thinking_is_still_shown_but_no_longer_sent() {
     let mut thread = play(&[Step::Said("think".into())]);
     let native = Some(Native { provider: "a".into(), model: "b".into(), data: serde_json::json!({}) });
     let reply = |thread: &mut Thread| {
@@ -788,9 +788,9 @@ fn dropped_thinking_stays_for_people_and_is_sent_no_more() {
     assert_eq!(sealed(&again), [false, true]);
 }
 
-/// A provider that does not take back what it made of the conversation would refuse every request from then on.
+/// A provider that rejects its own compaction would reject every request from then on.
 #[test]
-fn what_a_provider_made_of_the_conversation_is_dropped_with_its_thinking() {
+fn a_native_compaction_is_dropped_together_with_thinking() {
     let mut thread = play(&[Step::Said("go".into())]);
     let native =
         Native { provider: "a".into(), model: "b".into(), data: serde_json::json!({"compaction": {}}) };

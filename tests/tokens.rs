@@ -1,8 +1,8 @@
-//! Counts against real vocabularies: o200k and cl100k (from tiktoken-rs, MIT), and Qwen's (from the package
-//! dashscope, Apache-2.0, in the form that `src/tokens/vocabulary/convert.py` writes).
+//! Token counts compared with real vocabularies: o200k and cl100k (from tiktoken-rs, MIT), and Qwen's (from
+//! the package dashscope, Apache-2.0, in the format that `src/tokens/vocabulary/convert.py` writes).
 //!
-//! A vocabulary stands in for a provider: what it counts is what the provider would report. The targets:
-//! within 10 % before the first answer of a model, within 3 % behind it.
+//! A vocabulary stands in for a provider: its count is what the provider would report. The targets: within 10
+//! % before the first reply of a model, within 3 % after it.
 
 #[path = "tokens/texts.rs"]
 mod texts;
@@ -26,7 +26,7 @@ const PER_REQUEST: u64 = 120;
 struct Provider {
     model: ModelName,
     vocabulary: CoreBPE,
-    /// Kinds of text that its vocabulary is not within 10 % of ours for.
+    /// Kinds of text for which its vocabulary deviates by more than 10 % from ours.
     off: &'static [&'static str],
 }
 
@@ -40,7 +40,7 @@ fn providers() -> [Provider; 3] {
     let known = |name: &str, vocabulary, off| Provider { model: ModelName(name.to_owned()), vocabulary, off };
     [
         known("openai/gpt-5", tiktoken_rs::o200k_base().expect("embedded"), &[]),
-        // An old model's; it has few words of Chinese.
+        // An old model's vocabulary, with few Chinese words.
         known("openai/gpt-4", tiktoken_rs::cl100k_base().expect("embedded"), &["chinese"]),
         known("local/qwen3", qwen(), &[]),
     ]
@@ -73,7 +73,7 @@ fn percent(counted: u64, real: u64) -> f64 {
 }
 
 #[test]
-fn the_embedded_vocabulary_counts_as_o200k_does() {
+fn the_embedded_vocabulary_counts_like_o200k() {
     let real = tiktoken_rs::o200k_base().expect("embedded");
     let odd = ["", " ", "\r\n\t x", "naïve café — “quoted” 👩‍👩‍👧", "<|endoftext|>", "a\u{0}b", "ﷺ𝔘𝔫𝔦 नमस्ते สวัสดี"];
     let texts = texts::texts().into_iter().map(|(_, text)| text).chain(odd.map(str::to_owned));
@@ -82,9 +82,9 @@ fn the_embedded_vocabulary_counts_as_o200k_does() {
     }
 }
 
-/// Of a text that is too long to be counted whole, pieces are.
+/// Of a text that is too long to be counted completely, samples are counted.
 #[test]
-fn a_very_long_text_is_counted_nearly() {
+fn a_very_long_text_is_counted_approximately() {
     let real = tiktoken_rs::o200k_base().expect("embedded");
     for (kind, text) in texts::texts() {
         let long = text.repeat(400_000 / text.len());
@@ -94,7 +94,7 @@ fn a_very_long_text_is_counted_nearly() {
 }
 
 #[test]
-fn an_estimate_without_a_vocabulary_is_within_a_fifth() {
+fn an_estimate_without_a_vocabulary_is_within_20_percent() {
     let real = tiktoken_rs::o200k_base().expect("embedded");
     for (kind, text) in texts::texts() {
         let error = percent(estimate(&text), real.encode_ordinary(&text).len() as u64);
@@ -105,7 +105,7 @@ fn an_estimate_without_a_vocabulary_is_within_a_fifth() {
 }
 
 #[test]
-fn before_the_first_answer_a_count_is_within_a_tenth() {
+fn before_the_first_reply_a_count_is_within_10_percent() {
     for provider in providers() {
         let ruler = Ruler::of(Some(&provider.model)).exact(Some(vocabulary()));
         for (kind, text) in texts::texts() {
@@ -117,10 +117,10 @@ fn before_the_first_answer_a_count_is_within_a_tenth() {
     }
 }
 
-/// A conversation with a provider that counts by its own vocabulary and reports it.
+/// A conversation with a provider that reports counts by its own vocabulary.
 struct Talk {
     thread: Thread,
-    /// What the provider counts of it.
+    /// The provider's count of the conversation.
     real: u64,
 }
 
@@ -156,7 +156,7 @@ impl Talk {
 }
 
 #[test]
-fn behind_an_answer_a_count_is_within_three_percent() {
+fn after_a_reply_a_count_is_within_3_percent() {
     for provider in providers() {
         let ruler = Ruler::of(Some(&provider.model)).exact(Some(vocabulary()));
         let mut counter = Counter::default();
@@ -169,14 +169,14 @@ fn behind_an_answer_a_count_is_within_three_percent() {
         calibration.learn(sent, talk.real);
         talk.reply(&provider, "I have read both.");
         let ruler = ruler.calibrated(calibration);
-        // One answer was seen, and nothing else is reported while prompts of every kind follow.
+        // After one reply nothing else is reported while prompts of every kind follow.
         for (kind, text) in texts::texts() {
             talk.say(&provider, &text[..text.floor_char_boundary(text.len() / 4)]);
             let error = percent(counter.in_context(&ruler, &talk.thread), talk.real);
             println!("{:12} behind {kind:8} {error:+6.1} %", provider.model.0);
             assert!(error.abs() <= 3.0, "{} {kind}: {error:+.1} %", provider.model);
         }
-        // Where the anchor is lost, what was learnt stays.
+        // Without the anchor, the learned calibration remains.
         let whole = counter.request(&ruler, &talk.thread).expect("counted whole");
         let error = percent(ruler.fit(whole) + calibration.overhead(), talk.real);
         println!("{:12} without an anchor {error:+6.1} %", provider.model.0);
@@ -184,10 +184,10 @@ fn behind_an_answer_a_count_is_within_three_percent() {
     }
 }
 
-/// A first request teaches little, and a file that comes behind it may be of a kind in which vocabularies
-/// differ: of base64 the smaller ones make 5 % more. Who decides whether it fits is on the safe side.
+/// A first request teaches little, and a file that follows may be of a kind for which vocabularies differ:
+/// for base64 the smaller ones count 5 % more. The decision whether it fits uses an upper bound.
 #[test]
-fn a_huge_tail_behind_a_small_first_request_is_not_taken_for_less_than_it_is() {
+fn a_huge_tail_after_a_small_first_request_is_not_underestimated() {
     for provider in providers() {
         let ruler = Ruler::of(Some(&provider.model)).exact(Some(vocabulary()));
         for (kind, text) in texts::texts() {
@@ -214,19 +214,19 @@ fn a_huge_tail_behind_a_small_first_request_is_not_taken_for_less_than_it_is() {
     }
 }
 
-/// A provider that counts less than we do reported 4,000 tokens of what we took for 6,500, and after a compaction our
-/// own 4,600 of the rest were shown: the context had grown by getting shorter.
+/// A provider that counts less than we do reported 4,000 tokens for what we estimated as 6,500, and after a
+/// compaction our own estimate of 4,600 for the rest was shown: the context had grown by shrinking.
 #[test]
-fn a_view_that_gets_shorter_never_takes_more_of_the_context() {
+fn a_shrinking_view_never_increases_the_context() {
     let ruler = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
     let mut talk = Talk::new();
     talk.append(Change::Framed { system: texts::prose(), tools: Vec::new() });
     let frame = ruler.frame_of(&talk.thread);
     let then = |now, view| ruler.in_context_then(&talk.thread, now, view);
-    // Where a provider counts as we do, or more, the difference is what goes.
+    // If a provider counts like we do, or more, the difference is subtracted.
     assert_eq!(then(frame + 10_000, (10_000, 1_000)), frame + 1_000);
     assert_eq!(then(frame + 15_000, (10_000, 1_000)), frame + 6_000);
-    // Where it counts half of ours, half of the difference.
+    // If it counts half as much as we do, half of the difference is.
     let half = (frame + 10_000) / 2;
     assert!(then(half, (10_000, 1_000)).abs_diff(half - 4_500) <= 1);
     for now in [1, 900, 40_000, u64::MAX] {
@@ -237,9 +237,9 @@ fn a_view_that_gets_shorter_never_takes_more_of_the_context() {
     }
 }
 
-/// Once the vocabulary was loaded, a number that had been shown already became another one.
+/// As soon as the vocabulary was loaded, a number that had already been shown changed.
 #[test]
-fn what_was_estimated_stays_once_it_was_shown_and_what_comes_is_counted() {
+fn a_displayed_estimate_is_kept_and_new_entries_are_counted_exactly() {
     let estimating = Ruler::of(Some(&ModelName("openai/gpt-5".into())));
     let counting = estimating.clone().exact(Some(vocabulary()));
     let mut counter = Counter::default();
@@ -257,7 +257,7 @@ fn what_was_estimated_stays_once_it_was_shown_and_what_comes_is_counted() {
 }
 
 #[test]
-fn who_decides_before_the_first_answer_is_on_the_safe_side() {
+fn before_the_first_reply_decisions_use_an_upper_bound() {
     let real = tiktoken_rs::o200k_base().expect("embedded");
     let at_most = |ruler: Ruler, counted| ruler.at_most(Count { reported: 0, counted });
     for (kind, text) in texts::texts() {
@@ -266,7 +266,7 @@ fn who_decides_before_the_first_answer_is_on_the_safe_side() {
         let tokens = real.encode_ordinary(&text).len() as u64;
         assert!(at_most(ruler.clone(), ruler.text(&text)) >= tokens, "{kind}");
     }
-    // Claude's vocabulary is not public; that 1.15 of ours is too little for it is reported.
+    // Claude's vocabulary is not public; according to reports, 1.15 times our count is too little.
     let claude = Ruler::of(Some(&ModelName("anthropic/claude-sonnet-5-5".into()))).exact(Some(vocabulary()));
     let counted = claude.text(&texts::prose());
     let ours = vocabulary().count(&texts::prose());

@@ -1,4 +1,4 @@
-//! What each tool does, by example, in a temporary workspace.
+//! Examples of each tool, in a temporary workspace.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,10 +14,10 @@ use epitome::tools::{Access, ToolContext, ToolResult, Toolbox, Workspace};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than any of these may take on a busy machine; a test that reaches it has failed.
+/// Longer than any test here may take on a busy machine; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A workspace, the built-in tools, and what they reported on their way.
+/// A workspace, the built-in tools, and their progress output.
 struct Place {
     directory: TempDir,
     workspace: Arc<Workspace>,
@@ -125,7 +125,7 @@ async fn a_file_is_read_with_line_numbers() {
 }
 
 #[tokio::test]
-async fn a_part_of_a_file_says_how_to_go_on() {
+async fn a_partial_read_says_how_to_continue() {
     let place = Place::new();
     place.write("a.txt", (1..=10).map(|n| format!("line {n}\n")).collect::<String>());
     let input = json!({"file_path": "a.txt", "offset": "3", "line_limit": 2});
@@ -136,7 +136,7 @@ async fn a_part_of_a_file_says_how_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_read_up_to_a_bound() {
+async fn a_large_file_is_read_up_to_a_limit() {
     let place = Place::new();
     place.write("a.txt", format!("{}\n", "x".repeat(999)).repeat(1_000));
     let result = place.run("file_read", json!({"file_path": "a.txt"})).await;
@@ -148,7 +148,7 @@ async fn a_large_file_is_read_up_to_a_bound() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_text_file_is_refused_with_a_reason() {
+async fn a_non_text_file_is_refused_with_a_reason() {
     let place = Place::new();
     place.write("tool.bin", [0x7f, b'E', b'L', b'F', 0, 0]);
     place.write("src/main.rs", "fn main() {}\n");
@@ -166,7 +166,7 @@ async fn what_is_not_a_text_file_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn an_empty_file_and_invalid_bytes_are_named() {
+async fn an_empty_file_and_invalid_utf_8_are_mentioned() {
     let place = Place::new();
     place.write("empty", "");
     place.write("latin", b"caf\xe9\n");
@@ -177,7 +177,7 @@ async fn an_empty_file_and_invalid_bytes_are_named() {
 }
 
 #[tokio::test]
-async fn an_image_is_shown_as_one() {
+async fn an_image_is_returned_as_an_image() {
     let place = Place::new();
     place.write("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03");
     for (tool, input) in
@@ -194,7 +194,7 @@ async fn an_image_is_shown_as_one() {
 }
 
 #[tokio::test]
-async fn a_pdf_is_read_as_a_document_whatever_it_is_called() {
+async fn a_pdf_is_returned_as_a_document_whatever_its_name() {
     let place = Place::new();
     place.write("report.dat", "%PDF-1.7\n");
     let result = place.run("file_read", json!({"file_path": "report.dat"})).await;
@@ -212,7 +212,7 @@ async fn a_pdf_is_read_as_a_document_whatever_it_is_called() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_too_large_is_refused_with_what_to_do() {
+async fn an_oversized_image_is_refused_with_a_hint() {
     let place = Place::new();
     let mut bytes = b"\xff\xd8\xff".to_vec();
     bytes.resize(4_000_000, 0);
@@ -228,7 +228,7 @@ async fn an_image_that_is_too_large_is_refused_with_what_to_do() {
 // Writing and editing.
 
 #[tokio::test]
-async fn a_new_file_is_made_with_its_directories() {
+async fn a_new_file_is_created_with_its_directories() {
     let place = Place::new();
     let result = place.run("file_write", json!({"file_path": "a/b/c.txt", "text": "new\n"})).await;
     assert_eq!(text(&result), "Created a/b/c.txt (4 bytes).");
@@ -238,7 +238,7 @@ async fn a_new_file_is_made_with_its_directories() {
 }
 
 #[tokio::test]
-async fn an_old_file_is_replaced_and_its_mode_kept() {
+async fn an_existing_file_is_replaced_and_its_mode_kept() {
     let place = Place::new();
     place.write("run.sh", "old\n");
     let path = place.workspace.cwd.join("run.sh");
@@ -251,7 +251,7 @@ async fn an_old_file_is_replaced_and_its_mode_kept() {
 }
 
 #[tokio::test]
-async fn writing_through_a_link_writes_its_target() {
+async fn writing_through_a_symlink_writes_its_target() {
     let place = Place::new();
     place.write("real.txt", "old");
     symlink("real.txt", place.directory.path().join("link.txt")).expect("linked");
@@ -262,10 +262,10 @@ async fn writing_through_a_link_writes_its_target() {
     assert!(fs::symlink_metadata(link).expect("there").is_symlink());
 }
 
-/// A link whose target does not exist yet looked like a new file in the workspace, and writing through
-/// it made a file elsewhere.
+/// A link to a missing target looked like a new file in the workspace, and writing through it created a file
+/// elsewhere.
 #[tokio::test]
-async fn a_link_out_of_the_workspace_is_known_for_what_it_leads_to() {
+async fn a_symlink_out_of_the_workspace_is_resolved_for_access_checks() {
     let place = Place::new();
     let elsewhere = tempfile::tempdir().expect("a temporary directory");
     let target = elsewhere.path().canonicalize().expect("it exists").join("new.txt");
@@ -292,7 +292,7 @@ async fn a_read_only_file_is_not_replaced() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_file_is_not_written() {
+async fn special_files_and_directories_are_not_written() {
     let place = Place::new();
     rustix::fs::mkfifoat(rustix::fs::CWD, place.directory.path().join("pipe"), 0o600.into()).expect("made");
     for (path, part) in [("pipe", "named pipe"), ("/dev/null", "a device"), (".", "is a directory")] {
@@ -327,7 +327,7 @@ async fn an_edit_shows_its_diff_and_its_line() {
 }
 
 #[tokio::test]
-async fn an_edit_that_does_not_fit_changes_nothing_and_says_why() {
+async fn an_edit_that_does_not_match_changes_nothing_and_says_why() {
     let place = Place::new();
     place.write("a.rs", "let x = 1;\nlet x = 1;\n");
     place.reads("a.rs").await;
@@ -339,9 +339,9 @@ async fn an_edit_that_does_not_fit_changes_nothing_and_says_why() {
     assert_eq!(place.read("a.rs"), "let x = 1;\nlet x = 1;\n");
 }
 
-/// A model edited by an old memory of a file, and what the person had written meanwhile was lost.
+/// A model edited a file based on outdated contents, and the user's changes were lost.
 #[tokio::test]
-async fn a_file_is_changed_only_as_the_model_knows_it() {
+async fn a_file_is_only_changed_if_the_model_has_read_its_current_contents() {
     let place = Place::new();
     place.write("a.rs", "one\ntwo\nthree\n");
     let edit = json!({"file_path": "a.rs", "old_text": "two", "new_text": "2"});
@@ -407,7 +407,7 @@ async fn a_patch_changes_all_its_files() {
         new: "#!/bin/sh\nexit 1\n".into(),
     };
     assert_eq!((result.shown.len(), &result.shown[1]), (4, &moved));
-    // What it wrote is known to it.
+    // The model knows the contents that it has written.
     assert_completed(
         &place.patch("*** Update File: bin/new.sh\n-exit 1\n+exit 2\n*** Delete File: docs/new.md").await,
     );
@@ -417,7 +417,7 @@ async fn a_patch_changes_all_its_files() {
 }
 
 #[tokio::test]
-async fn a_patch_that_fits_in_part_changes_nothing_and_tells_all_faults() {
+async fn a_partially_matching_patch_changes_nothing_and_reports_all_faults() {
     let place = Place::new();
     place.write("a.rs", "one\n");
     place.write("b.rs", "two\n");
@@ -438,7 +438,7 @@ async fn a_patch_that_fits_in_part_changes_nothing_and_tells_all_faults() {
 }
 
 #[tokio::test]
-async fn a_patch_whose_writing_fails_takes_back_what_it_wrote() {
+async fn a_patch_that_fails_while_writing_is_rolled_back() {
     let place = Place::new();
     place.write("a.rs", "one\n");
     place.write("locked.rs", "two\n");
@@ -451,12 +451,12 @@ async fn a_patch_whose_writing_fails_takes_back_what_it_wrote() {
     assert_failed(&place.patch(patch).await, "No file was changed: what was written before was taken back.");
     assert_eq!((place.read("a.rs"), place.read("locked.rs")), ("one\n".into(), "two\n".into()));
     assert!(!place.workspace.cwd.join("new/c.rs").exists());
-    // What it was taken back to is what the model knows.
+    // The model knows the restored contents.
     assert_completed(&place.patch("*** Update File: a.rs\n-one\n+1").await);
 }
 
 #[tokio::test]
-async fn a_page_of_this_machine_is_fetched_only_where_that_is_allowed() {
+async fn a_local_page_is_fetched_only_if_allowed() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/docs", listener.local_addr().expect("it listens"));
@@ -508,7 +508,7 @@ async fn a_page_of_this_machine_is_fetched_only_where_that_is_allowed() {
 }
 
 #[tokio::test]
-async fn an_input_that_cannot_run_is_refused_before_anybody_is_asked() {
+async fn invalid_input_is_refused_before_a_permission_request() {
     let place = Place::new();
     for (tool, input, part) in [
         ("file_read", json!({}), "`file_path` is missing"),
@@ -527,7 +527,7 @@ async fn an_input_that_cannot_run_is_refused_before_anybody_is_asked() {
 }
 
 #[tokio::test]
-async fn every_card_stands_half_written_input() {
+async fn every_tool_has_a_card_for_incomplete_input() {
     let place = Place::new();
     for spec in place.tools.specs() {
         let tool = place.tools.get(&spec.name).expect("it is listed");
@@ -544,7 +544,7 @@ async fn every_card_stands_half_written_input() {
 // Searching.
 
 #[tokio::test]
-async fn files_are_found_newest_first_without_what_is_ignored() {
+async fn files_are_found_newest_first_without_ignored_ones() {
     let place = Place::new();
     place.write(".gitignore", "target/\n");
     place.write("target/out.rs", "");
@@ -564,7 +564,7 @@ async fn files_are_found_newest_first_without_what_is_ignored() {
 }
 
 #[tokio::test]
-async fn many_files_are_cut_and_counted() {
+async fn long_file_lists_are_cut_and_counted() {
     let place = Place::new();
     for number in 0..250 {
         place.write(&format!("f{number:03}"), "");
@@ -575,7 +575,7 @@ async fn many_files_are_cut_and_counted() {
 }
 
 #[tokio::test]
-async fn lines_are_found_by_file_with_their_numbers() {
+async fn matching_lines_are_grouped_by_file_with_line_numbers() {
     let place = Place::new();
     place.write(".gitignore", "out/\n");
     place.write("a.rs", "one\nTwo\nthree\n");
@@ -599,7 +599,7 @@ async fn lines_are_found_by_file_with_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_link_in_the_workspace_does_not_lead_a_search_out_of_it() {
+async fn a_search_does_not_follow_symlinks_out_of_the_workspace() {
     let place = Place::new();
     let elsewhere = tempfile::tempdir().expect("a temporary directory");
     fs::write(elsewhere.path().join("secret.txt"), "needle\n").expect("written");
@@ -615,7 +615,7 @@ async fn a_link_in_the_workspace_does_not_lead_a_search_out_of_it() {
 }
 
 #[tokio::test]
-async fn many_and_long_lines_are_cut() {
+async fn many_or_long_lines_are_cut() {
     let place = Place::new();
     place.write("long.js", format!("{}\n", "x".repeat(100_000)).repeat(5));
     let result = place.run("grep_tool", json!({"pattern": "x", "max_results": 3})).await;
@@ -625,7 +625,7 @@ async fn many_and_long_lines_are_cut() {
 }
 
 #[tokio::test]
-async fn a_search_without_a_path_is_one_of_the_workspace() {
+async fn a_search_without_a_path_covers_the_workspace() {
     let place = Place::new();
     let here = Ok(Access::Read(vec![place.workspace.cwd.clone()]));
     assert_eq!(place.access("grep_tool", json!({"pattern": "x"})), here);
@@ -637,7 +637,7 @@ async fn a_search_without_a_path_is_one_of_the_workspace() {
 // Commands.
 
 #[tokio::test]
-async fn a_command_gives_its_output_in_order_and_its_exit_code() {
+async fn a_command_returns_its_output_in_order_and_its_exit_code() {
     let place = Place::new();
     let result = place.bash("echo one; echo two >&2; echo three; exit 3").await;
     assert_eq!(result.status, OutcomeStatus::Failed);
@@ -648,7 +648,7 @@ async fn a_command_gives_its_output_in_order_and_its_exit_code() {
 }
 
 #[tokio::test]
-async fn a_command_line_reaches_the_shell_as_it_is() {
+async fn a_command_line_reaches_the_shell_unchanged() {
     let place = Place::new();
     let result = place.bash(r#"printf '%s|' "a b" 'c"d' $((1+1)) "`echo é`"; echo '```'"#).await;
     assert_completed(&result);
@@ -666,7 +666,7 @@ async fn a_command_gets_the_sessions_directory_and_environment_and_no_input() {
 }
 
 #[tokio::test]
-async fn a_command_has_none_of_our_descriptors_and_no_terminal() {
+async fn a_command_inherits_no_descriptors_and_has_no_terminal() {
     let place = Place::new();
     let result = place.bash("for fd in /dev/fd/*; do [ -e $fd ] && echo $fd; done; : </dev/tty").await;
     assert!(text(&result).starts_with("/dev/fd/0\n/dev/fd/1\n/dev/fd/2\n"), "{}", text(&result));
@@ -687,7 +687,7 @@ async fn ten_megabytes_of_output_are_cut_in_the_middle() {
 }
 
 #[tokio::test]
-async fn a_command_that_takes_too_long_is_ended() {
+async fn a_command_that_exceeds_its_time_limit_is_killed() {
     let place = Place::new();
     let input = json!({"command": "echo begun; echo $$ > pid; trap '' TERM; yes > /dev/null", "timeout": 1});
     let result = place.run("bash", input).await;
@@ -697,16 +697,15 @@ async fn a_command_that_takes_too_long_is_ended() {
 }
 
 #[tokio::test]
-async fn a_command_that_never_stops_writing_is_ended_in_time() {
+async fn a_command_with_endless_output_is_killed_at_its_time_limit() {
     let place = Place::new();
     let result = place.run("bash", json!({"command": "yes", "timeout": 1})).await;
     assert_failed(&result, "time limit");
 }
 
-/// The command had ended, but what it left in the background kept the pipe open, and the call waited
-/// for that.
+/// The command had exited, but a background child kept the pipe open, and the call waited for that.
 #[tokio::test]
-async fn a_background_child_neither_holds_the_call_nor_survives_it() {
+async fn a_background_child_neither_delays_the_call_nor_survives_it() {
     let place = Place::new();
     let result = place.bash("echo $$ > pid; (trap '' TERM; while :; do sleep 1; done) & echo done").await;
     assert_completed(&result);
@@ -734,13 +733,13 @@ async fn dropping_the_call_ends_the_command() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_gone_is_named() {
+async fn a_missing_working_directory_is_named() {
     let place = Place::new();
     fs::remove_dir_all(place.directory.path()).expect("removed");
     assert_failed(&place.bash("true").await, "is gone");
 }
 
-/// The command wrote its number, which is that of its group, to `pid`.
+/// The command has written its process id, which is also that of its group, to `pid`.
 async fn assert_group_ends(place: &Place) {
     let number = place.read("pid").trim().parse().expect("a number");
     let group = rustix::process::Pid::from_raw(number).expect("not zero");
@@ -754,7 +753,7 @@ async fn assert_group_ends(place: &Place) {
 // The plan.
 
 #[tokio::test]
-async fn a_plan_is_given_to_the_session() {
+async fn a_plan_is_passed_to_the_session() {
     let place = Place::new();
     let input =
         json!({"todos": [{"content": "Look", "status": "done"}, {"content": "Fix", "status": "pending"}]});
@@ -768,7 +767,7 @@ async fn a_plan_is_given_to_the_session() {
 }
 
 #[test]
-fn the_tools_have_the_names_that_hooks_know() {
+fn the_tools_have_the_names_that_hooks_expect() {
     let tools = Toolbox::built_in(Arc::new(Reaper::none()));
     let names: Vec<String> = tools.specs().into_iter().map(|spec| spec.name).collect();
     assert_eq!(
@@ -793,7 +792,7 @@ fn the_tools_have_the_names_that_hooks_know() {
 }
 
 #[test]
-fn paths_are_named_as_a_person_would() {
+fn paths_are_displayed_relative_and_tilde_is_expanded() {
     let place = Place::with_environment(&[("HOME", "/home/me")]);
     assert_eq!(place.workspace.display(&place.workspace.resolve("src/../a.rs")), "a.rs");
     assert_eq!(place.workspace.display(&place.workspace.resolve(".")), ".");

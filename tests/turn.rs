@@ -1,4 +1,4 @@
-//! Plays the scripts in `tests/turn/`: as they stand, and cancelled behind every line.
+//! Runs the scripts in `tests/turn/`: as written, and cancelled after every line.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use epitome::turn::{
 };
 
 #[test]
-fn every_script_plays_as_written() {
+fn every_script_runs_as_written() {
     for (name, script) in scripts() {
         let mut play = Play::new(&name);
         for line in &script {
@@ -25,11 +25,11 @@ fn every_script_plays_as_written() {
 }
 
 #[test]
-fn every_script_can_be_cancelled_behind_every_line() {
+fn every_script_can_be_cancelled_after_every_line() {
     let mut runs = 0;
     for (name, script) in scripts() {
         for upto in 1..=script.len() {
-            // A line of the other side is not a place of its own: both stand between two tellings.
+            // A line of the turn is not a separate point in time: it belongs to the preceding input.
             if script.get(upto).is_some_and(|line| line.starts_with('<')) {
                 continue;
             }
@@ -49,7 +49,7 @@ fn every_script_can_be_cancelled_behind_every_line() {
 }
 
 #[test]
-fn answers_that_come_after_a_cancel_change_nothing() {
+fn answers_after_a_cancel_change_nothing() {
     let mut play = Play::new("late answers");
     for line in [
         "> prompt \"go\"",
@@ -71,7 +71,7 @@ fn answers_that_come_after_a_cancel_change_nothing() {
     assert_eq!(play.thread.entries().len(), entries);
 }
 
-/// The scripts by name, comments and blank lines left out.
+/// The scripts by name, without comments and blank lines.
 fn scripts() -> Vec<(String, Vec<String>)> {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/turn");
     let mut scripts: Vec<(String, Vec<String>)> = std::fs::read_dir(directory)
@@ -91,7 +91,7 @@ fn scripts() -> Vec<(String, Vec<String>)> {
     scripts
 }
 
-/// A turn with a thread and what it has said but the script has not read.
+/// A turn with its thread, and its output that the script has not read yet.
 struct Play {
     name: String,
     thread: Thread,
@@ -99,9 +99,9 @@ struct Play {
     said: Vec<String>,
     ended: Option<StopReason>,
     messages: u64,
-    /// Whether the script plays the hooks; otherwise there are none, and nothing is said of them.
+    /// Whether the script includes hooks; otherwise there are none, and their requests are not shown.
     hooks: bool,
-    /// The prompt that hooks see.
+    /// The prompt that prompt hooks are run for.
     greeted: Option<Change>,
 }
 
@@ -250,7 +250,7 @@ impl Play {
         ModelAnswer::Reply { replied: Box::new(replied), stop }
     }
 
-    /// What hooks want: `nothing`, or words of `go_on`, `compact`, `halt`, `replaced`, `say`.
+    /// Parses the hooks' result: `nothing`, or a list of `go_on`, `compact`, `halt`, `replaced`, `say`.
     fn wanted(&mut self, words: &str) -> HooksAnswer {
         let mut answer = HooksAnswer::default();
         for word in words.split_whitespace() {
@@ -271,7 +271,7 @@ impl Play {
         answer
     }
 
-    /// A hook ask: said where the script plays hooks, answered at once where there are none.
+    /// A request to run hooks: shown if the script includes hooks, otherwise answered immediately.
     fn hook_ask(&mut self, ask: String, none: Answer) {
         match self.hooks {
             true => self.said.push(ask),
@@ -283,7 +283,7 @@ impl Play {
         self.turn.as_mut().expect("a turn runs").tell(answer, &self.thread);
     }
 
-    /// Lets the turn go on until it waits or ends, as a session does.
+    /// Advances the turn until it waits or ends, like a session does.
     fn pump(&mut self) {
         loop {
             let Some(turn) = &mut self.turn else { return };

@@ -1,4 +1,4 @@
-//! A turn that is told anything at any time: it ends once, and never waits for nothing.
+//! A turn with arbitrary inputs at any time: it ends exactly once, and never waits without an open request.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use epitome::turn::{
 };
 use proptest::prelude::*;
 
-/// More steps than a turn of a few rounds and all that may be told to it can take.
+/// More steps than a turn of a few rounds with all possible inputs can take.
 const STEPS_MAX: usize = 2_000;
 
 struct Play {
     thread: Thread,
     turn: Turn,
-    /// What was asked and not answered.
+    /// Requests of the turn that are not answered yet.
     open: Vec<Ask>,
     messages: u64,
     calls: u64,
-    /// What happens next; then all goes its shortest way.
+    /// The next inputs; after the last one, each request gets its simplest answer.
     choices: VecDeque<u8>,
 }
 
@@ -83,10 +83,10 @@ impl Play {
             }
             15..=18 => {
                 self.turn.cancel(None);
-                // What runs is ended with it.
+                // The requests in progress end with it.
                 self.open.clear();
             }
-            // What nothing waits for.
+            // Answers that nothing waits for.
             19..=24 => self.turn.tell(Answer::Hooks(HooksAnswer::default()), &self.thread.clone()),
             25..=28 => {
                 let stale = Answer::Permission(CallId("c0".into()), Permit::Allowed);
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn a_turn_ends_once_whatever_it_is_told(
+    fn a_turn_ends_exactly_once_whatever_its_inputs(
         choices in prop::collection::vec(any::<u8>(), 0..120),
         compact in any::<bool>(),
     ) {

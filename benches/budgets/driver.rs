@@ -1,5 +1,6 @@
-//! Drives one agent process as an editor does: a pipe each way, one JSON-RPC message a line. It knows what
-//! the measures need of ACP and reads every clock on the thread that waits, with no channel in between.
+//! Drives one agent process the way an editor does: a pipe in each direction, one JSON-RPC message per line.
+//! It knows only the parts of ACP that the measures need. All clocks are read on the thread that waits for
+//! the output; there is no channel in between.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -19,31 +20,31 @@ use serde_json::Value;
 
 use crate::processes;
 
-/// An agent that says nothing for so long while something is expected is killed, and the measure fails.
+/// An agent that is silent for this long while a message is expected is killed, and the measure fails.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// What to start, and what to call it in the table.
+/// The command to start, and its name in the table.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,
     pub command: Vec<OsString>,
-    /// Whether an answer waits for the disk: the floor's does not, so nothing is taken off for it.
+    /// Whether an answer waits for the disk. The floor's does not, so no sync time is subtracted for it.
     pub durable: bool,
 }
 
-/// Where an agent runs: its home, its workspace and its model.
+/// Home, workspace and model URL of an agent.
 pub struct Place {
     pub home: PathBuf,
     pub workspace: PathBuf,
     pub model_url: String,
-    /// What else is in its environment.
+    /// Additional environment variables.
     pub more: Vec<(String, String)>,
 }
 
 /// A running agent. Dropping it kills the process.
 pub struct Agent {
     child: Child,
-    /// When the process was asked for.
+    /// When the process was spawned.
     pub started: Instant,
     input: Option<ChildStdin>,
     output: Lines,
@@ -52,7 +53,7 @@ pub struct Agent {
     watch: Watch,
 }
 
-/// What the agent said that a measure may care about.
+/// Messages of the agent that a measure may need.
 #[derive(Debug)]
 pub enum Heard {
     Answer {
@@ -94,8 +95,8 @@ struct Update<'a> {
 }
 
 impl Agent {
-    /// Starts the process and sends nothing yet. It gets a fresh environment: neither the person's keys
-    /// nor their proxy may come into a measure.
+    /// Starts the process and sends nothing yet. The environment is empty apart from what is set here, so
+    /// that the user's keys and proxies cannot influence a measure.
     pub fn start(subject: &Subject, place: Place) -> Result<Agent> {
         let (program, arguments) = subject.command.split_first().context("no command to measure")?;
         let complaints = File::create(complaints(&place.home))?;
@@ -122,7 +123,7 @@ impl Agent {
         Ok(Agent { child, started, input, output, place, next_id: 0, watch })
     }
 
-    /// Sends `initialize` and returns the moment of its answer.
+    /// Sends `initialize` and returns when it was answered.
     pub fn initialize(&mut self) -> Result<Instant> {
         let params =
             r#"{"protocolVersion":1,"clientInfo":{"name":"budgets","version":"1"},"clientCapabilities":{}}"#;
@@ -132,7 +133,8 @@ impl Agent {
         Ok(at)
     }
 
-    /// Asks for what costs nothing; how long the answer took. Ours alone knows the method.
+    /// Sends a request that does no work and returns how long the answer took. Only Epitome supports the
+    /// method.
     pub fn authenticate(&mut self) -> Result<Duration> {
         let (id, sent) = self.request("authenticate", r#"{"methodId":"environment"}"#)?;
         let (at, _) = self.answer(id)?;
@@ -143,7 +145,7 @@ impl Agent {
         self.child.id()
     }
 
-    /// Opens a session; its id and how long that took.
+    /// Opens a session; returns its id and how long that took.
     pub fn new_session(&mut self) -> Result<(String, Duration)> {
         let params = format!(r#"{{"cwd":{},"mcpServers":[]}}"#, text(&self.place.workspace)?);
         let (id, sent) = self.request("session/new", &params)?;
@@ -152,8 +154,7 @@ impl Agent {
         Ok((session.to_owned(), at - sent))
     }
 
-    /// Loads a session with all of its replay; how long that took and how many chunks of the agent's own
-    /// text came.
+    /// Loads a session, including its replay; returns how long that took and the number of agent text chunks.
     pub fn load_session(&mut self, session: &str) -> Result<(Duration, usize)> {
         let params =
             format!(r#"{{"sessionId":"{session}","cwd":{},"mcpServers":[]}}"#, text(&self.place.workspace)?);
@@ -168,7 +169,7 @@ impl Agent {
         }
     }
 
-    /// Sends a prompt; its id and the moment just before it was written.
+    /// Sends a prompt; returns its id and the time just before it was written.
     pub fn prompt(&mut self, session: &str, text: &str) -> Result<(u64, Instant)> {
         let text = Value::from(text);
         self.request(
@@ -177,14 +178,14 @@ impl Agent {
         )
     }
 
-    /// Cancels the session's turn; the moment just before that was written.
+    /// Cancels the session's turn; returns the time just before the message was written.
     pub fn cancel(&mut self, session: &str) -> Result<Instant> {
         self.send(&format!(
             "{{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{{\"sessionId\":\"{session}\"}}}}\n"
         ))
     }
 
-    /// The moment of the next chunk of the agent's text. It is an error if the turn ends before.
+    /// Returns when the next chunk of the agent's text arrived. Fails if the turn ends first.
     pub fn chunk(&mut self) -> Result<Instant> {
         loop {
             match self.hear()? {
@@ -195,8 +196,8 @@ impl Agent {
         }
     }
 
-    /// Waits for a prompt's answer, which must have this stop reason; its moment and all the text that
-    /// came before it.
+    /// Waits for a prompt's answer, which must have this stop reason; returns when it arrived and all text
+    /// that preceded it.
     pub fn stop(&mut self, id: u64, reason: &str) -> Result<(Instant, String)> {
         let mut whole = String::new();
         loop {
@@ -211,7 +212,7 @@ impl Agent {
         }
     }
 
-    /// Hears everything until these prompts are answered; the moment of the last answer.
+    /// Reads everything until these prompts are answered; returns the time of the last answer.
     pub fn all_answered(
         &mut self,
         mut open: HashSet<u64>,
@@ -233,7 +234,7 @@ impl Agent {
         Ok(last)
     }
 
-    /// Closes stdin and waits for the process; how long that took. The status must be 0.
+    /// Closes stdin and waits for the process to exit; returns how long that took. The exit status must be 0.
     pub fn exit(mut self) -> Result<Duration> {
         let closed = Instant::now();
         drop(self.input.take());
@@ -275,8 +276,8 @@ impl Agent {
         Ok(at)
     }
 
-    /// The next thing that the agent says. What it asks of us is answered on the way: a permission is
-    /// given once, anything else is a method that we don't have.
+    /// Reads the next message of the agent. The agent's own requests are answered along the way: a permission
+    /// is allowed once, any other method is unknown.
     fn hear(&mut self) -> Result<(Instant, Heard)> {
         loop {
             self.watch.expect();
@@ -315,7 +316,7 @@ impl Agent {
         }
     }
 
-    /// The last line that the agent wrote to stderr, to be appended to an error.
+    /// The last line that the agent wrote to stderr, as a suffix for an error message.
     fn complaint(&self) -> String {
         let all = std::fs::read_to_string(complaints(&self.place.home)).unwrap_or_default();
         all.lines().last().map(|line| format!("; it said: {line}")).unwrap_or_default()
@@ -324,13 +325,13 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // Fails only when it has ended already.
+        // Fails only if the process has already exited.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// Ends a measured agent and whatever it left running.
+/// Ends a measured agent and all processes that it left running.
 pub fn end(agent: Agent) -> Result<()> {
     agent.exit()?;
     processes::end_leftovers()
@@ -356,11 +357,11 @@ fn text(path: &Path) -> Result<Value> {
     Ok(Value::from(path.to_str().context("the temporary directory's name is not UTF-8")?))
 }
 
-/// The agent's output, cut into lines, each with the moment of the read that completed it.
+/// The agent's output, split into lines, each with the time of the read that completed it.
 struct Lines {
     output: ChildStdout,
     bytes: Vec<u8>,
-    /// Where the next line begins, and up to where there is no line end.
+    /// Where the next line begins, and the end of the part known to contain no line break.
     start: usize,
     scanned: usize,
     at: Instant,
@@ -388,11 +389,11 @@ impl Lines {
     }
 }
 
-/// Kills an agent that leaves us waiting: the blocked read then ends, and with it the measure. The
-/// deadline is a number that is looked at once a second, not a message, because a message would wake a
-/// thread in the middle of what is measured.
+/// Kills an agent that does not answer in time; the blocked read then returns and the measure fails. The
+/// deadline is an atomic that is checked once a second, not a message, because a message would wake a thread
+/// in the middle of a measurement.
 struct Watch {
-    /// Seconds since `begun` at which the agent is killed; [`Watch::IDLE`] when nothing is expected.
+    /// Seconds since `begun` at which the agent is killed; [`Watch::IDLE`] while nothing is expected.
     deadline: Arc<AtomicU64>,
     begun: Instant,
 }
@@ -407,7 +408,7 @@ impl Watch {
         std::thread::spawn(move || {
             while let Some(deadline) = deadline.upgrade() {
                 if begun.elapsed().as_secs() >= deadline.load(Ordering::Relaxed) {
-                    // Fails only when it ended by itself in between.
+                    // Fails only if the process has exited in the meantime.
                     let _ = kill_process(pid, Signal::KILL);
                     return;
                 }
@@ -423,7 +424,7 @@ impl Watch {
         self.deadline.store(deadline, Ordering::Relaxed);
     }
 
-    /// Nothing is expected any more. Whether the agent was out of time by then.
+    /// Disarms the deadline. Returns whether it had already passed.
     fn rest(&self) -> bool {
         let deadline = self.deadline.swap(Watch::IDLE, Ordering::Relaxed);
         self.begun.elapsed().as_secs() >= deadline

@@ -1,26 +1,26 @@
-//! The floor: the least that any agent process must spend. A bare forwarder between an editor's pipe and
-//! the model's socket that knows just enough of both to be driven by the same bench. It keeps nothing,
-//! checks nothing, parses no JSON (strings are copied as they are escaped) and is no agent to be used.
+//! The floor: the minimum that any agent process must spend. A bare forwarder between an editor's pipe and
+//! the model's socket that understands just enough of both for the bench to drive it. It stores nothing,
+//! validates nothing, parses no JSON (strings are copied with their escapes) and is not usable as an agent.
 //!
-//! Two threads: the main one reads the editor's lines and writes the model's requests, the other one sits
-//! in the read of the model's socket and writes the chunks, so that no message is handed over between
-//! threads on any timed path.
+//! Two threads: the main thread reads the editor's lines and writes the model's requests; the other one
+//! blocks in reads of the model's socket and writes the chunks. No timed path hands a message from one thread
+//! to another.
 
 use std::io::{BufRead, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The messages that any `session/load` replays, as many as the measured thread holds.
+/// Messages that every `session/load` replays, as many as the measured thread contains.
 pub const LOADED_MESSAGES: usize = 1_000;
 
-/// Bytes of the model's answer that are taken at once; what has arrived is merged into one chunk.
+/// Bytes of the model's answer that are read at once; whatever has arrived is merged into one chunk.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What is between the two threads: the prompt in flight.
+/// State shared by the two threads: the prompt in flight.
 #[derive(Default)]
 struct Flight {
-    /// The request's id as it was written, and its session's.
+    /// The request's id as it was written, and its session id.
     prompt: Option<(String, String)>,
     model: Option<TcpStream>,
 }
@@ -71,8 +71,8 @@ pub fn run() {
     }
 }
 
-/// Copies the model's text to the editor until the connection ends. Each event is a chunk of its own, so
-/// the lines between events (the chunks' lengths) are skipped like any that is not `data:`.
+/// Copies the model's text to the editor until the connection ends. Each event is an HTTP chunk of its own,
+/// so the lines between events (the chunk lengths) are skipped like every line that is not `data:`.
 fn forward(mut model: TcpStream, flight: &Mutex<Flight>) -> bool {
     let mut bytes = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -132,7 +132,7 @@ fn connect() -> Option<TcpStream> {
     Some(stream)
 }
 
-/// One request, head and body in one write. A model that went away is seen by the reading thread.
+/// Sends one request, head and body in one write. The reading thread notices when the model has disconnected.
 fn ask(mut model: &TcpStream, text: &str) {
     let body = format!(
         r#"{{"model":"scripted","max_tokens":1024,"stream":true,"messages":[{{"role":"user","content":"{text}"}}]}}"#
@@ -149,7 +149,7 @@ fn answer(id: &str, result: &str) {
     say(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n"));
 }
 
-/// Writes whole lines. An editor that went away closes stdin too, which ends the process.
+/// Writes complete lines. An editor that has disconnected closes stdin too, which ends the process.
 fn say(lines: &str) {
     let mut out = std::io::stdout().lock();
     drop(out.write_all(lines.as_bytes()).and_then(|()| out.flush()));
@@ -175,7 +175,7 @@ fn after<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.find(key).map(|at| &line[at + key.len()..])
 }
 
-/// The text behind `key` up to the next quote: enough for strings that hold no escaped quote.
+/// The text after `key` up to the next quote: sufficient for strings without escaped quotes.
 fn string<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let rest = after(line, key)?;
     Some(&rest[..rest.find('"')?])

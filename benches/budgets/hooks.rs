@@ -1,5 +1,5 @@
-//! What hooks cost: the same short turn with and without them, in turns, and the difference. The scripts
-//! do nothing, so that all that is left is what it takes to ask them.
+//! The cost of hooks: alternates the same short turn with and without them and reports the difference. The
+//! scripts do nothing, so only the cost of running them remains.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,14 +15,14 @@ use crate::measures::{Effort, PROMPT, Stage};
 use crate::model::Reply;
 use crate::table::{Row, Samples};
 
-/// What stands in the folders for the look-up.
+/// Number of files in the folders that are searched.
 const HOOKS: usize = 200;
 const RECIPES: usize = 500;
 
-/// Reads its payload and has nothing to say.
+/// Reads its payload and prints nothing.
 const SCRIPT: &str = "#!/bin/sh\nif [ \"$1\" = hook ]; then echo user.message; else read -r payload; fi\n";
 
-/// The same as a resident hook; it answers without a process of its own.
+/// The same as a resident hook, which answers without starting a process each time.
 const RESIDENT: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then
     echo '{"protocol":2,"events":["user.message"],"mode":"resident"}'
@@ -34,7 +34,7 @@ while IFS= read -r line; do
 done
 "#;
 
-/// For a moment that does not come.
+/// Registered for an event that does not occur.
 const IDLE: &str = "#!/bin/sh\necho post_compact\n";
 
 pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
@@ -47,7 +47,7 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
     bare.iter().for_each(|took| samples.time(Row::Script, *took));
     let bare = median(bare);
 
-    // Folders that are there and hold nothing.
+    // Folders that exist and are empty.
     let hooks = stage.home.join("hooks");
     fs::create_dir_all(&hooks)?;
     fs::create_dir_all(stage.workspace.join(".epitome/hooks"))?;
@@ -70,7 +70,7 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
     Ok(())
 }
 
-/// A look-up that finds much, beside one that finds nothing: what the first prompt waits for.
+/// Hook discovery with many files compared with empty folders: the delay of the first prompt.
 pub fn found(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let count = effort.of(5);
     let nothing = median((0..count).map(|_| first_asked(stage)).collect::<Result<_>>()?);
@@ -87,18 +87,19 @@ pub fn found(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result
         let text = format!("---\ndescription: The recipe {number}\n---\nDo {{{{.input}}}} {number} times.\n");
         fs::write(recipes.join(format!("recipe{number}.md")), text)?;
     }
-    // Each executable is asked once for each version of it.
+    // Each version of an executable is probed once.
     first_asked(stage)?;
     for _ in 0..count {
         samples.time(Row::Found, first_asked(stage)?.saturating_sub(nothing));
     }
-    // The home may be one that others are measured in after us.
+    // Later measures may use the same home.
     fs::remove_dir_all(hooks)?;
     fs::remove_dir_all(recipes)?;
     Ok(())
 }
 
-/// From a prompt until the model is asked, so many times, in one session; a first one is not counted.
+/// Times from a prompt until the model is called, `count` times in one session; an additional first prompt is
+/// not counted.
 fn asked(stage: &Stage<'_>, count: u32) -> Result<Vec<Duration>> {
     let mut agent = stage.ready()?;
     let (session, _) = agent.new_session()?;
@@ -113,7 +114,7 @@ fn asked(stage: &Stage<'_>, count: u32) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-/// From `session/new` of a fresh process until the model is asked its first prompt.
+/// From `session/new` of a fresh process until its first prompt reaches the model.
 fn first_asked(stage: &Stage<'_>) -> Result<Duration> {
     let mut agent = stage.ready()?;
     let begun = Instant::now();
@@ -123,7 +124,7 @@ fn first_asked(stage: &Stage<'_>) -> Result<Duration> {
     Ok(asked - begun)
 }
 
-/// One short turn: when the model was asked, and when the prompt was sent.
+/// Runs one short turn; returns when the model was called and when the prompt was sent.
 fn ask(stage: &Stage<'_>, agent: &mut Agent, session: &str) -> Result<(Instant, Instant)> {
     let performance = stage.model.plan(Reply::Short);
     let (id, sent) = agent.prompt(session, PROMPT)?;
@@ -132,7 +133,7 @@ fn ask(stage: &Stage<'_>, agent: &mut Agent, session: &str) -> Result<(Instant, 
     Ok((asked, sent))
 }
 
-/// What the script takes when nobody but the standard library runs it.
+/// The time of the script when it is run directly through the standard library.
 fn alone(script: &Path) -> Result<Duration> {
     let begun = Instant::now();
     let mut child = Command::new(script)

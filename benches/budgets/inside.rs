@@ -1,5 +1,6 @@
-//! What can only be seen inside: loading the vocabulary, counting, writing requests. It runs in the bench's
-//! own process with the library linked, so it has no floor, and another agent has no such rows.
+//! Measures that are only possible inside the process: loading the vocabulary, counting tokens, writing
+//! requests. They run in the bench's own process with the library linked, so there is no floor and there are
+//! no such rows for other agents.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,13 +20,13 @@ use serde_json::json;
 
 use crate::measures::Effort;
 
-/// Messages of the long thread, of about 2 KB each, as those of the whole-process rows.
+/// Messages of the long thread, of about 2 KB each, like those of the whole-process rows.
 const LONG: usize = 1_000;
 const SHORT: usize = 10;
 const LINE: &str = "fn line(at: usize) -> String { format!(\"{at}: some words of a file\") }\n";
 const LINES: usize = 28;
 
-/// Bytes of each kind of text that are counted at once: as much as a tool's output may be.
+/// Bytes of each kind of text per count: the maximum size of a tool's output.
 const COUNTED_BYTES: usize = 60_000;
 
 /// One model of each wire format.
@@ -36,17 +37,17 @@ const MODELS: [(WireFormat, &str); 4] = [
     (WireFormat::Gemini, "gemini/gemini-3.8-flash"),
 ];
 
-/// A line of the table: what it is, and the number with its unit.
+/// A line of the table: title, value and unit.
 struct Line {
     title: String,
     value: f64,
     unit: &'static str,
 }
 
-/// A text of one kind, another one for each number.
+/// Generates a text of one kind, different for each number.
 type Sample = fn(usize) -> String;
 
-/// Measures all of it and prints it.
+/// Runs all measures and prints them.
 pub fn run(effort: Effort, as_json: bool) -> Result<()> {
     let count = effort.of(10);
     let mut lines = Vec::new();
@@ -84,7 +85,7 @@ fn load(lines: &mut Vec<Line>) -> Result<Arc<Vocabulary>> {
     Ok(Arc::new(vocabulary))
 }
 
-/// Each repetition is of another text, so that remembered words are those that a person's text repeats.
+/// Each repetition counts a different text, so that cached words are only those that real text repeats.
 fn speeds(vocabulary: &Vocabulary, count: u32, lines: &mut Vec<Line>) {
     let kinds: [(&str, Sample); 5] = [
         ("prose", |at| {
@@ -118,7 +119,7 @@ fn long_thread(vocabulary: &Arc<Vocabulary>, count: u32, lines: &mut Vec<Line>) 
         let mut thread = thread(LONG)?;
         let mut counter = Counter::default();
         cold.push(timed(|| counter.at_most(&ruler, &thread)).1);
-        // Each count is bounded and estimates the rest; until nothing is estimated any more.
+        // Each call counts a bounded amount and estimates the rest; repeat until nothing is estimated.
         whole.push(timed(|| while counter.request(&ruler, &thread).is_none() {}).1);
         say(&mut thread, LONG);
         next.push(timed(|| counter.at_most(&ruler, &thread)).1);
@@ -139,7 +140,7 @@ fn writing(endpoint: &Endpoint, messages: usize, count: u32, lines: &mut Vec<Lin
             let write = || encoding.encode(endpoint, &request(&thread), Purpose::Reply);
             let (encoded, took) = timed(write);
             times[turn].push(took);
-            // The comma before the first message is written and not sent.
+            // The comma before the first message is written but not sent.
             bytes[turn] = (encoded.fresh, encoded.len().saturating_sub(encoded.fresh));
             ensure!(!encoded.is_empty(), "nothing was written");
             say(&mut thread, messages);
@@ -150,7 +151,7 @@ fn writing(endpoint: &Endpoint, messages: usize, count: u32, lines: &mut Vec<Lin
     let wire = endpoint.wire.id();
     for (turn, how) in ["cold", "with what is new"].into_iter().enumerate() {
         let title = format!("{wire}, {messages} messages, {how}");
-        // It waits for nothing, so the best of all times is its CPU time.
+        // It never blocks, so the minimum is its CPU time.
         let best = times[turn].iter().copied().fold(f64::MAX, f64::min);
         push(lines, &format!("{title}: CPU"), best, "ms");
         push(lines, "  bytes written", bytes[turn].0 as f64 / 1e3, "KB");
@@ -169,7 +170,7 @@ fn endpoint(wire: WireFormat, name: &str) -> Result<Endpoint> {
     Ok(endpoint)
 }
 
-/// A conversation of so many messages, a person's and an agent's in turns, the last one a person's.
+/// A conversation of `messages` messages, alternating between user and agent, the last one from the user.
 fn thread(messages: usize) -> Result<Thread> {
     let session = SessionId("s_00000000000000000001".to_owned());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
@@ -204,7 +205,7 @@ fn append(thread: &mut Thread, change: Change) {
     thread.apply(Arc::new(Entry { seq, at: 0, change }));
 }
 
-/// As a session makes it for its next call.
+/// The request that a session would build for its next call.
 fn request(thread: &Thread) -> Request<'_> {
     let (system, tools) = thread.frame().expect("the thread has one");
     Request {

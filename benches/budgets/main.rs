@@ -1,7 +1,7 @@
-//! The budget bench: what a person waits for, measured on whole processes beside the least that any
-//! process must spend. `cargo bench --bench budgets`; see `benches/README.md`.
+//! The budget bench: everything that a user waits for, measured on whole processes next to the minimum that
+//! any process must spend. `cargo bench --bench budgets`; see `benches/README.md`.
 //!
-//! It never fails because of a time. It exits with 1 only when a measure could not be made at all.
+//! It never fails because of a time. It exits with 1 only if a measure could not be taken at all.
 
 mod driver;
 mod forwarder;
@@ -27,7 +27,7 @@ use measures::{Effort, GROUPS, Group, Stage};
 use model::Model;
 use table::{Pass, Row, Samples};
 
-/// How the bench starts itself as the floor.
+/// The argument with which the bench starts itself as the floor.
 const FORWARD: &str = "__forward";
 
 const USAGE: &str = "\
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `None` when there is nothing to measure: cargo runs benches as tests too, without `--bench`.
+/// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
 fn parse() -> Result<Option<Options>> {
     use lexopt::prelude::*;
 
@@ -80,7 +80,7 @@ fn parse() -> Result<Option<Options>> {
             Long("json") => options.json = true,
             Long("big") => options.big = true,
             Long("agent") => {
-                // Cargo appends its `--bench` to everything: it belongs to us, not to the agent.
+                // Cargo appends its `--bench` to all arguments: it is meant for the bench, not for the agent.
                 let mut command: Vec<OsString> = parser.raw_args()?.collect();
                 if command.last().is_some_and(|last| last == "--bench") {
                     command.pop();
@@ -151,7 +151,8 @@ fn bench(options: &Options) -> Result<bool> {
     Ok(whole)
 }
 
-/// Another agent, started in a workspace of ours: a path as its program is meant from here.
+/// Another agent, started in one of the bench's workspaces; its program path is resolved from the current
+/// directory.
 fn foreign(command: &[OsString]) -> Result<Subject> {
     let mut command = command.to_vec();
     let program = Path::new(&command[0]);
@@ -162,14 +163,14 @@ fn foreign(command: &[OsString]) -> Result<Subject> {
     Ok(Subject { name, command, durable: true })
 }
 
-/// Where the measured agent lives. The floor keeps nothing and always gets a fresh home.
+/// The home of the measured agent. The floor stores nothing and always gets a fresh one.
 enum Homes<'a> {
     Fresh,
     Filled(&'a Path),
 }
 
-/// All chosen groups once, floor and subject in turns, and their table. Whether everything could be
-/// measured.
+/// Runs all chosen groups once, alternating floor and subject, and prints their table. Returns whether
+/// everything could be measured.
 fn pass(
     options: &Options,
     groups: &[&Group],
@@ -183,7 +184,7 @@ fn pass(
         let mut going = [true; 2];
         for turn in 0..group.turns {
             progress(&format!("measuring {}, {} of {}", group.name, turn + 1, group.turns));
-            // Who goes second finds another machine (caches, clocks): each does so every other turn.
+            // The second one runs on a different machine state (caches, clocks), so the order alternates.
             let order = if turn % 2 == 0 { [0, 1] } else { [1, 0] };
             for index in order {
                 if !going[index] {
@@ -222,7 +223,7 @@ fn pass(
     Ok(floor.failures.is_empty() && ours.failures.is_empty())
 }
 
-/// Shows one line that the next one replaces, to a person only.
+/// Shows a line that the next one overwrites; only if stderr is a terminal.
 pub fn progress(line: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r\x1b[K{line}");

@@ -1,4 +1,4 @@
-//! Many sessions at once: what each takes of the memory, and whether one is held up by the others.
+//! Many sessions at once: the memory of each, and whether one delays the others.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::model::{self, Reply};
 use crate::processes;
 use crate::table::{Row, Samples};
 
-/// Sessions of which the memory is taken.
+/// Sessions whose memory is measured.
 const RESTING: u32 = 1_000;
 
-/// How long they wait before they rest, in seconds, and how long until the last one certainly does.
+/// Idle time before sessions are suspended, in seconds, and the time after which the last one certainly is.
 const REST_AFTER: (&str, &str) = ("EPITOME_REST_S", "0.2");
 const RESTS_WITHIN: Duration = Duration::from_secs(3);
 
-/// Messages of a long thread; each two are a prompt of 2 KB and an answer.
+/// Messages of a long thread; each pair is a prompt of 2 KB and an answer.
 const LONG_MESSAGES: u32 = 1_000;
 
-/// Streams that are to end together, and their deltas.
+/// Streams that should end together, and their deltas.
 const TOGETHER: u32 = 50;
 const TOGETHER_DELTAS: (usize, Duration) = (100, Duration::from_millis(20));
 
-/// Streams of which no chunk may be late, and their deltas.
+/// Streams none of whose chunks may be late, and their deltas.
 const CROWD: u32 = 1_000;
 const CROWD_DELTAS: (usize, Duration) = (20, Duration::from_millis(500));
 
-/// What each session takes of the memory: at rest, and with a long thread.
+/// Memory per session: suspended, and with a long thread.
 pub fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     if stage.subject.name != "epitome" {
         return Ok(());
@@ -73,7 +73,7 @@ pub fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resul
     end(agent)
 }
 
-/// Streams that end together, and a crowd of which no chunk may be late.
+/// Streams that end together, and a large number of streams none of whose chunks may be late.
 pub fn streams(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     if stage.subject.name != "epitome" {
         return Ok(());
@@ -85,8 +85,8 @@ pub fn streams(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Resu
     Ok(())
 }
 
-/// So many sessions with a stream each: how long after the model's last word the last of them was answered, and how
-/// late 99 of 100 chunks were at most.
+/// Runs one stream in each of `count` sessions. Returns how long after the model's last write the last
+/// session was answered, and the 99th percentile of the chunk delay.
 fn streamed(
     stage: &Stage<'_>,
     count: u32,
@@ -95,7 +95,7 @@ fn streamed(
     let mut agent = stage.ready()?;
     let sessions = (0..count).map(|_| agent.new_session().map(|(session, _)| session));
     let sessions = sessions.collect::<Result<Vec<String>>>()?;
-    // The connections are there, and what is read once is read.
+    // Opens the connections, and reads the files that are read only once.
     for session in &sessions {
         stage.short_turn(&mut agent, session, PROMPT)?;
     }

@@ -1,5 +1,5 @@
-//! The measures: what is done to an agent, and between which two clocks. Each group starts its own
-//! process, asserts that the agent did what it was asked to (a fast wrong answer is a failure, not a
+//! The measures: what each one does with an agent, and which two clocks it compares. Each group starts its
+//! own process, asserts that the agent did what was requested (a fast wrong answer is a failure, not a
 //! record) and never asserts a time.
 
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::processes;
 use crate::table::{Row, Samples};
 use crate::windows;
 
-/// Prompts between two looks at the CPU clock.
+/// Prompts between two reads of the CPU clock.
 const CPU_PROMPTS: u32 = 50;
 
 /// Lines of a prompt of the long thread: about 2 KB, so that 1,000 messages are about 1 MB.
@@ -36,7 +36,7 @@ pub struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// A started agent that was not spoken to.
+    /// A started agent that has not received anything yet.
     pub fn start(&self) -> Result<Agent> {
         self.start_with(&[])
     }
@@ -57,14 +57,14 @@ impl Stage<'_> {
         self.ready_with(&[])
     }
 
-    /// The same with this in its environment.
+    /// An initialized agent with additional environment variables.
     pub fn ready_with(&self, more: &[(&str, &str)]) -> Result<Agent> {
         let mut agent = self.start_with(more)?;
         agent.initialize()?;
         Ok(agent)
     }
 
-    /// One whole short turn.
+    /// Runs one complete short turn.
     pub fn short_turn(&self, agent: &mut Agent, session: &str, text: &str) -> Result<()> {
         let (id, _) = agent.prompt(session, text)?;
         let (_, answered) = agent.stop(id, "end_turn")?;
@@ -73,7 +73,7 @@ impl Stage<'_> {
     }
 }
 
-/// How often to repeat. A group names the number for a full run.
+/// How often to repeat. Groups specify the count of a full run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     Full,
@@ -93,7 +93,7 @@ impl Effort {
 pub struct Group {
     pub name: &'static str,
     pub rows: &'static [Row],
-    /// How often the floor and the subject take turns, so that a slow moment of the machine meets both.
+    /// How often floor and subject alternate, so that a slow phase of the machine affects both.
     pub turns: u32,
     pub run: fn(&Stage<'_>, Effort, &mut Samples) -> Result<()>,
 }
@@ -212,8 +212,8 @@ fn prompt(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()
     Ok(())
 }
 
-/// What the disk asks for one synced append of the size of a journal's entry, in the agent's home. It is a
-/// row of its own, shown for both, and the median is returned.
+/// Measures one synced append of the size of a journal entry in the agent's home. Records it as a row of its
+/// own for both subjects and returns the median.
 fn sync_cost(stage: &Stage<'_>, samples: &mut Samples) -> Result<Duration> {
     let path = stage.home.join("sync-probe");
     let mut file = File::options().create(true).append(true).open(&path)?;
@@ -272,7 +272,7 @@ fn memory(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()
 fn load(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let session = thread_of_messages(stage)?;
     for _ in 0..effort.of(4) {
-        // A fresh process each time: what a person meets who opens an old conversation.
+        // A fresh process each time, as when a user opens an old conversation.
         let mut agent = stage.ready()?;
         let (took, chunks) = agent.load_session(&session)?;
         let expected = LOADED_MESSAGES / 2;
@@ -283,8 +283,8 @@ fn load(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> 
     Ok(())
 }
 
-/// Builds a thread of [`LOADED_MESSAGES`] messages by prompting, so that it needs nothing of the agent but
-/// its protocol, and ends the agent.
+/// Builds a thread of [`LOADED_MESSAGES`] messages by prompting, so that it needs nothing but the protocol
+/// from the agent, and ends the agent.
 fn thread_of_messages(stage: &Stage<'_>) -> Result<String> {
     let mut agent = stage.ready()?;
     let (session, _) = agent.new_session()?;
@@ -295,8 +295,8 @@ fn thread_of_messages(stage: &Stage<'_>) -> Result<String> {
     Ok(session)
 }
 
-/// What a call costs in a short thread and in a long one: a request's older messages were all written
-/// for the calls before.
+/// Compares a call in a short thread with one in a long thread: the older messages of a request were already
+/// encoded for the previous calls.
 fn long(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let text = "A line that a person typed. ".repeat(LONG_PROMPT_LINES);
     let asked = |agent: &mut Agent, session: &str, row: Row, samples: &mut Samples| -> Result<()> {

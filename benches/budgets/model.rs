@@ -1,8 +1,9 @@
-//! A scripted model: an HTTP/1.1 server inside the bench process that speaks Anthropic's streamed
-//! Messages and says when it did what. It understands no request beyond its length, and never retries.
+//! A scripted model: an HTTP/1.1 server inside the bench process that speaks Anthropic's streaming Messages
+//! API and records when it read and wrote. It ignores everything in a request but its length, and never
+//! retries.
 //!
-//! Each event is one chunk of the chunked body. Clocks are read at the latest moment before a write and
-//! at the earliest after a read, so that the model's own work is not counted as the agent's.
+//! Each event is one chunk of the chunked body. Clocks are read immediately before a write and immediately
+//! after a read, so that the model's own work is not attributed to the agent.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,31 +15,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Deltas of a flood, and the characters of each.
+/// Deltas of a flood, and the text of each.
 pub const FLOOD_DELTAS: usize = 20_000;
 pub const DELTA: &str = "twenty characters.. ";
 
-/// How long a real model takes at least between two deltas. With it, each timed delta finds an agent
-/// that waits, which is what a person sees; without it, the first would be timed together with the
-/// response's head.
+/// The minimum time between two deltas of a real model. With it, each timed delta finds an agent that is
+/// waiting, as in practice; without it, the first one would be timed together with the response head.
 const PACE: Duration = Duration::from_millis(2);
 
-/// How long to wait for the agent to ask the model before the measure is given up.
+/// How long to wait for the agent to call the model before the measure is abandoned.
 const ASKED_WITHIN: Duration = Duration::from_secs(30);
 
-/// No request is longer: a bound against a broken length, far above what a thread can hold.
+/// Upper bound of a request, far above what a thread can contain; guards against an invalid length.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-/// What the model does when it is next asked.
+/// How the model answers its next request.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// A whole short answer in one write.
+    /// A complete short answer in one write.
     Short,
-    /// So many deltas of [`DELTA`], each on [`Performance::go_on`]; the end comes with the last one.
+    /// This many deltas of [`DELTA`], each on [`Performance::go_on`]; the end is sent with the last one.
     Stepped(usize),
-    /// So many deltas at this pace, each with the moment at which it was written; see [`stamps`].
+    /// This many deltas at this pace, each containing the time at which it was written; see [`stamps`].
     Stamped { deltas: usize, every: Duration },
-    /// [`FLOOD_DELTAS`] deltas as fast as the agent takes them.
+    /// [`FLOOD_DELTAS`] deltas as fast as the agent reads them.
     Flood,
     /// One call of `file_read` for this file.
     ReadFile(PathBuf),
@@ -46,23 +46,23 @@ pub enum Reply {
     Hang,
 }
 
-/// What the model saw or did, and when.
+/// An action of the model with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
     /// The last byte of the request was read.
     Asked(Instant),
-    /// About to write a delta; for the last write of a reply, the end with it.
+    /// About to write a delta; for the last write of a reply, together with the end.
     Wrote(Instant),
 }
 
-/// One scripted reply, as the measure follows it.
+/// The measure's handle on one scripted reply.
 pub struct Performance {
     moments: Receiver<Moment>,
     go: Sender<()>,
 }
 
 impl Performance {
-    /// Waits until the agent has asked; the moment at which its request was complete.
+    /// Waits for the agent's request; returns when it was complete.
     pub fn asked(&self) -> Result<Instant> {
         match self.moments.recv_timeout(ASKED_WITHIN) {
             Ok(Moment::Asked(at)) => Ok(at),
@@ -71,7 +71,7 @@ impl Performance {
         }
     }
 
-    /// The moment of the next write, in order.
+    /// The time of the next write, in order.
     pub fn wrote(&self) -> Result<Instant> {
         match self.moments.recv_timeout(ASKED_WITHIN) {
             Ok(Moment::Wrote(at)) => Ok(at),
@@ -93,7 +93,7 @@ struct Cue {
     go: Receiver<()>,
 }
 
-/// The server. It ends with the process; each connection has a thread.
+/// The server. It lives as long as the process, with a thread per connection.
 pub struct Model {
     address: SocketAddr,
     cues: Arc<Mutex<VecDeque<Cue>>>,
@@ -108,7 +108,7 @@ impl Model {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let cues = Arc::clone(&cues);
-                // An agent may close whenever it likes: the end of a connection is no news here.
+                // An agent may close a connection at any time; that is not an error here.
                 std::thread::spawn(move || serve(stream, &cues));
             }
         });
@@ -119,7 +119,7 @@ impl Model {
         format!("http://{}", self.address)
     }
 
-    /// Puts a reply behind those that were not asked for yet. An unscripted request is answered
+    /// Queues a reply after those that were not requested yet. An unscripted request is answered with
     /// [`Reply::Short`].
     pub fn plan(&self, reply: Reply) -> Performance {
         let (moments, seen) = channel();
@@ -128,7 +128,7 @@ impl Model {
         Performance { moments: seen, go }
     }
 
-    /// Drops what a failed measure left over.
+    /// Drops the replies that a failed measure left over.
     pub fn clear(&self) {
         self.cues().clear();
     }
@@ -153,7 +153,7 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
             write_short(&mut stream)?;
             continue;
         };
-        // The measure may have lost interest (building a thread): then nobody receives.
+        // A measure that only builds a thread may have dropped the receiver.
         let tell = |moment| {
             let _ = cue.moments.send(moment);
         };
@@ -200,7 +200,7 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
             }
             Reply::Hang => {
                 stream.write_all((head(true) + &text_delta(DELTA)).as_bytes())?;
-                // Nothing but the agent's closing can come: it may not pipeline on a running answer.
+                // Only the agent's close can arrive: it must not pipeline during a response.
                 drop(stream.read(&mut [0; 1]));
                 return Ok(());
             }
@@ -208,15 +208,15 @@ fn serve(mut stream: TcpStream, cues: &Mutex<VecDeque<Cue>>) -> Result<()> {
     }
 }
 
-/// What stamps count from.
+/// The origin of all stamps.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// The present moment, as a word.
+/// The current time, as a word.
 fn stamp() -> String {
     format!("{} ", BEGUN.elapsed().as_micros())
 }
 
-/// The moments that a text is made of.
+/// Parses the stamps that make up a text.
 pub fn stamps(text: &str) -> impl Iterator<Item = Instant> {
     text.split_whitespace().filter_map(|word| Some(*BEGUN + Duration::from_micros(word.parse().ok()?)))
 }
@@ -225,8 +225,7 @@ fn write_short(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all((head(true) + &text_delta("Done.") + &tail("end_turn")).as_bytes())
 }
 
-/// Reads one request to its last byte and returns its path without the query. `left` keeps bytes that
-/// came beyond it.
+/// Reads one complete request and returns its path without the query. `left` keeps surplus bytes.
 fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<String> {
     let mut piece = vec![0; 64 << 10];
     let mut more = |left: &mut Vec<u8>| -> Result<()> {
@@ -250,7 +249,7 @@ fn read_request(stream: &mut TcpStream, left: &mut Vec<u8>) -> Result<String> {
         })
     };
     let end = if header("transfer-encoding").is_some_and(|value| value.contains("chunked")) {
-        // Only whether it ended matters; a JSON body cannot hold the last chunk's raw line ends.
+        // Only the end matters; a JSON body cannot contain the raw line breaks of the last chunk.
         loop {
             if let Some(at) = left[head_end..].windows(5).position(|five| five == b"0\r\n\r\n") {
                 break head_end + at + 5;
@@ -278,7 +277,7 @@ fn event(name: &str, data: &str) -> String {
     format!("{:x}\r\n{body}\r\n", body.len())
 }
 
-/// The response's head and the start of the message, with its first text block where there is text.
+/// The response head and the start of the message, plus the start of a text block if `text` is set.
 fn head(text: bool) -> String {
     let mut bytes = String::from(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",

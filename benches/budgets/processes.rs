@@ -1,7 +1,7 @@
-//! What the measured processes cost: CPU time, memory, and who they are. Linux only (`/proc`).
+//! Costs of the measured processes: CPU time and memory. Linux only (`/proc`).
 //!
-//! An agent may leave its work to a detached daemon, so a measure counts every process below the bench,
-//! whoever their parent was: the bench adopts orphans ([`adopt_orphans`]). One agent is measured at a time.
+//! An agent may delegate its work to a detached daemon, so a measure counts every process below the bench,
+//! whatever its parent was: the bench adopts orphans ([`adopt_orphans`]). One agent is measured at a time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,30 +12,31 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 
 /// How long processes may take to end after SIGTERM before they are killed.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
-/// How often to look whether processes have ended or come to rest: there is nothing to wait on in a
-/// process that is not our child.
+/// How often to check whether processes have ended or are idle: a process that is not a child cannot be
+/// waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A process that is still busy after this is measured as it is.
+/// A process that is still busy after this time is measured as it is.
 const AT_REST_WITHIN: Duration = Duration::from_secs(3);
-/// Looks in a row without any CPU time spent that count as rest.
+/// Consecutive checks without CPU use that count as idle.
 const RESTFUL_LOOKS: u32 = 5;
 
-/// Makes detached descendants our children when their parents end. Call once, before the first spawn.
+/// Makes detached descendants children of the bench when their parents end. Call once, before the first
+/// spawn.
 pub fn adopt_orphans() -> Result<()> {
     set_child_subreaper(Some(getpid())).context("cannot adopt detached processes")
 }
 
-/// The CPU time that all living processes below the bench have spent, threads that ended included.
+/// The CPU time that all living processes below the bench have used, including their finished threads.
 pub fn cpu_time() -> Result<Duration> {
     descendants()?.into_iter().map(cpu_time_of).sum()
 }
 
-/// What was spent since an earlier [`cpu_time`].
+/// The CPU time used since an earlier [`cpu_time`].
 pub fn cpu_time_since(before: Duration) -> Result<Duration> {
     cpu_time()?.checked_sub(before).context("a process ended while its CPU time was measured")
 }
 
-/// The resident memory of all processes below the bench, in bytes. Shared pages count once a process.
+/// The resident memory of all processes below the bench, in bytes. Shared pages count once per process.
 pub fn resident_bytes() -> Result<u64> {
     descendants()?.into_iter().map(|pid| resident_bytes_of(pid.unsigned_abs())).sum()
 }
@@ -45,11 +46,11 @@ pub fn resident_bytes_of(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = kilobytes.and_then(|text| text.trim().strip_suffix("kB"));
-    // A process that ended in between has no such line, and no memory.
+    // A process that has exited in the meantime has no such line, and no memory.
     Ok(number.map_or(Ok(0), |text| text.trim().parse::<u64>())? * 1024)
 }
 
-/// Waits until no process below the bench spends CPU time any more, so that memory can be read idle.
+/// Waits until no process below the bench uses CPU time any more, so that idle memory can be read.
 pub fn come_to_rest() -> Result<()> {
     let begun = Instant::now();
     let (mut before, mut restful) = (cpu_time()?, 0);
@@ -62,7 +63,7 @@ pub fn come_to_rest() -> Result<()> {
     Ok(())
 }
 
-/// Ends what an agent left running, such as its daemon, so that the next one starts cold.
+/// Ends everything that an agent left running, such as its daemon, so that the next one starts cold.
 pub fn end_leftovers() -> Result<()> {
     let begun = Instant::now();
     let mut signal = Signal::TERM;
@@ -84,7 +85,7 @@ pub fn end_leftovers() -> Result<()> {
             if !told.contains(&pid) {
                 told.push(pid);
                 if let Some(pid) = Pid::from_raw(pid) {
-                    // Fails only when it ended by itself in between.
+                    // Fails only if the process has exited in the meantime.
                     let _ = kill_process(pid, signal);
                 }
             }
@@ -93,13 +94,13 @@ pub fn end_leftovers() -> Result<()> {
     }
 }
 
-/// Every living process whose chain of parents leads to the bench.
+/// All living processes whose chain of parents leads to the bench.
 fn descendants() -> Result<Vec<i32>> {
     let mut parents = BTreeMap::new();
     for entry in fs::read_dir("/proc").context("cannot list processes: is /proc mounted?")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name in parentheses may hold anything; behind it come the state and the parent.
+        // The name in parentheses may contain anything; state and parent follow it.
         let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
         let (Some(state), Some(Ok(parent))) = (fields.next(), fields.next().map(str::parse::<i32>)) else {
             continue;
@@ -111,7 +112,7 @@ fn descendants() -> Result<Vec<i32>> {
     let bench = getpid().as_raw_nonzero().get();
     let below = |pid: &i32| {
         let mut at = *pid;
-        // A chain longer than the number of processes could only be a loop of reused ids.
+        // A chain longer than the number of processes could only be a cycle of reused ids.
         for _ in 0..parents.len() {
             match parents.get(&at) {
                 Some(parent) if *parent == bench => return true,
@@ -135,15 +136,15 @@ unsafe extern "C" {
     fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
 }
 
-/// A process's CPU clock. `/proc/PID/stat` would do, but it counts in hundredths of a second, which is
-/// more than fifty short prompts may cost.
+/// A process's CPU clock. `/proc/PID/stat` has a resolution of only 10 ms, which is more than fifty short
+/// prompts may cost.
 fn cpu_time_of(pid: i32) -> Result<Duration> {
     const CPUCLOCK_SCHED: i32 = 2;
     let mut time = Timespec { seconds: 0, nanoseconds: 0 };
-    // SAFETY: `time` is a valid timespec for the length of the call; any clock id is allowed.
+    // SAFETY: `time` is a valid timespec for the duration of the call; every clock id is allowed.
     let status = unsafe { clock_gettime((!pid << 3) | CPUCLOCK_SCHED, &raw mut time) };
     if status != 0 {
-        // The process ended in between: what it spent is lost, as it would be with any other way.
+        // The process has exited in the meantime: its CPU time is lost, as with any other method.
         return Ok(Duration::ZERO);
     }
     let nanoseconds = u32::try_from(time.nanoseconds).context("the kernel's clock is broken")?;

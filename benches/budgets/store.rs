@@ -1,4 +1,4 @@
-//! Fills a home with conversations, for the measures that must not depend on how many there are.
+//! Fills a home with conversations, for measures that must not depend on the size of the store.
 
 use std::fs;
 use std::path::Path;
@@ -9,18 +9,18 @@ use crate::driver::end;
 use crate::measures::Stage;
 use crate::progress;
 
-/// How full the store is for `--big`.
+/// Size of the store with `--big`.
 pub const BIG_STORE_BYTES: u64 = 500 << 20;
 
-/// Bytes of a prompt: below the size from which a body would become a file of its own.
+/// Bytes of a prompt: below the size from which a body would become a separate file.
 const PROMPT_BYTES: usize = 48 << 10;
-/// Prompts of a session: well below a window of 200,000 tokens, so that nothing is compacted.
+/// Prompts per session: far below a window of 200,000 tokens, so that nothing is compacted.
 const PROMPTS: usize = 4;
-/// Sessions of a process, so that filling never needs much memory.
+/// Sessions per process, so that filling never needs much memory.
 const SESSIONS: usize = 200;
 
-/// Prompts long texts over the wire until the home holds [`BIG_STORE_BYTES`]. It is slower than writing
-/// journals would be, but what it leaves is exactly what an agent leaves, whatever its format.
+/// Sends long prompts over the wire until the home contains [`BIG_STORE_BYTES`]. This is slower than writing
+/// journals directly, but it produces exactly what an agent stores, whatever its format.
 pub fn fill(stage: &Stage<'_>) -> Result<()> {
     let mut number = 0_usize;
     let mut held = bytes_below(&stage.home)?;
@@ -30,7 +30,7 @@ pub fn fill(stage: &Stage<'_>) -> Result<()> {
             let (session, _) = agent.new_session()?;
             for _ in 0..PROMPTS {
                 number += 1;
-                // Each text is another one, or a store by content would keep it once.
+                // All texts differ; a content-addressed store would keep equal ones once.
                 let sentence = format!("Sentence {number} of a long paste. ");
                 let text = sentence.repeat(PROMPT_BYTES / sentence.len());
                 stage.short_turn(&mut agent, &session, &text)?;

@@ -1,11 +1,11 @@
-//! What is counted and how it is printed. It judges nothing: a budget stands beside a number for a person
-//! to read, and no exit code depends on time.
+//! The collected numbers and how they are printed. Nothing is judged here: budgets are printed next to the
+//! numbers for a human reader, and no exit code depends on a time.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// One line of the table. The order is that of the table.
+/// One line of the table, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Row {
     Start,
@@ -102,7 +102,7 @@ impl Row {
         Row::Binary,
     ];
 
-    /// What the row is called, its unit and what we allow ourselves. `README.md` explains each.
+    /// Title, unit and budget of the row. `README.md` explains each.
     fn describe(self) -> (&'static str, Unit, Option<f64>) {
         match self {
             Row::Start => ("start → initialize answered", Milliseconds, Some(12.0)),
@@ -153,11 +153,11 @@ impl Row {
     }
 }
 
-/// What one subject showed.
+/// Results of one subject.
 #[derive(Debug, Default)]
 pub struct Samples {
     values: BTreeMap<Row, Vec<f64>>,
-    /// Groups of measures that could not be finished, and why.
+    /// Groups that could not be measured, and why.
     pub failures: Vec<String>,
 }
 
@@ -188,7 +188,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// `None` for no values. With few values the p90 is the largest.
+    /// `None` for no values. For few values the p90 is the maximum.
     fn of(values: &[f64]) -> Option<Summary> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -200,14 +200,14 @@ impl Summary {
 
 /// Both subjects of one pass over the measures.
 pub struct Pass<'a> {
-    /// `empty store`, or how full.
+    /// `empty store`, or its size.
     pub store: &'a str,
     pub floor: &'a Samples,
     pub ours: &'a Samples,
     pub name: &'a str,
 }
 
-/// The table for people. Rows without a sample on either side are left out.
+/// Prints the table for a human reader. Rows without a sample on either side are omitted.
 pub fn print(pass: &Pass<'_>) {
     println!("\n{} beside the floor, {}\n", pass.name, pass.store);
     println!(
@@ -239,7 +239,7 @@ pub fn print(pass: &Pass<'_>) {
     }
 }
 
-/// The same for a program: one object.
+/// The same as one JSON object.
 pub fn json(pass: &Pass<'_>) -> Value {
     let summary = |summary: Option<Summary>| {
         summary.map(|Summary { median, min, p90, count }| {

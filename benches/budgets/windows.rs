@@ -1,4 +1,4 @@
-//! What it costs that a window's agent is a front end of a daemon: memory, and time on the way of a message.
+//! The cost of running a client as a front end of a daemon: memory, and latency added to a message.
 
 use std::time::Duration;
 
@@ -9,25 +9,27 @@ use crate::measures::{Effort, Stage};
 use crate::processes;
 use crate::table::{Row, Samples};
 
-/// Windows that are attached at a time.
+/// Clients that are attached at the same time.
 const WINDOWS: usize = 50;
 
-/// How long windows have been open when their memory is taken: what a person has all day, not the moment of the start.
+/// How long clients have been open when their memory is measured: the steady state, not the moment of the
+/// start.
 const LEAN_WITHIN: Duration = Duration::from_secs(13);
 
-/// Requests of which the median counts.
+/// Number of requests whose median is reported.
 const REQUESTS: u32 = 200;
 
 pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let windows = (0..WINDOWS).map(|_| stage.ready()).collect::<Result<Vec<Agent>>>()?;
-    // A front end gives back the pages of its start after two seconds, a daemon looks each ten whether it has grown.
+    // A front end returns the pages of its start after two seconds; a daemon checks every ten whether it has
+    // grown.
     std::thread::sleep(LEAN_WITHIN);
     processes::come_to_rest()?;
     let fronts = windows.iter().map(|window| processes::resident_bytes_of(window.process()));
     let fronts = fronts.collect::<Result<Vec<u64>>>()?;
     let all = processes::resident_bytes()?;
     fronts.iter().for_each(|bytes| samples.bytes(Row::MemoryFront, *bytes as f64));
-    // What is not a window is the daemon; the floor has none.
+    // All that does not belong to the clients is the daemon; the floor has none.
     let daemon = all.saturating_sub(fronts.iter().sum());
     if daemon > 0 {
         samples.bytes(Row::MemoryWindows, daemon as f64);
@@ -40,7 +42,7 @@ pub fn run(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<(
     Ok(())
 }
 
-/// The same small request with and without a front end between.
+/// The same small request with and without a front end in between.
 fn added(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()> {
     let mut command = stage.subject.command.clone();
     command.push("--standalone".into());
@@ -56,7 +58,7 @@ fn added(stage: &Stage<'_>, effort: Effort, samples: &mut Samples) -> Result<()>
     Ok(())
 }
 
-/// The median time of a request that is answered at once.
+/// The median time of a request that is answered immediately.
 fn asked(stage: &Stage<'_>) -> Result<Duration> {
     let mut agent = stage.ready()?;
     let mut took = (0..REQUESTS).map(|_| agent.authenticate()).collect::<Result<Vec<Duration>>>()?;

@@ -1,5 +1,5 @@
-//! KeepBench: what of a conversation is still known after it was compacted. `cargo bench --bench keep`; see
-//! `benches/keep/README.md`. It needs no network, and asserts nothing about what it measures.
+//! KeepBench: how much of a conversation is still known after a compaction. `cargo bench --bench keep`; see
+//! `benches/keep/README.md`. It needs no network, and asserts nothing about the results.
 
 mod bench;
 mod report;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// `None` when there is nothing to measure: cargo runs benches as tests too, without `--bench`.
+/// `None` if there is nothing to measure: cargo runs benches as tests too, without `--bench`.
 fn parse() -> Result<Option<Options>> {
     use lexopt::prelude::*;
 
@@ -99,7 +99,7 @@ fn run(options: &Options) -> Result<()> {
     if options.write { write(&report, &report::short(&corpus, &results)) } else { Ok(()) }
 }
 
-/// The lines of the README between which its part is written.
+/// The markers in the README between which the results are written.
 const BEGINS: &str = "<!-- keepbench -->\n";
 const ENDS: &str = "<!-- /keepbench -->\n";
 

@@ -10,7 +10,7 @@ use crate::bench::ways::MODEL;
 use crate::retention::{Asked, Mean, Results, Score, TAILS, Way};
 use crate::speed::Time;
 
-/// Further requests whose price is told.
+/// Number of further requests whose price is reported.
 const REQUESTS: f64 = 100.0;
 
 const ALL: [Way; 9] = [
@@ -25,7 +25,7 @@ const ALL: [Way; 9] = [
     Way::MaskedTail,
 ];
 
-/// The columns: what is asked, and its heading.
+/// The columns: measure and heading.
 fn columns() -> Vec<(Asked, String)> {
     let plain = [
         (Asked::Facts, "facts"),
@@ -38,7 +38,7 @@ fn columns() -> Vec<(Asked, String)> {
     plain.into_iter().map(|(asked, name)| (asked, name.to_owned())).chain(sections).collect()
 }
 
-/// All results.
+/// The full report.
 pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
     let columns = columns();
     let mut parts = vec![
@@ -65,7 +65,7 @@ what the agent used after the real compaction. pending, current work, next step:
 stored summary, which Claude Code's model wrote there. baseline: 200 lines of code that collect what anybody would,
 at the same size.";
 
-/// The README's part.
+/// The section for the README.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
     let shown = [
         Way::Ours,
@@ -112,7 +112,7 @@ fn ways(results: &Results, shown: &[Way], columns: &[(Asked, String)]) -> String
     head.push("characters".to_owned());
     let rows = shown.iter().filter_map(|way| {
         let score = results.ways.get(way)?;
-        // It is what the terms are taken from.
+        // The terms are taken from this very text.
         let is_source = |asked: Asked| {
             matches!(asked, Asked::Section(_))
                 && matches!(way, Way::Summary | Way::SummaryCut | Way::OursWithSummary)

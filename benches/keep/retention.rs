@@ -1,4 +1,4 @@
-//! What each way keeps of the sessions of a corpus.
+//! How much each way retains of the sessions of a corpus.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::bench::corpus::{Corpus, Session};
 use crate::bench::measure::{Later, SECTIONS, Truth, holds, planted, section_terms, share, truth, verbatim};
 use crate::bench::ways::{Ours, cut, masked_tail, ruler, tail};
 
-/// A way of making a conversation small.
+/// A way of shortening a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     Ours,
@@ -41,18 +41,18 @@ impl Way {
     }
 }
 
-/// What is asked of each way.
+/// The measures for each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asked {
     Facts,
     Files,
     Identifiers,
     Hashes,
-    /// Terms of a section of the stored summary, by its place among all.
+    /// Terms of a section of the stored summary, by the index of the section.
     Section(usize),
 }
 
-/// Shares from 0 to 1, and how many there are.
+/// The mean of shares from 0 to 1, with their count.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mean {
     sum: f64,
@@ -86,12 +86,13 @@ impl Score {
     }
 }
 
-/// Parts of the window that stay word for word behind the message.
+/// Shares of the window that are kept verbatim after the message.
 pub const TAILS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 /// Windows in which instructions are planted, in tokens.
 pub const WINDOWS: [u64; 3] = [200_000, 64_000, 32_000];
 
-/// A point of the curve: what message and tail keep together, the same tail alone, and what they take.
+/// A point of the curve: what message and tail retain together, what the tail retains alone, and their
+/// tokens.
 #[derive(Default)]
 pub struct Point {
     pub both: Score,
@@ -103,7 +104,7 @@ pub struct Point {
 pub struct Results {
     pub ways: BTreeMap<Way, Score>,
     pub curve: [Point; TAILS.len()],
-    /// By window: how many of the instructions stand in the message word for word.
+    /// By window: how many of the instructions the message contains verbatim.
     pub instructions: Vec<(u64, usize)>,
     pub truth: Truth,
     /// Sessions that were not compacted, and why.
@@ -112,7 +113,7 @@ pub struct Results {
     pub messages: BTreeMap<String, String>,
 }
 
-/// What is asked of one session.
+/// Files, identifiers and summary terms to look for in one session.
 struct Questions {
     later: Option<Later>,
     sections: BTreeMap<&'static str, std::collections::BTreeSet<String>>,
@@ -125,7 +126,7 @@ pub fn measure(corpus: &Corpus) -> Result<Results> {
             results.faults.push(format!("{}: {fault}", session.name));
         }
     }
-    // The longest one, where there is most to keep.
+    // The longest session, in which there is most to retain.
     let host = corpus.sessions.iter().max_by_key(|session| session.messages.len());
     for window in WINDOWS {
         let Some(host) = host.filter(|_| !corpus.instructions.is_empty()) else { break };
@@ -198,7 +199,7 @@ fn ask(corpus: &Corpus, session: &Session, questions: &Questions, text: &str, sc
     }
 }
 
-/// As if the session had just filled its window up to where a compaction is due.
+/// Computes the curve as if the session had just filled its window up to the compaction threshold.
 fn curve(
     corpus: &Corpus,
     session: &Session,

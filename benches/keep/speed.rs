@@ -11,9 +11,9 @@ use crate::bench::corpus::Session;
 use crate::bench::generated::conversation;
 use crate::bench::ways::ruler;
 
-/// Repetitions, of which the median counts.
+/// Repetitions whose median is reported.
 const COUNT: usize = 15;
-/// Tokens of the conversations, and milliseconds that plan and message are to take together at most.
+/// Tokens of the conversations, and the maximum milliseconds for plan and message together.
 const SIZES: [(u64, f64); 2] = [(200_000, 5.0), (1_000_000, 20.0)];
 
 pub struct Time {

@@ -1,9 +1,10 @@
-//! Any text, tool name and input as a conversation, compacted in a small and a large window: it never fails, fits, and
-//! no table is missing.
+//! Compacts conversations made of arbitrary texts, tool names and inputs in a small and a large window: the
+//! compaction never fails, the result fits, and no table is missing.
 //!
-//! The input is text. Form feeds part it into entries, whose first character says what they are: `a` the agent speaks,
-//! `c` a call, `f` a failed call, `d` a denied one; everything else is the user's. A call has the tool's name, its input
-//! as JSON and its result, parted by vertical tabs; an input that is no JSON is a command.
+//! The input is text. Form feeds separate entries; the first character of an entry is its kind: `a` a message
+//! of the agent, `c` a call, `f` a failed call, `d` a denied call; everything else is a user message. A call
+//! consists of tool name, JSON input and result, separated by vertical tabs; an input that is not JSON is
+//! used as a command.
 #![no_main]
 
 use std::sync::Arc;
@@ -33,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
                     let id = thread.next_message();
                     match compacted(&ruler, &thread, &budget, &plan, id, Written::default()) {
                         Ok(change) => change,
-                        // A short conversation may gain nothing.
+                        // A short conversation may have nothing to gain.
                         Err(_) => continue,
                     }
                 }

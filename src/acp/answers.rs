@@ -1,4 +1,4 @@
-//! Answers, errors and choices in the words of the wire. Pure; the one place that knows error codes.
+//! Translates results, errors and options to wire types. Pure; the only place that knows error codes.
 
 use agent_client_protocol::v1::schema as wire;
 pub use agent_client_protocol::v1::schema::Error;
@@ -20,27 +20,29 @@ const INVALID_PARAMS: i32 = -32602;
 const INTERNAL: i32 = -32603;
 const AUTH_REQUIRED: i32 = -32000;
 const NOT_FOUND: i32 = -32002;
-/// Our own: too much at once, try again. Outside the ranges that JSON-RPC and ACP keep.
+/// Own code: too many requests, try again later. Outside the ranges reserved by JSON-RPC and ACP.
 const BUSY: i32 = -31001;
 
-/// Our own: the daemon died over it. Not the code of internal errors, which some clients keep to themselves.
+/// Own code: the daemon died while handling the request. Not the internal-error code, because some clients
+/// hide those.
 const INTERRUPTED: i32 = -31002;
 
-/// Models that are shown in one list, however many providers they are of.
+/// Up to this many models are shown in one flat list, even from several providers.
 const MODELS_FLAT_MAX: usize = 8;
 
-/// The ids of the choices that a session offers.
+/// The ids of a session's config options.
 pub const MODEL: &str = "model";
 pub const MODE: &str = "mode";
 pub const THOUGHT: &str = "thought_level";
 
-/// The id of the one way to authenticate: nothing to do here but to set a key and come back.
+/// The id of the only authentication method: the user sets an API key and retries.
 pub const AUTH_METHOD: &str = "environment";
 
-/// The result of a request that the session has answered.
+/// The result of a request, from the session's answer.
 pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::Error> {
     match (kind, answer) {
-        // The answer to a fork, which the schema's types know as unstable only, has the form of a new session's.
+        // `session/fork` is unstable in the schema crate; its response has the same form as that of
+        // `session/new`.
         (RequestKind::New | RequestKind::Fork, Answer::Attached { session, options }) => {
             raw(&wire::NewSessionResponse::new(session.0)
                 .modes(modes(&options))
@@ -57,14 +59,14 @@ pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::
         (RequestKind::Steer, Answer::Steered(Steered::PromptRequired(why))) => {
             raw(&json!({ "outcome": "promptRequired", "reason": why }))
         }
-        // A session that closes meanwhile.
+        // The session is closing.
         (RequestKind::Steer, Answer::Closed) => raw(&json!({ "outcome": "failed" })),
         (RequestKind::SetMode, Answer::Options(_)) => raw(&wire::SetSessionModeResponse::new()),
         (RequestKind::SetOption, Answer::Options(options)) => {
             raw(&wire::SetSessionConfigOptionResponse::new(config_options(&options)))
         }
         (RequestKind::Close, Answer::Closed) => raw(&wire::CloseSessionResponse::new()),
-        // A session that closes under a prompt or a choice still owes each its one answer.
+        // A session that closes during a prompt still owes it a response.
         (RequestKind::Prompt, Answer::Closed) => turn_ended(StopReason::Cancelled, &Usage::default(), None),
         (kind, answer) => {
             tracing::error!(?kind, ?answer, "a session gave an answer to another question");
@@ -73,7 +75,7 @@ pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::
     }
 }
 
-/// An error of the session as the client gets it: a sentence, and what to do beside it.
+/// Converts a session error for the client: a sentence, and a hint as `data.details`.
 pub fn session_error(error: &SessionError) -> wire::Error {
     let sentence = error.to_string();
     match error {
@@ -92,7 +94,7 @@ pub fn session_error(error: &SessionError) -> wire::Error {
     }
 }
 
-/// The same error for a client that shows its details alone: they begin with the sentence.
+/// Adapts an error for a client that shows only `data.details`: puts the message at their beginning.
 pub fn told_in_details(error: wire::Error) -> wire::Error {
     let mut data = error.data.clone().unwrap_or_else(|| json!({}));
     let told = match data["details"].as_str() {
@@ -103,7 +105,7 @@ pub fn told_in_details(error: wire::Error) -> wire::Error {
     error.data(data)
 }
 
-/// Some clients know a stale session by the first two words, not by the code.
+/// Some clients detect a stale session by the first two words of the message, not by its code.
 pub fn not_found(session: &str) -> wire::Error {
     wire::Error::new(NOT_FOUND, "Resource not found: there is no such session")
         .data(json!({ "sessionId": session }))
@@ -114,7 +116,7 @@ pub fn bad_params(bad: &BadParams) -> wire::Error {
 }
 
 pub fn method_not_found(method: &str) -> wire::Error {
-    // A method's name is short, or it is not one.
+    // Method names are short; a longer text is not a method name.
     let name: String = method.chars().take(80).collect();
     wire::Error::new(METHOD_NOT_FOUND, format!("Method not found: {name}"))
 }
@@ -127,7 +129,7 @@ pub fn too_many_requests() -> wire::Error {
     wire::Error::new(BUSY, "Too many requests are open; wait for answers first")
 }
 
-/// What was asked of a process that died before it answered.
+/// The error for a request to a process that died before it answered.
 pub fn interrupted(details: &str) -> wire::Error {
     let sentence = "Interrupted: Epitome's daemon ended before it could answer. Please send it again";
     wire::Error::new(INTERRUPTED, sentence).data(json!({ "details": details }))
@@ -137,8 +139,8 @@ pub fn internal(sentence: impl Into<String>) -> wire::Error {
     wire::Error::new(INTERNAL, sentence)
 }
 
-/// What this agent is and can do. `configured` tells whether a model can be reached as things stand:
-/// several clients authenticate whenever a method is offered, so none is offered without need.
+/// The agent's capabilities. `configured` says whether a model is currently usable: several clients
+/// authenticate whenever a method is offered, so none is offered unless needed.
 pub fn initialized(configured: bool) -> wire::InitializeResponse {
     let sessions = wire::SessionCapabilities::new()
         .list(wire::SessionListCapabilities::new())
@@ -167,7 +169,7 @@ pub fn initialized(configured: bool) -> wire::InitializeResponse {
         .meta(steering)
 }
 
-/// The same with `session/fork`, which the schema's types know as unstable only.
+/// Like [`initialized`], plus `session/fork`, which is unstable in the schema crate.
 pub fn initialized_with_fork(configured: bool) -> Result<Box<RawValue>, wire::Error> {
     let response = serde_json::to_value(initialized(configured));
     let mut response = response.map_err(|error| internal(error.to_string()))?;
@@ -175,7 +177,7 @@ pub fn initialized_with_fork(configured: bool) -> Result<Box<RawValue>, wire::Er
     raw(&response)
 }
 
-/// Everything that the client can choose, the most important first.
+/// All config options of a session, most important first.
 pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption> {
     let mut offered = Vec::with_capacity(3);
     if let Some(model) = &options.model {
@@ -213,8 +215,8 @@ pub fn config_options(options: &SessionOptions) -> Vec<wire::SessionConfigOption
     offered
 }
 
-/// The models of a picker: in groups by provider where they are many and of several. Few are easier to
-/// look through in one list, and not every client shows groups.
+/// The models of the model option, grouped by provider if there are many and from several providers. A short
+/// list is easier to scan without groups, and not every client shows groups.
 fn model_options(current: &ModelName, models: &[ModelChoice]) -> wire::SessionConfigSelectOptions {
     let current = ModelChoice { name: current.clone(), about: String::new() };
     let is_there = models.iter().any(|choice| choice.name == current.name);
@@ -245,12 +247,12 @@ fn model_options(current: &ModelName, models: &[ModelChoice]) -> wire::SessionCo
     groups.into_iter().map(group).collect::<Vec<_>>().into()
 }
 
-/// Provider and name of a model.
+/// Splits a model's name into provider and name.
 fn parts(name: &ModelName) -> (&str, &str) {
     name.split().unwrap_or(("", &name.0))
 }
 
-/// One line of a listing. Title and time are always there: some editors fail without.
+/// One item of a session listing. It always has a title and a time, because some editors fail without them.
 pub fn session_info(header: &Header) -> wire::SessionInfo {
     let directory = header.cwd.file_name().map(|name| name.to_string_lossy().into_owned());
     let title = header
@@ -263,13 +265,13 @@ pub fn session_info(header: &Header) -> wire::SessionInfo {
         .updated_at(timestamp(header.updated_at))
 }
 
-/// Milliseconds since the epoch as RFC 3339, in UTC.
+/// Formats milliseconds since the Unix epoch as RFC 3339, in UTC.
 pub fn timestamp(millis: u64) -> String {
     let millis = i64::try_from(millis).unwrap_or(i64::MAX);
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// Any result as text.
+/// Serializes a result.
 pub fn raw(result: &impl Serialize) -> Result<Box<RawValue>, wire::Error> {
     to_raw_value(result).map_err(|error| {
         tracing::error!(%error, "an answer could not be written as JSON");
@@ -297,7 +299,7 @@ fn turn_ended(reason: StopReason, usage: &Usage, meta: Option<Value>) -> Result<
     raw(&wire::PromptResponse::new(reason).meta(meta))
 }
 
-/// The older form of the `mode` choice, for clients that know only that.
+/// The modes in the older form, for clients that don't know the `mode` option.
 fn modes(options: &SessionOptions) -> wire::SessionModeState {
     let mode = |mode: &Mode| {
         wire::SessionMode::new(mode.id(), mode.name()).description(mode.description().to_owned())
@@ -319,10 +321,10 @@ fn level_name(level: ThoughtLevel) -> &'static str {
 mod tests {
     use super::*;
 
-    /// In Toad a refused key and a model that doesn't exist both read "Epitome returned an error": it shows
-    /// `data.details` and never the message, and only hints went there.
+    /// Regression: Toad shows only `data.details`, which had only hints. A rejected key and an unknown model
+    /// both read "Epitome returned an error".
     #[test]
-    fn a_client_that_shows_details_alone_is_told_the_whole_sentence_there() {
+    fn the_details_contain_the_complete_message() {
         let told = |error: &SessionError| told_in_details(session_error(error)).data.expect("it has data");
         let refused = |hint: Option<&str>| SessionError::Provider {
             message: "The key was not accepted".to_owned(),

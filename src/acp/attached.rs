@@ -1,7 +1,7 @@
-//! What a prompt brings beside text: images, and files whose bytes a client embedded. Pure.
+//! Attachments of a prompt: images, and files embedded as bytes. Pure.
 //!
-//! Bytes that models read go on as they are, text as text. In the place of the rest stands a line that says
-//! what was left out and why, so that neither the model nor the person takes the file for read.
+//! Bytes that models can read are passed on unchanged, text as text. Anything else is replaced by a line that
+//! says what was left out and why, so that neither the model nor the user believes that the file was read.
 
 use agent_client_protocol::v1::schema::{BlobResourceContents, ImageContent};
 use base64::Engine;
@@ -13,7 +13,7 @@ use super::from_wire::BadParams;
 use epitome_thread::Content;
 use epitome_thread::attached::FileType;
 
-/// Clients leave the padding out, or what little the last character says too much in.
+/// Some clients omit the padding or leave non-zero trailing bits in the last character.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -21,7 +21,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// An image block. One without data is a link to where it is.
+/// Converts an image block. An image without data becomes a link to its URI.
 pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     if image.data.is_empty() {
         let uri = image.uri.filter(|uri| !uri.is_empty());
@@ -32,7 +32,7 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     let claimed = essence(&image.mime_type);
     match FileType::of(&bytes) {
         Some(kind) => attached(field, kind, &bytes, image.uri),
-        // Sent under a type that it isn't of, it would have every later request refused.
+        // With a wrong MIME type, the provider would reject every later request of the conversation.
         None if is_known(&claimed) => {
             Err(BadParams(format!("`{field}` is said to be {claimed}, but its data is no such image")))
         }
@@ -43,8 +43,7 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
     }
 }
 
-/// A part that came as what it is, as the control API takes them: checked like one of an editor's. An error is a
-/// sentence.
+/// Validates a part received through the control API like one from an editor. An error is a sentence.
 pub fn checked(field: &str, part: Content) -> Result<Content, String> {
     match part {
         Content::Image { mime_type, data, uri } => {
@@ -68,7 +67,7 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
     }
 }
 
-/// An embedded resource that came as bytes.
+/// Converts an embedded binary resource.
 pub fn blob(field: &str, resource: BlobResourceContents) -> Result<Content, BadParams> {
     let bytes = decoded(&format!("{field}.resource.blob"), &resource.blob)?;
     if let Some(kind) = FileType::of(&bytes) {
@@ -92,7 +91,7 @@ fn attached(field: &str, kind: FileType, bytes: &[u8], uri: Option<String>) -> R
     Ok(kind.content(bytes, uri, name))
 }
 
-/// What stands in the place of bytes that are no use to any model.
+/// Placeholder for bytes that no model can read.
 fn left_out(mime_type: &str, bytes: usize) -> String {
     let of_type = if mime_type.is_empty() { String::new() } else { format!(" of type {mime_type}") };
     format!(
@@ -112,7 +111,7 @@ fn decoded(field: &str, data: &str) -> Result<Vec<u8>, BadParams> {
     LENIENT.decode(data).map_err(|_| BadParams(format!("`{field}` must be base64")))
 }
 
-/// A type without its parameters.
+/// A MIME type without its parameters.
 fn essence(mime_type: &str) -> String {
     mime_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
@@ -121,7 +120,7 @@ fn is_known(mime_type: &str) -> bool {
     matches!(mime_type, "image/png" | "image/jpeg" | "image/jpg" | "image/gif" | "image/webp")
 }
 
-/// What people call a file: the end of its URI.
+/// The file name: the last path segment of the URI.
 fn name_of(uri: &str) -> Option<String> {
     let path = uri.split(['?', '#']).next().unwrap_or_default();
     let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_what_its_bytes_say() {
+    fn the_type_of_an_image_follows_from_its_bytes() {
         let wrapped = format!("{}\n{}", &PNG[..8], &PNG[8..].trim_end_matches('='));
         let table: [(&str, &str, Result<Content, &str>); 7] = [
             ("image/png", PNG, Ok(an_image("image/png", PNG, None))),
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_become_what_a_model_can_read_of_them() {
+    fn binary_resources_are_converted_to_what_models_read() {
         let uri = "file:///w/My%20Plan.pdf?x#page=2";
         let document = Content::Document {
             mime_type: "application/pdf".to_owned(),
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_with_its_size() {
+    fn an_oversized_image_is_rejected_with_its_size() {
         let mut large = b"\x89PNG\r\n\x1a\n".to_vec();
         large.resize(FileType::Png.bytes_max() + 50_000, 0);
         let refused = of_image("image/png", &STANDARD.encode(&large), None);

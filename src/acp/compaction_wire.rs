@@ -1,11 +1,11 @@
-//! A compaction in the words of the wire: one thing that a client shows in its place, from the beginning over
-//! the summary as it is written to what stands in the end. Pure.
+//! Translates a compaction to wire updates: one item in the client, from its start through the streamed
+//! summary to its final state. Pure.
 //!
 //! ```text
 //!  in_progress ─► chunks … ─► completed (summary) │ failed (error) │ cancelled
 //! ```
 //!
-//! Its id is that of the summary's message. In a replay it is a single `completed`.
+//! Its id is that of the summary message. In a replay it is a single `completed`.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::json;
@@ -16,20 +16,21 @@ use epitome_session::CompactionState;
 use epitome_thread::boundary::boundary_of;
 use epitome_thread::{Change, Content, Entry, Message, MessageId, text};
 
-/// How the model's own summary stands in the message that it is committed in.
+/// The delimiters of the model's summary within the message committed to the log.
 const SUMMARY_OPEN: &str = "<summary>\n";
 const SUMMARY_CLOSE: &str = "\n</summary>";
 
-/// What is shown of each part that stands beside the summary, in bytes. What the person said may take a
-/// fifth of a large window, and the whole of it stands above in the conversation.
+/// Bytes shown of each part other than the summary. Quoted user messages may take a fifth of a large window,
+/// and are visible in the conversation anyway.
 const PART_BYTES_MAX: usize = 8 * 1024;
 
-/// The compaction that a client was shown the beginning of and not the end.
+/// The compaction that the client has seen start but not end.
 #[derive(Debug, Default)]
 pub(super) struct Open(Option<MessageId>);
 
 impl Open {
-    /// How a compaction that is not done stands. What belongs to none that the client knows is left out.
+    /// Translates the progress of a compaction. Progress of a compaction that the client has not seen start
+    /// is dropped.
     pub(super) fn state(&mut self, id: MessageId, state: CompactionState, updates: &mut Vec<SessionUpdate>) {
         match state {
             CompactionState::Began { .. } => {
@@ -61,7 +62,7 @@ impl Open {
         }
     }
 
-    /// The compaction is in the log: what stands now, whatever was streamed before.
+    /// Translates a committed compaction: its final content, regardless of what was streamed before.
     pub(super) fn completed(&mut self, session: &str, entry: &Entry, updates: &mut Vec<SessionUpdate>) {
         let Change::Compacted { summary, tokens_before, tokens_after, account, .. } = &entry.change else {
             return;
@@ -83,7 +84,7 @@ impl Open {
         }));
     }
 
-    /// Ends one that the client was shown the beginning of: nothing came of it.
+    /// Ends a started compaction as cancelled.
     pub(super) fn close(&mut self, updates: &mut Vec<SessionUpdate>) {
         if let Some(id) = self.0.take() {
             updates.push(update(id, wire::CompactionStatus::Cancelled, |update| update));
@@ -99,12 +100,12 @@ fn update(
     SessionUpdate::CompactionUpdate(with(wire::CompactionUpdate::new(id.to_string(), status)))
 }
 
-/// What people see of a compaction, so that they can judge what was kept: first the model's summary as it
-/// was streamed, so that nothing jumps; then the other parts as the model reads them, each in a block of
-/// code, because renderers of Markdown take tags for HTML and hide them; last the numbers.
+/// The content shown to the user, who can judge from it what was kept: first the model's summary as it was
+/// streamed, so that the display does not jump; then the other parts as the model reads them, in code blocks,
+/// because Markdown renderers would treat their tags as HTML and hide them; finally the statistics.
 fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     let mut blocks = Vec::new();
-    // A provider's own form of it, which stands in front, is for nobody else.
+    // A leading provider-specific block of the summary is not readable text.
     let texts = message.content.iter().filter_map(|content| match content {
         Content::Text { text } => Some(text),
         Content::Thinking { .. }
@@ -118,7 +119,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     for (index, text) in texts.iter().enumerate() {
         let (summary, beside) = match text.split_once(SUMMARY_OPEN) {
             Some((_, from)) if index == 0 => parts_of_first(from),
-            // The words that introduce what follows to the model are no news to people.
+            // The text that introduces the following parts to the model is not shown.
             None if index == 0 && texts.len() > 1 => continue,
             Some(_) | None => (None, text.as_str()),
         };
@@ -132,7 +133,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
     blocks.into_iter().map(wire::ContentBlock::from).collect()
 }
 
-/// The model's summary in the first part, which begins with it, and what stands behind it.
+/// Splits the rest of the first part, after the opening tag, into the model's summary and what follows it.
 fn parts_of_first(from: &str) -> (Option<&str>, &str) {
     match from.split_once(SUMMARY_CLOSE) {
         Some((summary, beside)) => (Some(summary), beside),
@@ -140,7 +141,7 @@ fn parts_of_first(from: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// A text in a block of code, with a fence that it does not hold itself; of a long one the head.
+/// Puts text into a code block with a fence longer than any in the text; a long text is truncated.
 fn fenced(text: &str) -> String {
     let head = &text[..text.floor_char_boundary(PART_BYTES_MAX)];
     let longest = head.split(|c| c != '`').map(str::len).max().unwrap_or_default();

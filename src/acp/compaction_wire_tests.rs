@@ -1,4 +1,4 @@
-//! The life of a compaction as a client sees it.
+//! Tests of the updates that a client gets for a compaction.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn told(updates: &[SessionUpdate]) -> Vec<Value> {
     updates.iter().map(|update| serde_json::to_value(update).expect("an update is JSON")).collect()
 }
 
-/// An update in a few words: the status or the piece, and its id.
+/// An update as id and either status or text.
 fn brief(update: &Value) -> String {
     let id = update["compactionId"].as_str().expect("it is of a compaction");
     let what = update["status"].as_str().or(update["content"]["text"].as_str());
@@ -44,7 +44,7 @@ fn blocks(entry: &Entry) -> Vec<String> {
 }
 
 #[test]
-fn it_begins_is_written_and_is_done() {
+fn a_compaction_starts_streams_and_completes() {
     let (mut open, mut updates) = (Open::default(), Vec::new());
     let id = MessageId(9);
     open.state(id, CompactionState::Began { tokens: 88_000 }, &mut updates);
@@ -90,7 +90,7 @@ fn it_begins_is_written_and_is_done() {
 }
 
 #[test]
-fn without_a_model_s_summary_the_tables_stand_for_it() {
+fn without_a_model_summary_the_tables_are_shown() {
     let account =
         Account { fallback: Some("the model did not answer.".into()), facts: 1, ..Account::default() };
     assert_eq!(
@@ -104,7 +104,7 @@ fn without_a_model_s_summary_the_tables_stand_for_it() {
 }
 
 #[test]
-fn a_long_part_is_shown_by_its_head() {
+fn a_long_part_is_truncated() {
     let long = "é".repeat(PART_BYTES_MAX);
     let shown = blocks(&entry(9, &["<summary>\nS\n</summary>", &long], Account::default()));
     assert!(shown[1].ends_with("```\n(8192 bytes more, which the model reads as well)"), "{}", shown[1]);
@@ -112,14 +112,14 @@ fn a_long_part_is_shown_by_its_head() {
 }
 
 #[test]
-fn what_an_older_build_wrote_in_one_text_is_shown_in_parts() {
+fn a_summary_of_an_older_build_is_split_into_parts() {
     let text = "Intro.\n\n<summary>\nDone.\n</summary>\n\nThe goal:\n\n<goal>\nShip.\n</goal>";
     let shown = blocks(&entry(9, &[text], Account::default()));
     assert_eq!(shown[..2], ["Done.", "```text\nThe goal:\n\n<goal>\nShip.\n</goal>\n```"]);
 }
 
-/// What may come of a session, in any order: also what a session does not do, and a client that joins
-/// in the middle.
+/// Any event a session may send, in any order: including orders that sessions don't produce, and clients that
+/// attach in the middle.
 fn any_step() -> impl Strategy<Value = (u64, Option<CompactionState>)> {
     let state = prop_oneof![
         Just(Some(CompactionState::Began { tokens: 5 })),
@@ -132,10 +132,10 @@ fn any_step() -> impl Strategy<Value = (u64, Option<CompactionState>)> {
 }
 
 proptest! {
-    /// Chunks stand only between a beginning and its end, each beginning has one end, and an end without
-    /// a beginning is a `completed`.
+    /// Chunks occur only between a start and its end, each start has exactly one end, and an end without a
+    /// start is `completed`.
     #[test]
-    fn every_stream_is_one_that_the_protocol_allows(steps in prop::collection::vec(any_step(), 0..40)) {
+    fn every_event_sequence_yields_a_valid_update_stream(steps in prop::collection::vec(any_step(), 0..40)) {
         let (mut open, mut updates) = (Open::default(), Vec::new());
         for (id, state) in steps {
             match state {

@@ -1,5 +1,5 @@
-//! The wire itself: lines in, lines out, on two blocking threads. Knows no method; what a line means
-//! is the server's business.
+//! The transport: lines in, lines out, on two blocking threads. It knows no methods; the server interprets
+//! the lines.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
@@ -14,23 +14,23 @@ use super::requests::first_id;
 use super::server::{Parts, Pending, Server};
 use epitome_session::port::SessionPort;
 
-/// The longest line that is read, in bytes: a prompt with several large images.
+/// Longest line accepted, in bytes: room for a prompt with several large images.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// A line buffer above this is given back after use, in bytes.
+/// A line buffer that grew beyond this many bytes is freed after use.
 const KEPT_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// What is put together for one write, in bytes. More does not make writing faster, and a long replay
-/// must not be held twice in memory.
+/// Bytes collected for one write. More does not make writing faster, and a long replay must not be in memory
+/// twice.
 const WRITE_BYTES: usize = 256 * 1024;
 
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// How long running turns get to be recorded as interrupted when the client is gone. Editors kill
-/// what has not ended after a second.
+/// Time limit for recording running turns as interrupted after the client has disconnected. Editors kill
+/// processes that have not exited after a second.
 const SETTLE_TIME_MAX: Duration = Duration::from_millis(400);
 
-/// How long a client that is going gets to read what is left.
+/// Time limit for a disconnecting client to read the remaining output.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,21 +39,21 @@ pub enum Direction {
     ToClient,
 }
 
-/// Sees each line of both directions, without its line end, in the order of the wire. For recordings.
+/// Called with each line in both directions, without its newline, in wire order. Used for recordings.
 pub type Tap = Box<dyn FnMut(Direction, &[u8]) + Send>;
 
-/// Why the connection is over.
+/// Why the connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The client closed its end.
     EndOfInput,
-    /// Reading failed; nothing more can come.
+    /// Reading failed.
     ReadFailed,
 }
 
-/// Serves one client: reads on this thread until the client closes its end, and writes on another.
-/// Both ends must be blocking ones. When it returns, what was left was written, as far as the client
-/// read it in time; turns that were running are recorded as interrupted.
+/// Serves one client: reads on this thread until the client closes its end, and writes on another. Both ends
+/// must be blocking. On return, the remaining output has been written, as far as the client read it in time,
+/// and running turns are recorded as interrupted.
 pub fn serve<P: SessionPort>(
     reader: impl Read + Send,
     writer: impl Write + Send + 'static,
@@ -66,15 +66,15 @@ pub fn serve<P: SessionPort>(
     exit
 }
 
-/// The client's ends of a connection inside this process, for tests and the demo.
+/// The client's ends of an in-process connection, for tests and the demo.
 pub struct Memory {
-    /// What the client writes. Dropping it closes the connection.
+    /// The client's input to the agent. Dropping it closes the connection.
     pub to_agent: PipeWriter,
     pub from_agent: BufReader<PipeReader>,
     pub served: JoinHandle<Exit>,
 }
 
-/// Serves a client over two pipes, on a thread of its own.
+/// Serves a client over two pipes, on its own thread.
 pub fn memory<P: SessionPort>(parts: Parts<P>, tap: Option<Tap>) -> std::io::Result<Memory> {
     let (agent_reads, to_agent) = std::io::pipe()?;
     let (from_agent, agent_writes) = std::io::pipe()?;
@@ -82,8 +82,8 @@ pub fn memory<P: SessionPort>(parts: Parts<P>, tap: Option<Tap>) -> std::io::Res
     Ok(Memory { to_agent, from_agent: BufReader::new(from_agent), served })
 }
 
-/// One client's connection. `serve` is all that is usually needed; the parts are for callers that
-/// must end a connection from another thread, on a signal.
+/// One client's connection. Most callers need only [`serve`]; this type is for those that must end a
+/// connection from another thread, for example on a signal.
 pub struct Connection<P: SessionPort> {
     server: Server<P>,
     closer: Closer<P>,
@@ -93,15 +93,16 @@ pub struct Connection<P: SessionPort> {
 type SharedTap = Option<Arc<Mutex<Tap>>>;
 
 impl<P: SessionPort> Connection<P> {
-    /// Tells how much waits for the client to read, also after the connection's end.
+    /// Returns a function that counts the items waiting for the client to read. It remains valid after the
+    /// connection ended.
     pub fn waiting(&self) -> impl Fn() -> usize + Send + Sync + use<P> {
         let outbox = self.closer.outbox.clone();
         move || outbox.waiting()
     }
 
-    /// Starts the writer's thread.
+    /// Starts the writer thread.
     pub fn open(writer: impl Write + Send + 'static, parts: Parts<P>, tap: Option<Tap>) -> Connection<P> {
-        // Any clock will do: the ids of our questions are made of it.
+        // Any clock will do: it only seeds the ids of our requests.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let outbox = Arc::new(Outbox::new(first_id(now, parts.ids_above)));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
@@ -158,7 +159,7 @@ impl<P: SessionPort> Connection<P> {
         }
     }
 
-    /// A handle that ends the connection from another thread.
+    /// Returns a handle that ends the connection from another thread.
     pub fn closer(&self) -> Closer<P> {
         self.closer.clone()
     }
@@ -168,9 +169,9 @@ impl<P: SessionPort> Connection<P> {
 #[derive(Clone)]
 pub struct Closer<P> {
     outbox: Arc<Outbox>,
-    /// Requests that are answered from background threads.
+    /// Requests being handled on background threads.
     background: Pending,
-    /// What sessions hold of this client.
+    /// This client's attachments that sessions still hold.
     held: Pending,
     sessions: P,
     client: epitome_session::ClientId,
@@ -178,9 +179,9 @@ pub struct Closer<P> {
 }
 
 impl<P: SessionPort> Closer<P> {
-    /// Detaches the client from its sessions and waits shortly until each has let it go, which a session does
-    /// when its turn is recorded; then for its requests to be answered and for the client to read what is left.
-    /// Must not be called on a thread of the runtime; calling it again is harmless.
+    /// Detaches the client from its sessions, waits a bounded time for each to release it (once its turn is
+    /// recorded) and for pending requests to be answered, and then for the client to read the remaining
+    /// output. Must not be called on a runtime thread; repeated calls are harmless.
     pub fn close(&self) {
         self.detach();
         let settled = async {
@@ -203,8 +204,8 @@ impl<P: SessionPort> Closer<P> {
     }
 }
 
-/// Says that the writer has ended, however it did: nobody may wait for it then, and no turn may go on
-/// that nobody can see.
+/// Marks the writer as ended when dropped, even by a panic: nobody must wait for it any longer, and no turn
+/// may continue whose output can't be delivered.
 struct WriterEnd<P: SessionPort>(Closer<P>);
 
 impl<P: SessionPort> Drop for WriterEnd<P> {
@@ -216,8 +217,8 @@ impl<P: SessionPort> Drop for WriterEnd<P> {
     }
 }
 
-/// Whatever has arrived goes out in one write, at once; nothing waits for a timer. While a write is
-/// held up by the client, the outbox merges what comes.
+/// Writes everything that is queued in one go, immediately; nothing waits for a timer. While a write blocks
+/// on the client, the outbox merges new items.
 fn write_until_closed(outbox: &Outbox, mut writer: impl Write, tap: &SharedTap) -> std::io::Result<()> {
     let mut post = Post::default();
     let mut items = VecDeque::new();

@@ -1,5 +1,5 @@
-//! One line of JSON-RPC, sorted into request, notification, response or nonsense. Looks at the
-//! envelope alone and leaves parameters and results as text.
+//! Classifies a line of JSON-RPC as request, notification, response or invalid. Parses only the envelope and
+//! leaves params and results as text.
 
 use serde::Deserialize;
 use serde_json::error::Category;
@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 pub const PARSE_ERROR: i32 = -32700;
 pub const INVALID_REQUEST: i32 = -32600;
 
-/// A request's id is kept while the request is open; nobody needs longer ones.
+/// Longest request id, in bytes. It is kept while the request is open; real ids are much shorter.
 const ID_BYTES_MAX: usize = 1024;
 
-/// What a line is. Ids are the very bytes that came, to be sent back.
+/// A classified line. Ids are kept byte for byte, to be sent back unchanged.
 #[derive(Debug)]
 pub enum Incoming<'a> {
     Request {
@@ -23,13 +23,13 @@ pub enum Incoming<'a> {
         method: String,
         params: Option<&'a RawValue>,
     },
-    /// The answer to a request of ours: a result or an error.
+    /// The response to one of our requests: a result or an error.
     Response {
         id: &'a str,
         result: Option<&'a RawValue>,
         error: Option<&'a RawValue>,
     },
-    /// Not JSON-RPC. To be answered with this code, to the id where there is one.
+    /// Not JSON-RPC. To be answered with this code, and this id if there is one.
     Invalid {
         id: &'a str,
         code: i32,
@@ -38,7 +38,7 @@ pub enum Incoming<'a> {
     Blank,
 }
 
-/// The envelope's fields, each present or not; a present `null` is not an absent field.
+/// The envelope's fields; a `null` value is distinguished from an absent field.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
@@ -57,14 +57,14 @@ fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(from: D) -> Result<Option<&
     <&RawValue>::deserialize(from).map(Some)
 }
 
-/// Reads a line, with or without its line end. Never fails: what cannot be read is `Invalid`.
+/// Parses a line, with or without its newline. Never fails: an unreadable line is `Invalid`.
 pub fn read(line: &[u8]) -> Incoming<'_> {
     let invalid = |id, code, message| Incoming::Invalid { id, code, message };
     let Ok(text) = std::str::from_utf8(line) else {
         return invalid("null", PARSE_ERROR, "The line is not UTF-8");
     };
     let text = text.trim_matches([' ', '\t', '\r', '\n']);
-    // Structs read from JSON arrays too, so the first byte decides what may become an envelope.
+    // Serde also deserializes structs from JSON arrays, so only an object may become an envelope.
     match text.as_bytes().first() {
         None => return Incoming::Blank,
         Some(b'{') => {}
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_sorted_by_its_envelope() {
+    fn lines_are_classified_by_their_envelope() {
         for (line, expected) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}"#, r#"request 1 a {"x":1}"#),
             (r#"{"jsonrpc":"2.0","method":"a"}"#, "notification a -"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_kept_to_the_byte() {
+    fn ids_are_preserved_byte_for_byte() {
         for id in [
             "0",
             "-1",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_told_apart() {
+    fn invalid_lines_get_the_matching_error_code() {
         let long = format!(r#"{{"id":"{}","method":"a"}}"#, "x".repeat(2000));
         let cases: [(&[u8], &str); 12] = [
             (b"not json", "invalid null -32700"),

@@ -1,7 +1,7 @@
-//! From the wire's words to ours: parameters, prompts, places, capabilities. Pure.
+//! Translates wire types to ours: params, prompts, paths, capabilities. Pure.
 //!
-//! What is wrong is told by the name of the field and what it should be, never by its value: prompts
-//! and server definitions carry secrets, and clients log errors.
+//! Errors name the field and what it should be, never its value: prompts and server definitions contain
+//! secrets, and clients log errors.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,25 +20,25 @@ use epitome_thread::attached::prompt_too_large;
 use epitome_thread::halves::whole_characters;
 use epitome_thread::{Content, SessionId};
 
-/// ACP's code for what is not there, and JSON-RPC's for a method that is not known.
+/// ACP's code for a missing resource, and JSON-RPC's for an unknown method.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 const METHOD_NOT_FOUND: i32 = -32601;
 
-/// Characters of a client's error that are kept.
+/// Characters kept of a client's error message.
 const ERROR_CHARS_MAX: usize = 200;
 
-/// What is wrong with parameters: a sentence that begins with the field's name.
+/// What is wrong with the params: a sentence that begins with the field's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadParams(pub String);
 
-/// What the client can do, as far as it changes what we send. What it does not mention it can not.
+/// Client capabilities that affect what we send. Absent ones count as unsupported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientTraits {
     /// Shows `compaction_update`.
     pub compaction: bool,
     /// Shows `notice`.
     pub notices: bool,
-    /// Shows the output of our commands in a terminal (`_meta.terminal_output`).
+    /// Shows command output in a terminal (`_meta.terminal_output`).
     pub terminal_output: bool,
     pub read_text_file: bool,
     pub write_text_file: bool,
@@ -46,20 +46,20 @@ pub struct ClientTraits {
     pub elicitation_form: bool,
     pub elicitation_url: bool,
     pub auth_terminal: bool,
-    /// Shows agents as sessions of their own.
+    /// Shows subagents as separate sessions.
     pub subagents: bool,
-    /// Shows `data.details` of an error alone, and not its message.
+    /// Shows only `data.details` of an error, not its message.
     pub details_alone: bool,
 }
 
-/// The names of clients that show `data.details` of an error alone: where there are none, their person reads no more
-/// than that the agent returned an error.
+/// Names of clients that show only `data.details` of an error. Without details, their users would only read
+/// that the agent returned an error.
 const SHOW_DETAILS_ALONE: [&str; 1] = ["toad"];
 
 impl ClientTraits {
-    /// Reads the parameters of `initialize`. Anything of another type than expected counts as absent.
+    /// Reads the params of `initialize`. A field of an unexpected type counts as absent.
     pub fn from_initialize(params: Option<&RawValue>) -> ClientTraits {
-        // Each field is read alone: whatever stands beside it cannot make it unreadable.
+        // Each field is parsed separately, so that an invalid one does not affect the others.
         let field = |name: &str| -> Value {
             Params::read(params)
                 .and_then(|params| params.optional(name))
@@ -86,7 +86,7 @@ impl ClientTraits {
     }
 }
 
-/// The parameters of one request, each field still as text.
+/// The params of one request, with each field still unparsed.
 pub struct Params<'a> {
     fields: HashMap<String, &'a RawValue>,
 }
@@ -101,13 +101,13 @@ impl<'a> Params<'a> {
         Ok(Params { fields })
     }
 
-    /// A field that must be there.
+    /// Parses a required field.
     pub fn required<T: DeserializeOwned>(&self, name: &str) -> Result<T, BadParams> {
         let raw = self.fields.get(name).ok_or_else(|| BadParams(format!("`{name}` is missing")))?;
         parse(name, raw)
     }
 
-    /// A field that may be absent or null.
+    /// Parses a field that may be absent or null.
     pub fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, BadParams> {
         match self.fields.get(name) {
             None => Ok(None),
@@ -115,7 +115,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A list, each element read apart so that a fault names its place. Absent and null are empty.
+    /// Parses a list element by element, so that an error names the index. Absent and null count as empty.
     pub fn list<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, BadParams> {
         let Some(raw) = self.fields.get(name).filter(|raw| raw.get() != "null") else {
             return Ok(Vec::new());
@@ -125,17 +125,17 @@ impl<'a> Params<'a> {
         elements.iter().enumerate().map(|(at, raw)| parse(&format!("{name}[{at}]"), raw)).collect()
     }
 
-    /// The session id as it came. Whether there is such a session is another question.
+    /// The session id, unvalidated.
     pub fn session_id(&self) -> Result<String, BadParams> {
         self.required("sessionId")
     }
 
-    /// An absolute working directory.
+    /// The absolute working directory.
     pub fn cwd(&self) -> Result<PathBuf, BadParams> {
         place("cwd", self.required("cwd")?)
     }
 
-    /// Other directories, each absolute.
+    /// Additional absolute directories.
     pub fn directories(&self) -> Result<Vec<PathBuf>, BadParams> {
         let paths: Vec<String> = self.list("additionalDirectories")?;
         paths
@@ -145,7 +145,7 @@ impl<'a> Params<'a> {
             .collect()
     }
 
-    /// The MCP servers that the client gives.
+    /// The MCP servers defined by the client.
     pub fn mcp_servers(&self) -> Result<Vec<session::McpServer>, BadParams> {
         let servers: Vec<McpServer> = self.list("mcpServers")?;
         if servers.len() > MCP_SERVERS_MAX {
@@ -154,7 +154,7 @@ impl<'a> Params<'a> {
         servers.into_iter().enumerate().map(|(at, server)| mcp_server(at, server)).collect()
     }
 
-    /// What the person said.
+    /// The content of a prompt.
     pub fn prompt(&self) -> Result<Vec<Content>, BadParams> {
         if !self.fields.contains_key("prompt") {
             return Err(BadParams("`prompt` is missing".to_owned()));
@@ -183,7 +183,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// What became of an elicitation. Whatever is not plainly an answer is none.
+/// The response to an elicitation. Anything other than a clear answer counts as cancelled.
 pub fn elicited(result: &Value) -> Reply {
     match result.get("action").and_then(Value::as_str) {
         Some("accept") => {
@@ -195,7 +195,7 @@ pub fn elicited(result: &Value) -> Reply {
     }
 }
 
-/// The text that an editor holds of a file.
+/// The editor's text of a file.
 pub fn editor_text(mut result: Value) -> EditorAnswer {
     match result.get_mut("content").map(Value::take) {
         Some(Value::String(text)) => EditorAnswer::Text(text),
@@ -203,10 +203,10 @@ pub fn editor_text(mut result: Value) -> EditorAnswer {
     }
 }
 
-/// How editors say, in ACP's code or in words, that they know no such file.
+/// How editors say that a file does not exist, other than by ACP's code.
 const NO_SUCH_FILE: [&str; 3] = ["not found", "no such file", "enoent"];
 
-/// An editor's error. That it knows no such file is an answer like others.
+/// Translates an editor's error. A missing file is a regular answer.
 pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
     let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
     let message: String =
@@ -214,19 +214,19 @@ pub fn unfulfilled(error: &RawValue) -> EditorAnswer {
     let words = message.to_lowercase();
     let is_missing =
         error["code"] == RESOURCE_NOT_FOUND || NO_SUCH_FILE.iter().any(|part| words.contains(part));
-    // Who does not know the method says so in the same words.
+    // Editors that don't implement the method use similar words.
     match is_missing && error["code"] != METHOD_NOT_FOUND {
         true => EditorAnswer::Missing,
         false => EditorAnswer::Failed(message),
     }
 }
 
-/// Reads an id that a client sent; `None` if it cannot name a session.
+/// Parses a session id sent by a client; `None` if it is not a valid one.
 pub fn session_id(text: &str) -> Option<SessionId> {
     SessionId::parse(text)
 }
 
-/// A server with all that it is started or asked with. No error repeats a value: they hold keys.
+/// Validates the definition of an MCP server. Errors never repeat values, which may contain API keys.
 fn mcp_server(at: usize, server: McpServer) -> Result<session::McpServer, BadParams> {
     let wrong = |why: &str| Err(BadParams(format!("`mcpServers[{at}]` {why}")));
     let (name, way) = match server {
@@ -281,7 +281,7 @@ fn content(at: usize, block: ContentBlock) -> Result<Option<Content>, BadParams>
     }))
 }
 
-/// An absolute path without a NUL byte.
+/// Parses an absolute path without NUL bytes.
 pub fn place(field: &str, path: String) -> Result<PathBuf, BadParams> {
     if path.contains('\0') {
         return Err(BadParams(format!("`{field}` contains a NUL byte")));
@@ -303,7 +303,7 @@ fn parse<T: DeserializeOwned>(name: &str, raw: &RawValue) -> Result<T, BadParams
     }
 }
 
-/// Keeps of a parser's message what names the schema, and drops what quotes the value.
+/// Keeps the part of a parser's message that describes the schema, and drops what quotes the value.
 fn what_is_wrong(message: &str) -> Cow<'static, str> {
     if let Some(rest) = message.strip_prefix("missing field `")
         && let Some((field, _)) = rest.split_once('`')
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_editor_has_a_text_or_no_such_file_or_is_of_no_use() {
+    fn an_editors_answer_is_text_missing_file_or_failure() {
         let text = |json: &str| editor_text(serde_json::from_str(json).expect("the test's JSON is valid"));
         assert_eq!(text(r#"{"content":"a\n"}"#), EditorAnswer::Text("a\n".into()));
         assert!(matches!(text(r#"{"text":"a\n"}"#), EditorAnswer::Failed(_)));
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_does_not_cost_a_prompt() {
+    fn unpaired_surrogates_are_replaced() {
         let content =
             prompt(r#"[{"type":"text","text":"\ud83d\ude00 \ud83d \ude00 \\ud83d \ud83d\u0041 é"}]"#);
         let text = "😀 \u{fffd} \u{fffd} \\ud83d \u{fffd}A é".to_owned();
@@ -389,14 +389,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_says_nothing_is_refused() {
+    fn an_empty_prompt_is_rejected() {
         for blocks in ["[]", "null", r#"[{"type":"text","text":""}]"#, r#"[{"type":"text","text":" \n"}]"#] {
             assert_eq!(fault(prompt(blocks)), "`prompt` is empty");
         }
     }
 
     #[test]
-    fn faults_name_the_field_and_never_the_value() {
+    fn errors_name_the_field_and_never_the_value() {
         let secret = "sk-secret, expected nothing";
         for (blocks, expected) in [
             (format!(r#""{secret}""#), "`prompt` must be a list"),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn mcp_servers_are_read_by_name_and_their_secrets_stay() {
+    fn mcp_servers_are_parsed_without_leaking_secrets() {
         let params = raw(r#"{"mcpServers":[{"name":"a","command":"/a","args":[],"env":[]},
                               {"type":"http","name":"b","url":"https://b","headers":[]}]}"#);
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_absolute() {
+    fn paths_must_be_absolute() {
         for (params, expected) in [
             (r#"{}"#, "`cwd` is missing"),
             (r#"{"cwd":5}"#, "`cwd` must be a string"),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_count_only_if_they_are_of_the_right_type() {
+    fn capabilities_of_the_wrong_type_are_ignored() {
         let traits = |json: &str| ClientTraits::from_initialize(Some(&raw(json)));
         assert_eq!(ClientTraits::from_initialize(None), ClientTraits::default());
         assert_eq!(traits(r#"[1,"x"]"#), ClientTraits::default());

@@ -1,4 +1,4 @@
-//! What hooks did to a conversation, in the words of the wire. Pure.
+//! Translates what hooks did to a conversation to wire updates. Pure.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Value, json};
@@ -7,8 +7,7 @@ use wire::SessionUpdate;
 use super::updates::agent_line;
 use epitome_thread::{Change, Entry, Message, MessageId, text};
 
-/// What a hook asked the agent to do next, as it happens: a line of the agent's, and for programs whose
-/// it is.
+/// A follow-up prompt by a hook, shown as a line of the agent, with the hook's name in `_meta` for programs.
 pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<SessionUpdate>) {
     let first = updates.len();
     agent_line(&message.id.to_string(), text::follow_up(hook, message), updates);
@@ -22,14 +21,14 @@ pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<Session
     }
 }
 
-/// An entry as the line that everybody is shown of it.
+/// Shows an entry by its one-line description.
 pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<SessionUpdate>) {
     if let Some(line) = text::one_line(&entry.change) {
         agent_line(&entry.seq.to_string(), line, updates);
     }
 }
 
-/// Whether the entry is the wait of this prompt.
+/// Whether the entry queues this prompt.
 pub(super) fn is_queued(entry: &Entry, prompt: MessageId) -> bool {
     matches!(&entry.change, Change::Queued { message } if message.id == prompt)
 }

@@ -1,13 +1,13 @@
-//! The Agent Client Protocol: the only place that names wire types.
+//! The Agent Client Protocol: the only module that uses wire types.
 //!
 //! ```text
 //!  bytes in  → connection → envelope → server ── SessionCommand ──► sessions
 //!  bytes out ◄ connection ◄ post ◄ to_wire, answers ◄ outlet ◄──── Out ──┘
 //! ```
 //!
-//! The reader is the thread that calls `serve`; one more thread writes. Whatever is to be written
-//! passes the outbox (`outlet`) in one order. Translating is pure (`to_wire`, `updates`, `tool_wire`,
-//! `subagent_wire`, `answers`, `from_wire`); `requests` knows who waits for an answer.
+//! The thread that calls `serve` reads; a second thread writes. Everything to be written passes through the
+//! outbox (`outlet`) in one order. Translation is pure (`to_wire`, `updates`, `tool_wire`, `subagent_wire`,
+//! `answers`, `from_wire`); `requests` tracks unanswered requests in both directions.
 
 pub mod answers;
 pub mod attached;

@@ -1,7 +1,7 @@
-//! The outbox of one client: all that is to be written, in one order, until the writer takes it.
+//! The outbox of one client: everything to be written, in one order, until the writer takes it.
 //!
-//! It never waits for the client on behalf of a session. What piles up while the client does not
-//! read is merged, and past a bound live text is forgotten: the entry that follows has the whole.
+//! It never makes a session wait for the client. While the client does not read, items are merged, and beyond
+//! a limit streamed text is dropped: the entry that follows contains all of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,43 +12,43 @@ use super::requests::Requests;
 use epitome_session::{CompactionState, Offers, Out, Outlet, Shows};
 use epitome_thread::{Change, MessageId, SessionId};
 
-/// Live text and progress that may wait for a client that does not read, in bytes.
+/// Limit of streamed text and progress queued for a client that does not read, in bytes.
 pub const PENDING_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What an unmerged piece of text costs beside its bytes, so that empty ones are bounded too.
+/// Overhead counted for each unmerged piece of text, so that empty pieces are bounded as well.
 const PIECE_BYTES: usize = 160;
 
-/// Progress of one running command that may wait, in bytes; the newest is kept.
+/// Queued output of one running command, in bytes; the newest part is kept.
 const PENDING_PROGRESS_BYTES_MAX: usize = 16 * 1024;
 
-/// Notices that may wait; they are passing remarks, and more than these nobody reads.
+/// Queued notices; further ones are dropped.
 const PENDING_NOTICES_MAX: usize = 64;
 
-/// Ready-made lines that may wait before the reader stops reading.
+/// Queued lines beyond which the reader stops reading.
 const PENDING_LINES_MAX: usize = 1024;
 
-/// How far back a piece looks for its neighbour: as many sessions can stream at once without
-/// getting in the way of each other's merging.
+/// Items searched backwards for one to merge with: this many sessions can stream at once without preventing
+/// each other's merging.
 const MERGE_REACH: usize = 16;
 
-/// Something to be written.
+/// An item to be written.
 #[derive(Debug)]
 pub enum Item {
-    /// News of a session, not yet in the words of the wire.
+    /// A session's event, not yet translated.
     News { session: SessionId, out: Out },
-    /// A finished line, with its line end.
+    /// A complete line, including its newline.
     Line(Vec<u8>),
 }
 
 /// Shared by the sessions (`Outlet`), the reader (lines) and the writer (`take`).
 ///
-/// A lock and not a channel, because what waits must be merged: a channel's items are out of reach.
-/// It is held for microseconds, and nothing is translated or written under it.
+/// A lock instead of a channel, because queued items must be merged and a channel does not give access to
+/// them. It is held for microseconds; no translation or I/O happens under it.
 pub struct Outbox {
     pending: Mutex<Pending>,
-    /// The writer waits for items.
+    /// Signals the writer that there are items.
     filled: Condvar,
-    /// The reader waits for room, a closer for the end of the writer.
+    /// Signals the reader that there is room, and a closer that the writer has ended.
     drained: Condvar,
     requests: Mutex<Requests>,
 }
@@ -58,10 +58,11 @@ struct Pending {
     text_bytes: usize,
     notices: usize,
     lines: usize,
-    /// Messages and summaries of which a piece was forgotten, so that none may follow before the entry.
+    /// Messages and summaries of which a piece was dropped; no further piece may be queued until their entry
+    /// arrives.
     gaps: HashMap<SessionId, MessageId>,
     traits: ClientTraits,
-    /// A wake-up is a system call even if nobody waits; this saves it.
+    /// A wake-up is a system call even without waiters; this avoids it.
     writer_waits: bool,
     state: State,
 }
@@ -69,14 +70,14 @@ struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// Nothing new is taken in; what waits is still written.
+    /// New items are rejected; queued ones are still written.
     Closing,
-    /// The writer has ended, or the client's end of the pipe is gone.
+    /// The writer has ended, or the client's end of the pipe is closed.
     Ended,
 }
 
 impl Outbox {
-    /// `first_own` is the id of our first own request to this client.
+    /// `first_own` is the id of our first request to this client.
     pub fn new(first_own: u64) -> Outbox {
         Outbox {
             pending: Mutex::new(Pending {
@@ -95,29 +96,29 @@ impl Outbox {
         }
     }
 
-    /// The tables of who waits for an answer. Never locked together with what waits to be written.
+    /// The unanswered requests. Never locked together with the queue.
     pub fn requests(&self) -> MutexGuard<'_, Requests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets what the client can do; counts for all that is translated from now on.
+    /// Sets the client's capabilities, for everything translated from now on.
     pub fn set_traits(&self, traits: ClientTraits) {
         self.lock().traits = traits;
     }
 
-    /// The questions that the client can show.
+    /// The kinds of questions that the client can show.
     pub fn shows(&self) -> Shows {
         let traits = self.lock().traits;
         Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
     }
 
-    /// What the client offers to do with the texts that it holds.
+    /// The file operations that the client offers on its buffers.
     pub fn offers(&self) -> Offers {
         let traits = self.lock().traits;
         Offers { reads: traits.read_text_file, writes: traits.write_text_file }
     }
 
-    /// Queues a finished line.
+    /// Queues a complete line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();
         if pending.state == State::Open {
@@ -127,7 +128,7 @@ impl Outbox {
         }
     }
 
-    /// Waits, if a client sends much and reads nothing, until its answers have been written.
+    /// If the client sends much and reads nothing, waits until its responses have been written.
     pub fn wait_for_room(&self) {
         let mut pending = self.lock();
         while pending.lines > PENDING_LINES_MAX && pending.state == State::Open {
@@ -135,7 +136,7 @@ impl Outbox {
         }
     }
 
-    /// Moves all that waits into `items`, waiting for some; `None` when nothing will come any more.
+    /// Moves all queued items into `items`, waiting for at least one; `None` once closed and drained.
     pub fn take(&self, items: &mut VecDeque<Item>) -> Option<ClientTraits> {
         let mut pending = self.lock();
         while pending.items.is_empty() {
@@ -152,7 +153,7 @@ impl Outbox {
         Some(pending.traits)
     }
 
-    /// Takes nothing in any more; the writer writes what waits and ends.
+    /// Rejects new items; the writer writes what is queued and ends.
     pub fn close(&self) {
         let mut pending = self.lock();
         if pending.state == State::Open {
@@ -162,7 +163,7 @@ impl Outbox {
         self.wake_writer(pending);
     }
 
-    /// The writer has ended; whatever waits is dropped.
+    /// Marks the writer as ended and drops queued items.
     pub fn ended(&self) {
         let mut pending = self.lock();
         pending.state = State::Ended;
@@ -170,7 +171,7 @@ impl Outbox {
         self.drained.notify_all();
     }
 
-    /// Waits until the writer has ended, at most this long. False if it did not.
+    /// Waits at most this long for the writer to end. Returns false if it did not.
     pub fn wait_until_ended(&self, at_most: Duration) -> bool {
         let until = Instant::now() + at_most;
         let mut pending = self.lock();
@@ -181,12 +182,12 @@ impl Outbox {
         true
     }
 
-    /// Bytes of live text and progress that wait.
+    /// Bytes of queued streamed text and progress.
     pub fn pending_text_bytes(&self) -> usize {
         self.lock().text_bytes
     }
 
-    /// What waits for the client to read.
+    /// Number of queued items.
     pub fn waiting(&self) -> usize {
         self.lock().items.len()
     }
@@ -315,7 +316,7 @@ impl Pending {
         self.items.push_back(Item::News { session: session.clone(), out });
     }
 
-    /// Counts a piece of a live message; `false` where it is to be forgotten.
+    /// Accounts for a piece of a streamed message; `false` if it must be dropped.
     fn has_room(&mut self, session: &SessionId, message: MessageId, piece: &str) -> bool {
         if self.gaps.get(session) == Some(&message) {
             return false;
@@ -328,7 +329,7 @@ impl Pending {
         true
     }
 
-    /// The last thing of this session that waits.
+    /// The newest queued event of this session, among the last [`MERGE_REACH`] items.
     fn newest_of(&mut self, session: &SessionId) -> Option<&mut Out> {
         self.items.iter_mut().rev().take(MERGE_REACH).find_map(|item| match item {
             Item::News { session: other, out } if other == session => Some(out),
@@ -336,8 +337,8 @@ impl Pending {
         })
     }
 
-    /// A waiting item of the same kind and session with no entry, answer or question behind it, so
-    /// that the new one may take its place.
+    /// A queued event of the same kind and session that the new one may replace, because no entry, answer or
+    /// question follows it.
     fn waiting_like(&mut self, session: &SessionId, new: &Out) -> Option<&mut Out> {
         let of_session = self.items.iter_mut().rev().filter_map(|item| match item {
             Item::News { session: other, out } if other == session => Some(out),
@@ -374,7 +375,7 @@ impl Pending {
     }
 }
 
-/// Cuts text from the front to at most `bytes`, at a character's border.
+/// Cuts text from the front to at most `bytes`, at a character boundary.
 fn keep_newest(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.drain(..text.ceil_char_boundary(text.len() - bytes));
@@ -425,7 +426,7 @@ mod tests {
         outbox.lock().items.iter().map(name).collect()
     }
 
-    /// Writes what waits, and gives the text that the client has then, by session.
+    /// Writes what is queued, and adds it to the text that the client has, by session.
     fn deliver(outbox: &Outbox, post: &mut Post, client: &mut HashMap<String, String>) {
         let (mut items, mut lines) = (VecDeque::new(), Vec::new());
         if outbox.lock().items.is_empty() {
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn text_merges_with_its_neighbour_also_when_sessions_take_turns() {
+    fn text_merges_even_when_sessions_alternate() {
         let outbox = Outbox::new(0);
         for _ in 0..3 {
             outbox.put(&session(1), text(7, "ab"));
@@ -461,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_that_is_written_for_nobody_is_merged_and_forgotten_behind_the_bound() {
+    fn an_unread_summary_is_merged_and_dropped_beyond_the_limit() {
         let outbox = Outbox::new(0);
         let piece = "x".repeat(1000);
         for _ in 0..10_000 {
@@ -469,7 +470,7 @@ mod tests {
             assert!(outbox.pending_text_bytes() <= PENDING_TEXT_BYTES_MAX);
         }
         assert_eq!(waiting(&outbox).len(), 1);
-        // The writer took what waited; a piece behind the gap would stand in a wrong place.
+        // The writer has taken the queue; a piece after the gap would be appended in the wrong place.
         outbox.take(&mut VecDeque::new());
         outbox.put(&session(1), wrote(7, "late"));
         outbox.put(&session(1), wrote(9, "the next one"));
@@ -486,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_usage_waits_but_an_entry_keeps_its_place() {
+    fn only_the_newest_usage_is_queued_but_not_moved_across_entries() {
         let outbox = Outbox::new(0);
         for used in 1..5 {
             outbox.put(&session(1), usage(used));
@@ -508,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_costs_bounded_memory_and_misses_nothing() {
+    fn a_client_that_does_not_read_uses_bounded_memory_and_loses_nothing() {
         let outbox = Outbox::new(0);
         let piece = "x".repeat(1000);
         for _ in 0..100_000 {
@@ -523,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_forgotten_piece_none_follows_before_the_entry() {
+    fn after_a_dropped_piece_no_text_follows_until_the_entry() {
         let outbox = Outbox::new(0);
         let (first, large) = ("1".repeat(600_000), "2".repeat(600_000));
         outbox.put(&session(1), text(7, &first));
@@ -540,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_in_after_the_close() {
+    fn nothing_is_queued_after_close() {
         let outbox = Outbox::new(0);
         outbox.put(&session(1), text(7, "last"));
         outbox.close();
@@ -556,14 +557,14 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// However pieces, sessions and the client's reading interleave, and whatever is forgotten on
-        /// the way: at the end the client has each message's text.
+        /// However pieces, sessions and reads interleave, and whatever is dropped on the way: in the end the
+        /// client has the text of every message.
         #[test]
-        fn the_client_gets_the_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
+        fn clients_get_all_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
             let outbox = Outbox::new(0);
             let (mut post, mut client, mut whole) = (Post::default(), HashMap::new(), HashMap::new());
             for (step, (name, length, reads)) in steps.into_iter().enumerate() {
-                // Each piece is unlike the others, so that a missing one shows.
+                // All pieces are distinct, so that a missing one is detected.
                 let piece = format!("{step}é").repeat(length / 4);
                 outbox.put(&session(name), text(7, &piece));
                 whole.entry(name).or_insert_with(String::new).push_str(&piece);

@@ -1,4 +1,4 @@
-//! The writer's half: items of the outbox become lines, in their order. Owns a cursor for each session.
+//! The writer's translation: turns outbox items into lines, in order. Keeps a cursor for each session.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ use epitome_session::{
 };
 use epitome_thread::{Card, SessionId, ToolCall};
 
-/// Addresses whose end is waited for at a time.
+/// URL elicitations tracked at a time.
 const ADDRESSES_MAX: usize = 256;
 
 /// Turns items into lines.
@@ -29,12 +29,12 @@ const ADDRESSES_MAX: usize = 256;
 pub struct Post {
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<wire::SessionUpdate>,
-    /// The ids of addresses that the client was asked to show.
+    /// Ids of the URL elicitations that the client was sent.
     addresses: HashSet<String>,
 }
 
 impl Post {
-    /// Appends the lines that an item comes to.
+    /// Appends the lines for an item.
     pub fn write(&mut self, item: Item, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
         match item {
             Item::Line(line) => buffer.extend_from_slice(&line),
@@ -44,7 +44,7 @@ impl Post {
                     self.question(session, ask, &question, traits, outbox, buffer);
                 }
                 Out::QuestionDone { id } => {
-                    // For who was shown the address, and once.
+                    // Sent once, and only to a client that was sent the elicitation.
                     if self.addresses.remove(&id) {
                         notification(buffer, "elicitation/complete", &json!({ "elicitationId": id }));
                     }
@@ -85,7 +85,7 @@ impl Post {
         self.updates = updates;
     }
 
-    /// An agent, which has a cursor from the first that the client is told of it to its end.
+    /// Translates a subagent's state. The subagent has a cursor from its announcement to its end.
     fn agent(
         &mut self,
         parent: &SessionId,
@@ -128,7 +128,8 @@ impl Post {
         outbox: &Outbox,
         buffer: &mut Vec<u8>,
     ) {
-        // The card of an agent that the client shows stands there, and is answered to who asks for it.
+        // A subagent's permission request is shown in the subagent's session if the client shows that; the
+        // answer still belongs to the session that asked.
         let of_agent = permission.agent.as_ref().filter(|agent| self.cursors.contains_key(&agent.session));
         let (shown_in, permission) = match of_agent {
             Some(AskedByAgent { session, call, title }) => {
@@ -156,7 +157,7 @@ impl Post {
         request(buffer, id, "session/request_permission", &params);
     }
 
-    /// A client is never asked in a way that it has not said it can show.
+    /// Sends a question, unless the client can't show that kind.
     fn question(
         &mut self,
         session: SessionId,
@@ -229,7 +230,7 @@ impl Post {
     }
 }
 
-/// Asks an editor for its text of a file, or to hold one. Only a client that offers it is asked.
+/// Requests a file's text from an editor, or to write one. Sent only to clients that offer it.
 fn wish_for(session: SessionId, ask: AskId, wish: &Wish, outbox: &Outbox, buffer: &mut Vec<u8>) {
     let (method, what, params) = match wish {
         Wish::Text { path } => {
@@ -245,7 +246,7 @@ fn wish_for(session: SessionId, ask: AskId, wish: &Wish, outbox: &Outbox, buffer
     request(buffer, id, method, &params);
 }
 
-/// Appends the one answer to a request. `id` is JSON as it came.
+/// Appends the response to a request. `id` is the request's JSON, unchanged.
 pub fn response(buffer: &mut Vec<u8>, id: &str, result: Result<Box<RawValue>, wire::Error>) {
     buffer.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     buffer.extend_from_slice(id.as_bytes());
@@ -290,7 +291,7 @@ fn finish(buffer: &mut Vec<u8>, start: usize, method: &'static str, params: &imp
     buffer.extend_from_slice(method.as_bytes());
     buffer.extend_from_slice(br#"","params":"#);
     if let Err(error) = serde_json::to_writer(&mut *buffer, params) {
-        // Half a line would break the stream for good; one update less does not.
+        // A partial line would corrupt the stream; dropping one message does not.
         tracing::error!(%error, method, "a message could not be written as JSON");
         buffer.truncate(start);
         return;

@@ -1,5 +1,5 @@
-//! Who waits for an answer: requests of the client that we owe one, and questions of ours that the
-//! client owes us one. Each entry is taken out exactly once, so nothing is answered twice.
+//! Unanswered requests: those of the client, and those we sent to it. Each is removed exactly once, so that
+//! nothing is answered twice.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use epitome_session::{AskId, Ticket};
 use epitome_thread::SessionId;
 
-/// Requests of one client that may be open at a time; a runaway client gets errors beyond.
+/// Unanswered requests allowed per client; further ones are rejected.
 pub const REQUESTS_OPEN_MAX: usize = 4096;
 
-/// What a request was, as far as its answer depends on it.
+/// The kind of a request, as far as its response depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     New,
@@ -26,17 +26,17 @@ pub enum RequestKind {
     Delete,
 }
 
-/// A request of the client that has no answer yet.
+/// An unanswered request of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
-    /// The id as it came, to the byte.
+    /// The request's id, byte for byte.
     pub id: Box<str>,
     pub kind: RequestKind,
-    /// The session that it names, for those that name one.
+    /// The session it refers to, if any.
     pub session: Option<SessionId>,
 }
 
-/// A request of ours that has no answer yet.
+/// An unanswered request that we sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub session: SessionId,
@@ -44,54 +44,52 @@ pub struct Asked {
     pub what: What,
 }
 
-/// What was asked, as far as its answer depends on it.
+/// The kind of a request that we sent, as far as its answer depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A permission, and whether "always" and "never" were among the offers.
+    /// A permission request, and whether "always" and "never" were offered.
     Permission { always: bool, never: bool },
-    /// A form or an address.
+    /// A form or a URL.
     Elicitation,
-    /// The text that an editor holds of a file.
+    /// Reading the editor's text of a file.
     Text,
-    /// That it holds this text.
+    /// Writing a file through the editor.
     Put,
 }
 
-/// Tickets are told apart in the whole process, because a session that two clients share gets them
-/// from both.
+/// Tickets are unique in the process, because a session shared by two clients gets tickets from both.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
 
-/// The largest integer that every JSON reader keeps, JavaScript's among them.
+/// The largest integer that every JSON parser represents exactly, including JavaScript's.
 const ID_MAX: u64 = (1 << 53) - 1;
 
-/// Where the ids of our own requests begin: above all that this client has seen, and at a number made of the
-/// time. So they never repeat between one life of the process and the next, and a late "allow" cannot meet
-/// another question.
+/// The first id for our own requests: above all ids that this client has seen, and derived from the time. Ids
+/// are therefore not repeated after a restart, and a late "allow" can't match a different request.
 pub fn first_id(unix_seconds: u64, seen: u64) -> u64 {
-    // 32 bits of time and 20 bits of count stay below `ID_MAX`.
+    // 32 bits of time and 20 bits of counter stay below `ID_MAX`.
     let of_time = (unix_seconds & 0xffff_ffff) << 20;
-    // Room for as many questions as the time leaves; what claims to have seen more was never given out by us.
+    // Leaves room for as many requests as the time-based start does; a larger value was never issued by us.
     let above = if seen < ID_MAX - (1 << 20) { seen + 1 } else { 0 };
     of_time.max(above)
 }
 
-/// Both tables.
+/// Tables of unanswered requests, and of running subagents.
 #[derive(Debug)]
 pub struct Requests {
     open: HashMap<Ticket, OpenRequest>,
     next_own: u64,
     asked: HashMap<u64, Asked>,
-    /// The agents that the client was told of and that work, each with who started it.
+    /// Running subagents that the client knows of, each with its parent.
     agents: HashMap<SessionId, SessionId>,
 }
 
 impl Requests {
-    /// `first_own` is the id of our first own request; see [`first_id`].
+    /// `first_own` is the id of our first request; see [`first_id`].
     pub fn new(first_own: u64) -> Requests {
         Requests { open: HashMap::new(), next_own: first_own, asked: HashMap::new(), agents: HashMap::new() }
     }
 
-    /// Notes a request; `None` if too many are open.
+    /// Records a request; `None` if too many are unanswered.
     pub fn open(&mut self, request: OpenRequest) -> Option<Ticket> {
         if self.open.len() >= REQUESTS_OPEN_MAX {
             return None;
@@ -101,12 +99,12 @@ impl Requests {
         Some(ticket)
     }
 
-    /// Takes a request out, to answer it.
+    /// Removes a request in order to answer it.
     pub fn answer(&mut self, ticket: Ticket) -> Option<OpenRequest> {
         self.open.remove(&ticket)
     }
 
-    /// The open prompt with this id.
+    /// The unanswered prompt with this id.
     pub fn prompt_with_id(&self, id: &str) -> Option<(Ticket, SessionId)> {
         self.open.iter().find_map(|(ticket, request)| {
             (request.kind == RequestKind::Prompt && *request.id == *id)
@@ -114,7 +112,7 @@ impl Requests {
         })
     }
 
-    /// Notes a question and gives the id of its request.
+    /// Records a request to the client and returns its id.
     pub fn ask(&mut self, asked: Asked) -> u64 {
         let id = self.next_own;
         self.next_own += 1;
@@ -122,7 +120,7 @@ impl Requests {
         id
     }
 
-    /// Notes that an agent works for a session, or for another agent.
+    /// Records that a subagent runs for a session or for another subagent.
     pub fn agent_works(&mut self, agent: SessionId, parent: SessionId) {
         self.agents.insert(agent, parent);
     }
@@ -131,10 +129,11 @@ impl Requests {
         self.agents.remove(agent);
     }
 
-    /// The session that an agent works under, through however many agents; `None` where it is no agent at work.
+    /// The session at the root of a subagent's chain of parents; `None` if it is not a running subagent.
     pub fn root_of(&self, agent: &SessionId) -> Option<SessionId> {
         let mut root = self.agents.get(agent)?;
-        // One that is told of twice under others could close a ring; it has no more links than there are agents.
+        // A subagent announced twice under different parents could close a cycle, so the number of steps is
+        // limited.
         for _ in 0..self.agents.len() {
             match self.agents.get(root) {
                 Some(above) => root = above,
@@ -144,12 +143,12 @@ impl Requests {
         None
     }
 
-    /// Takes a question out by the id of its request, to pass its answer on.
+    /// Removes a request that we sent by its id, in order to pass on its answer.
     pub fn decided(&mut self, id: u64) -> Option<Asked> {
         self.asked.remove(&id)
     }
 
-    /// Takes a question out that is void; gives the id of its request if it is still unanswered.
+    /// Removes a withdrawn request; returns its id if it was unanswered.
     pub fn withdraw(&mut self, session: &SessionId, ask: AskId) -> Option<u64> {
         let id = *self.asked.iter().find(|(_, asked)| asked.session == *session && asked.ask == ask)?.0;
         self.asked.remove(&id);
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runaway_client_is_stopped_until_it_got_answers() {
+    fn a_client_with_too_many_open_requests_must_wait() {
         let mut requests = Requests::new(0);
         let tickets: Vec<Ticket> =
             (0..REQUESTS_OPEN_MAX).filter_map(|_| requests.open(request("1"))).collect();
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_belongs_to_the_session_at_the_root_until_it_ends() {
+    fn a_subagent_belongs_to_its_root_session_until_it_ends() {
         let id = |name: &str| SessionId(name.to_owned());
         let mut requests = Requests::new(0);
         requests.agent_works(id("s_a"), id("s_0"));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_questions_do_not_repeat_in_the_next_life() {
+    fn request_ids_are_not_repeated_after_a_restart() {
         let asked = || Asked {
             session: SessionId("s_0".to_owned()),
             ask: AskId(1),
@@ -209,15 +208,15 @@ mod tests {
         let ask = |seconds, seen| Requests::new(first_id(seconds, seen)).ask(asked());
         let (first, next) = (ask(now, 0), ask(now + 1, 0));
         assert!(first < next && next <= ID_MAX);
-        // Within the same second, and with a clock that was set back, what was seen decides.
+        // Within the same second, or with a clock set back, the ids seen decide.
         assert_eq!(ask(now, first + 7), first + 8);
         assert_eq!(ask(now - 1000, next), next + 1);
-        // Nobody can push us out of the range in which numbers stay what they are.
+        // A client can't push ids out of the exactly representable range.
         assert_eq!(ask(now, u64::MAX), first);
     }
 
     #[test]
-    fn a_withdrawn_question_cannot_be_decided() {
+    fn a_withdrawn_request_cannot_be_answered() {
         let mut requests = Requests::new(0);
         let session = SessionId("s_0".to_owned());
         let id = requests.ask(Asked {

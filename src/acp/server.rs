@@ -1,5 +1,5 @@
-//! Routing: what each method of the protocol asks of the sessions. Runs on the reader's thread and
-//! does nothing there that could wait for a disk or a network.
+//! Routes each method of the protocol to the sessions. Runs on the reader thread and never waits there for
+//! disk or network.
 
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,23 +30,24 @@ use epitome_thread::{Part, SessionId};
 /// Sessions on one page of a listing.
 pub const PAGE_SESSIONS: usize = 50;
 
-/// What a connection is made of, beside its two ends.
+/// Configuration of a connection, apart from its reader and writer.
 pub struct Parts<P> {
     pub sessions: P,
-    /// Where listing and deleting run, which read the disk.
+    /// Runtime for listing, forking and deleting, which access the disk.
     pub runtime: tokio::runtime::Handle,
     pub client: ClientId,
-    /// The environment of the editor.
+    /// The editor's environment.
     pub environment: Arc<Vec<(OsString, OsString)>>,
-    /// What the editor's command line for us set.
+    /// Overrides from the command line that the editor launched.
     pub overrides: Arc<Overrides>,
-    /// Whether a model can be reached as things stand, or what is missing. Asked at `initialize`; it must be quick.
+    /// Checks whether a model is currently usable; the error says what is missing. Called on `initialize`;
+    /// must be quick.
     pub configured: Box<dyn Fn() -> Result<(), SessionError> + Send + Sync>,
-    /// The highest id of a request of ours that this client has seen, in the life of an earlier process.
+    /// The highest id of our requests that this client has seen from an earlier process.
     pub ids_above: u64,
 }
 
-/// What an end waits for, counted.
+/// Counts what must finish before a connection can end.
 #[derive(Clone)]
 pub(super) struct Pending(Arc<watch::Sender<usize>>);
 
@@ -63,14 +64,14 @@ impl Pending {
         self.0.send_modify(|open| *open -= 1);
     }
 
-    /// Waits until there is none left.
+    /// Waits until the count is zero.
     pub async fn settled(&self) {
-        // The sender lives in `self`, so waiting can't fail.
+        // The sender is owned by `self`, so waiting can't fail.
         drop(self.0.subscribe().wait_for(|open| *open == 0).await);
     }
 }
 
-/// The outbox in a session's hands. A session drops it when it has let the client go.
+/// A session's reference to the outbox, dropped when the session releases the client.
 struct Held {
     outbox: Arc<Outbox>,
     count: Pending,
@@ -116,7 +117,7 @@ pub struct Server<P> {
     initialized: AtomicBool,
 }
 
-/// An answer that is known at once, or one that comes through the outbox.
+/// A response that is known immediately, or one that arrives through the outbox.
 enum Routed {
     Now(Result<Box<RawValue>, wire::Error>),
     Later,
@@ -139,7 +140,7 @@ impl<P: SessionPort> Server<P> {
         Server { parts, background, held, outbox, initialized: AtomicBool::new(false) }
     }
 
-    /// Takes one message. Each request gets exactly one answer, now or later; nothing else gets one.
+    /// Handles one message. Each request gets exactly one response, now or later; other messages get none.
     pub fn receive(&self, incoming: Incoming<'_>) {
         match incoming {
             Incoming::Blank => {}
@@ -156,7 +157,7 @@ impl<P: SessionPort> Server<P> {
         self.outbox.wait_for_room();
     }
 
-    /// Answers a line that was too long to be kept; its id is not known.
+    /// Answers a line that was too long to be read; its id is unknown.
     pub fn line_too_long(&self) {
         let megabytes = super::connection::LINE_BYTES_MAX / (1024 * 1024);
         let message = format!("The line is longer than {megabytes} MiB");
@@ -194,7 +195,7 @@ impl<P: SessionPort> Server<P> {
                     content,
                 })
             }
-            // The extension that several clients have for what is said into a running turn.
+            // An extension supported by several clients: input for a running turn.
             "_session/steering" => {
                 let params = Params::read(params)?;
                 let (session, content) = (params.session_id()?, params.prompt()?);
@@ -218,7 +219,7 @@ impl<P: SessionPort> Server<P> {
             "session/set_config_option" => {
                 let params = Params::read(params)?;
                 let (session, option) = (params.session_id()?, params.required("configId")?);
-                // All our options are selects, so a boolean value is of the wrong type.
+                // All our options are selects, so a boolean value has the wrong type.
                 let value = params.required("value")?;
                 let client = self.parts.client;
                 self.command(id, &session, RequestKind::SetOption, |ticket| SessionCommand::SetOption {
@@ -253,7 +254,7 @@ impl<P: SessionPort> Server<P> {
                 }
             }
             "$/cancel_request" => {
-                // Other requests are answered in no time, or must come to their end once begun.
+                // Other requests are answered immediately, or must complete once started.
                 let Ok(id) = params.required::<Box<RawValue>>("requestId") else { return };
                 let prompt = self.outbox.requests().prompt_with_id(id.get());
                 if let Some((ticket, session)) = prompt {
@@ -277,7 +278,7 @@ impl<P: SessionPort> Server<P> {
                 "`methodId` names no method of this agent".to_owned(),
             )));
         }
-        // There is nothing to log in to here: it succeeds where a prompt would, and says else what to do.
+        // There is nothing to log in to: this succeeds if a prompt would, and otherwise says what to do.
         (self.parts.configured)().map_err(|missing| answers::session_error(&missing))?;
         Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
     }
@@ -304,8 +305,8 @@ impl<P: SessionPort> Server<P> {
         Ok(Routed::Later)
     }
 
-    /// A new session with the context of another, which need not be open. `_meta.epitome.at` names the last entry
-    /// that it has.
+    /// Creates a session with the context of another, which need not be open. `_meta.epitome.at` names the
+    /// last entry to include.
     fn fork(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
         let text = params.session_id()?;
         let opening = self.opening(params)?;
@@ -350,7 +351,7 @@ impl<P: SessionPort> Server<P> {
         })
     }
 
-    /// Sends a session a command whose answer comes through the outbox.
+    /// Sends a command to a session; the response arrives through the outbox.
     fn command(
         &self,
         id: &str,
@@ -361,7 +362,7 @@ impl<P: SessionPort> Server<P> {
         let session = from_wire::session_id(session).ok_or_else(|| answers::not_found(session))?;
         let ticket = self.open(id, kind, Some(session.clone()))?;
         if let Err(error) = self.parts.sessions.send(&session, command(ticket)) {
-            // Through the outbox, so that it does not overtake what the session has said.
+            // Through the outbox, so that it does not overtake the session's earlier events.
             self.outbox.put(&session, Out::Answer { ticket, answer: Err(error) });
         }
         Ok(Routed::Later)
@@ -385,7 +386,7 @@ impl<P: SessionPort> Server<P> {
     }
 
     fn delete(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
-        // Deleting what is not there succeeds, and so does deleting what can not be.
+        // Deleting a session that does not exist succeeds, even with an invalid id.
         let Some(session) = from_wire::session_id(&params.session_id()?) else {
             return Ok(Routed::Now(answers::raw(&wire::DeleteSessionResponse::new())));
         };
@@ -397,7 +398,7 @@ impl<P: SessionPort> Server<P> {
         })
     }
 
-    /// Does what reads the disk on a thread that may wait, and answers from there.
+    /// Runs work that reads the disk on a blocking thread, and responds from there.
     fn in_background(
         &self,
         id: &str,
@@ -410,7 +411,7 @@ impl<P: SessionPort> Server<P> {
         let background = self.background.clone();
         background.one_more();
         self.parts.runtime.spawn_blocking(move || {
-            // A panic in the store would otherwise leave the client without its one answer.
+            // A panic in the store must not leave the client without a response.
             let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
                 .unwrap_or_else(|_| Err(answers::internal("The session store failed; see the log")));
             let open = outbox.requests().answer(ticket);
@@ -424,8 +425,9 @@ impl<P: SessionPort> Server<P> {
         Ok(Routed::Later)
     }
 
-    /// Passes the answer to one of our questions on. All that is not plainly one of the offers is no approval. An
-    /// error (no `result`) is nobody's word: an editor that can't show a card leaves it to the session's others.
+    /// Passes on the answer to one of our requests. Anything other than an offered option is not an approval.
+    /// An error (no `result`) is not a decision: an editor that can't show the request leaves it to the
+    /// session's other clients.
     fn decided(&self, id: &str, result: Option<&RawValue>, error: Option<&RawValue>) {
         let Ok(id) = id.parse::<u64>() else { return };
         let Some(asked) = self.outbox.requests().decided(id) else { return };
@@ -469,7 +471,7 @@ impl<P: SessionPort> Server<P> {
         self.tell(&asked.session, SessionCommand::Decide { ask: asked.ask, decision });
     }
 
-    /// Sends what has no answer. A session that is gone needs to hear nothing.
+    /// Sends a command that has no response. It is dropped if the session is gone.
     fn tell(&self, session: &SessionId, command: SessionCommand) {
         if let Err(error) = self.parts.sessions.send(session, command) {
             tracing::debug!(%session, %error, "a notification found no session");
@@ -488,8 +490,8 @@ impl<P: SessionPort> Server<P> {
     }
 }
 
-/// Where a page begins: behind this session, in the order of the listing. Sessions that are made or
-/// used while a client pages go to the front and move nothing behind it.
+/// Start of a page: after this session, in the order of the listing. Sessions created or used while a client
+/// pages move to the front and shift nothing after the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PageKey {
     updated_at: u64,

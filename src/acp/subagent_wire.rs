@@ -1,7 +1,8 @@
-//! Agents below a session in the words of the wire: child sessions, for clients that say that they show such. Pure.
+//! Translates a session's subagents to wire updates: child sessions, for clients that support them. Pure.
 //!
-//! A child is told of on its parent before anything comes under its own id, and once more behind all of that. A client
-//! may cancel it while it works and nothing else; its task, which is its parent's message to it, stands in its stream.
+//! A child is announced on its parent before anything is sent under its own id, and its end is reported after
+//! all of that. While it runs, the client can only cancel it. Its task, the message from its parent, is part
+//! of its own stream.
 
 use agent_client_protocol::v1::schema as wire;
 use wire::SessionUpdate;
@@ -11,7 +12,7 @@ use super::updates::pieces;
 use epitome_session::{Subagent, SubagentAbout, SubagentEnd, SubagentState};
 use epitome_thread::{Content, Message, SessionId, StopReason};
 
-/// How an agent stands, and what it is where that is told.
+/// A subagent's state, with its description if included.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
     let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
     if let Some(SubagentAbout { title, description, cwd }) = now.about.as_deref() {
@@ -60,7 +61,7 @@ fn failed(why: &str) -> wire::IdleStopReason {
     wire::ErrorStopReason::new().error(answers::internal(why)).into()
 }
 
-/// What a parent says to its agent, as it stands in the agent's own stream.
+/// The task that a parent gives to its subagent, as part of the subagent's stream.
 pub(super) fn task(
     parent: &SessionId,
     agent: &SessionId,
@@ -73,7 +74,7 @@ pub(super) fn task(
         .recipient_session_id(wire::SessionId::new(agent.0.clone()));
     updates.push(SessionUpdate::SessionMessage(message_of));
     for content in &message.content {
-        // An agent is told its task in words.
+        // Tasks consist only of text.
         let Content::Text { text } = content else { continue };
         for piece in pieces(text) {
             let chunk = wire::SessionMessageChunk::new(id.clone(), wire::ContentBlock::from(piece));
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_told_of_whole_and_then_by_what_changes() {
+    fn a_subagent_is_announced_in_full_then_by_state_changes() {
         let update = "subagent_update";
         assert_eq!(
             told(true, SubagentState::Running),
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_why_and_nothing_can_be_cancelled_behind_it() {
+    fn an_ended_subagent_has_a_reason_and_cannot_be_cancelled() {
         let stopped = |reason| SubagentEnd::Stopped(reason);
         let table = [
             (stopped(StopReason::EndTurn), json!({ "state": "idle", "stopReason": "end_turn" })),

@@ -1,5 +1,5 @@
-//! From a session's stream to the updates that one client gets: the one translator for what happens
-//! now and for what is replayed. Pure; it remembers only what this client was already shown.
+//! Translates a session's event stream to the updates that one client gets: one translator for live events
+//! and replays. Pure; it remembers only what this client was already shown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,46 +23,47 @@ use epitome_thread::{
     ToolOutcome, text,
 };
 
-/// Progress that one call may show before its outcome, in bytes. Each update replaces the one before
-/// and so repeats the tail; without a bound a chatty command costs many times its output. Commands pass on
-/// fewer and fewer pieces the longer they run: one that writes all the time reaches this after some ten minutes.
+/// Bytes of progress sent for one call before its result. Each update replaces the previous one and so
+/// repeats the tail; without a limit a chatty command would cost many times its output. Commands emit
+/// progress less often the longer they run: one that writes continuously reaches this limit after about ten
+/// minutes.
 const PROGRESS_SENT_BYTES_MAX: usize = 1024 * 1024;
 
-/// The same for a terminal, which gets the output itself.
+/// The same limit for a terminal, which gets the output itself.
 const TERMINAL_SENT_BYTES_MAX: usize = 256 * 1024;
 
-/// What is shown of a running command's output, in bytes: its end.
+/// Bytes shown of a running command's output: its end.
 const PROGRESS_TAIL_BYTES_MAX: usize = 2 * 1024;
 
-/// Notices that are kept for a turn to begin, for clients that show them only inside of one. A slip in
-/// each of a person's recipes is not more; what is beyond is in the log.
+/// Notices held back until a turn starts, for clients that can only show them within one. One mistake in each
+/// of a user's recipes is fewer than this; further ones are only logged.
 const HELD_NOTICES_MAX: usize = 64;
 
 /// What one client has been shown of one session.
 #[derive(Debug, Default)]
 pub struct Cursor {
-    /// The session's id, for what names it beside the envelope.
+    /// The session's id, for updates that contain it.
     session: String,
-    /// Who started it, where it is an agent.
+    /// The parent session of a subagent.
     parent: Option<SessionId>,
     live: Option<Live>,
-    /// Calls that were announced and have no outcome yet.
+    /// Calls that were announced and have no result yet.
     calls: HashMap<CallId, Running>,
     compacting: compaction_wire::Open,
-    /// Replayed prompts that waited in the queue and were not taken yet.
+    /// Replayed prompts that were queued and not taken yet.
     queued: Vec<Arc<Entry>>,
-    /// Those that were shown at the end of the turn that they had waited in.
+    /// Queued prompts that were shown at the end of the turn in which they were queued.
     shown_unasked: HashSet<MessageId>,
     in_turn: bool,
     held_notices: Vec<String>,
     notices_shown: u64,
-    /// What the client shows last of this turn, if it is text.
+    /// The last content that the client shows of this turn, if it is text.
     stands: Option<TextKind>,
-    /// The message of ours that was the last to be shown, if no text of the model came after it.
+    /// Id of the agent line shown last, unless text of the model followed it.
     line: Option<wire::MessageId>,
 }
 
-/// The message that is being streamed.
+/// The message being streamed.
 #[derive(Debug)]
 struct Live {
     message: MessageId,
@@ -74,7 +75,7 @@ struct LivePart {
     part: u32,
     kind: TextKind,
     id: wire::MessageId,
-    /// Bytes that the client has.
+    /// Bytes already sent to the client.
     sent: usize,
 }
 
@@ -90,12 +91,12 @@ impl Cursor {
         Cursor { session: session.0.clone(), ..Cursor::default() }
     }
 
-    /// The same for an agent that this session started.
+    /// A cursor for a subagent started by `parent`.
     pub fn of_agent(agent: &SessionId, parent: &SessionId) -> Cursor {
         Cursor { parent: Some(parent.clone()), ..Cursor::new(agent) }
     }
 
-    /// Ends all that the client was shown the beginning of: nothing more comes of it.
+    /// Ends every item that the client has seen start and that will not be continued.
     pub fn end(&mut self, updates: &mut Vec<SessionUpdate>) {
         self.compacting.close(updates);
         let mut open: Vec<CallId> = self.calls.keys().cloned().collect();
@@ -106,8 +107,8 @@ impl Cursor {
         }
     }
 
-    /// Appends to `updates` what the client is to be told. `Ask`, `Question`, `Withdrawn` and `Answer` are no
-    /// updates; they leave nothing.
+    /// Appends the client's updates for an event to `updates`. `Ask`, `Question`, `Withdrawn` and `Answer`
+    /// are not updates and append nothing.
     pub fn translate(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
         let from = updates.len();
         let is_line =
@@ -122,7 +123,7 @@ impl Cursor {
             if behind(&updates[from..first], self.stands) == Some(TextKind::Reply) {
                 match line {
                     _ if is_line => set_apart(&mut updates[first]),
-                    // What the model wrote stays as it is: the line before it goes on.
+                    // The model's text must not be changed, so the preceding line is extended instead.
                     Some(line) => updates.insert(first, empty_line(&line)),
                     None => {}
                 }
@@ -184,8 +185,8 @@ impl Cursor {
         }
     }
 
-    /// Announces a call, unless the client knows it: an update or a permission card of a call that
-    /// was never announced is an error to some editors.
+    /// Announces a call that the client does not know yet: some editors treat an update or a permission
+    /// request for an unannounced call as an error.
     pub fn announce(
         &mut self,
         call: &ToolCall,
@@ -202,8 +203,8 @@ impl Cursor {
 
     fn entry(&mut self, entry: &Arc<Entry>, shown: Showing<'_>, updates: &mut Vec<SessionUpdate>) {
         match &entry.change {
-            // A replay begins anew, whatever the client was shown before. Remarks are not replayed, so
-            // those that wait still do, and no id of an earlier one comes again.
+            // A replay starts over, regardless of what the client was shown before. Notices are not replayed,
+            // so held ones are kept, and their ids are not reused.
             Change::Opened { .. } if shown.replay => {
                 *self = Cursor {
                     session: std::mem::take(&mut self.session),
@@ -221,14 +222,14 @@ impl Cursor {
                     let waited = self.queued.len();
                     self.queued.retain(|queued| queued.seq != *taken);
                     if shown.replay && self.queued.len() == waited {
-                        // A crash ended its turn: it was shown there.
+                        // Already shown at the end of its turn, which a crash ended.
                         return;
                     }
                 }
                 match origin {
-                    // For the model alone.
+                    // Only for the model.
                     Origin::Context { .. } | Origin::Instructions { .. } => {}
-                    // Clients refuse words of the person's that come in the middle of a turn.
+                    // Clients reject user messages in the middle of a turn.
                     Origin::Hook { hook } if !shown.replay => hook_wire::follow_up(message, hook, updates),
                     Origin::Hook { .. } => user_message(message, origin, updates),
                     Origin::Person if self.parent.is_some() => {
@@ -246,7 +247,7 @@ impl Cursor {
             }
             Change::Withheld { message, note, why } => {
                 self.queued.retain(|queued| !hook_wire::is_queued(queued, message.id));
-                // A crash ended the turn in which it waited: it was shown there.
+                // Already shown at the end of the turn in which it was queued, which a crash ended.
                 let known = shown.replay && self.shown_unasked.contains(&message.id);
                 if (shown.replay || !shown.own) && !known {
                     user_message(message, &Origin::Person, updates);
@@ -295,14 +296,14 @@ impl Cursor {
                 if shown.traits.compaction {
                     self.compacting.completed(&self.session, entry, updates);
                 } else if let Some(line) = text::one_line(&entry.change) {
-                    // Never the summary's text: it is the model's, and long.
+                    // Never the summary itself: it is long, and written for the model.
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
             Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } | Change::Forked { .. } => {
                 entry_line(entry, updates)
             }
-            // The note of the same command tells of it.
+            // The command's own note describes it.
             Change::Rewound { .. } | Change::FilesRewound { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
             Change::ModeChosen { mode } => {
@@ -323,18 +324,18 @@ impl Cursor {
                     agent_line(&entry.seq.to_string(), line.to_owned(), updates);
                 }
             }
-            // They show as options; the session sends those.
+            // Options show these; the session sends them separately.
             Change::ModelChosen { .. }
             | Change::ThoughtChosen { .. }
             | Change::Allowed { .. }
             | Change::Spent { .. }
             | Change::Forgotten { .. } => {}
-            // For those who ask: commands read the trail.
+            // Shown only on request, by commands that read the trail.
             Change::Hooked { .. } => {}
         }
     }
 
-    /// Tells what came of a call, where the client knows it.
+    /// Shows a call's result, if the client knows the call.
     fn finish(&mut self, outcome: &ToolOutcome, detail: Detail, updates: &mut Vec<SessionUpdate>) {
         let Some(running) = self.calls.remove(&outcome.call) else { return };
         if running.terminal {
@@ -345,7 +346,7 @@ impl Cursor {
         }
     }
 
-    /// Sends a piece of the live message.
+    /// Sends a piece of the streamed message.
     fn text(
         &mut self,
         message: MessageId,
@@ -370,9 +371,9 @@ impl Cursor {
         chunks(known.kind, &known.id, text, updates);
     }
 
-    /// Sends what is missing of a message that is now an entry. A part is recognised by being the
-    /// first, second, … of its kind, because a cancelled reply may lack a part that was streamed. Parts
-    /// without text (thinking that only its provider can read) were not.
+    /// Sends the part of a committed message that was not streamed. Parts are matched by their position among
+    /// parts of the same kind, because a cancelled reply may lack a part that was streamed. Parts without
+    /// text (thinking that only its provider can read) were not streamed.
     fn complete(&mut self, message: &Message, updates: &mut Vec<SessionUpdate>) {
         let live = self.live.take().filter(|live| live.message == message.id);
         let streamed = live.map(|live| live.parts).unwrap_or_default();
@@ -416,7 +417,7 @@ impl Cursor {
         Some(SessionUpdate::ToolCallUpdate(update))
     }
 
-    /// A compaction on its way; where the client can't show one, a remark that it takes a while.
+    /// Shows the progress of a compaction or, if the client can't show one, a notice that it takes a while.
     fn compaction(
         &mut self,
         id: MessageId,
@@ -447,15 +448,15 @@ impl Cursor {
         } else if self.in_turn {
             self.show_as_thought(text, updates);
         } else if self.held_notices.len() < HELD_NOTICES_MAX {
-            // Chunks outside of a turn are an error to some editors.
+            // Some editors treat chunks outside a turn as an error.
             self.held_notices.push(text);
         }
     }
 
-    /// Follows whether a turn runs, from the entries of the present.
+    /// Tracks whether a turn is running, from live entries.
     fn notice_turn(&mut self, change: &Change, updates: &mut Vec<SessionUpdate>) {
         match change {
-            // Context may come before the prompt that begins the turn.
+            // Context may precede the prompt that starts the turn.
             Change::Said { origin: Origin::Context { .. } | Origin::Instructions { .. }, .. } => {}
             Change::Said { .. }
             | Change::Commanded { .. }
@@ -510,7 +511,8 @@ impl Cursor {
     }
 }
 
-/// Whether what a client shows next stands below words of the person, its own client's included.
+/// Whether the entry is a user message, after which the client's next text starts a new block. Includes the
+/// client's own prompts.
 fn is_from_the_person(change: &Change) -> bool {
     match change {
         Change::Said { origin, .. } => {
@@ -520,7 +522,7 @@ fn is_from_the_person(change: &Change) -> bool {
     }
 }
 
-/// The circumstances in which an entry is shown.
+/// How an entry is shown.
 #[derive(Clone, Copy)]
 struct Showing<'a> {
     replay: bool,

@@ -1,5 +1,5 @@
-//! What a client is shown of each thing that can happen, now and in a replay. Every update is read
-//! back by the schema's own types.
+//! Tests of what a client is shown for each event, live and in a replay. Every update is parsed back with the
+//! schema's own types.
 
 #[path = "to_wire_tests/around.rs"]
 mod around;
@@ -33,7 +33,7 @@ const PLAIN: ClientTraits = ClientTraits {
     details_alone: false,
 };
 
-/// A client of one session, and all that it was told.
+/// A client of one session, and all updates that it was sent.
 struct Client {
     cursor: Cursor,
     traits: ClientTraits,
@@ -77,7 +77,7 @@ impl Client {
         self.put(Out::Text { message: MessageId(7), part, kind, text: text.to_owned() })
     }
 
-    /// All text that came under each message id, in the order of first sight.
+    /// The text of each message id, in order of first appearance.
     fn texts(&self) -> Vec<(String, String)> {
         let mut texts: Vec<(String, String)> = Vec::new();
         for update in &self.told {
@@ -210,7 +210,7 @@ fn chunk(kind: &str, id: &str, text: &str) -> Value {
 }
 
 #[test]
-fn a_turn_is_shown_alike_when_it_happens_and_when_it_is_replayed() {
+fn a_turn_looks_the_same_live_and_replayed() {
     let changes = || {
         [
             said(vec![text("hello")], Origin::Person),
@@ -249,7 +249,7 @@ fn a_turn_is_shown_alike_when_it_happens_and_when_it_is_replayed() {
 }
 
 #[test]
-fn the_person_does_not_see_their_own_prompt_twice() {
+fn a_client_is_not_shown_its_own_prompt_again() {
     let change = || said(vec![text("hello")], Origin::Person);
     assert_eq!(Client::new(PLAIN).entry(change()).told, [Value::Null; 0]);
     let shown = [chunk("user_message_chunk", "m3", "hello")];
@@ -271,7 +271,7 @@ fn a_recipe_shows_what_was_typed() {
 }
 
 #[test]
-fn what_a_person_attached_is_replayed_as_it_came() {
+fn attachments_are_replayed_unchanged() {
     let mut client = Client::new(PLAIN);
     client.replayed(said(
         vec![
@@ -289,7 +289,7 @@ fn what_a_person_attached_is_replayed_as_it_came() {
 }
 
 #[test]
-fn a_text_longer_than_clients_read_comes_in_several_chunks() {
+fn long_text_is_split_into_chunks() {
     let long = "é✓".repeat(500_000);
     let mut client = Client::new(PLAIN);
     client.replayed(said(vec![text(&long)], Origin::Person)).replayed(replied(vec![text(&long)], None));
@@ -298,7 +298,7 @@ fn a_text_longer_than_clients_read_comes_in_several_chunks() {
 }
 
 #[test]
-fn a_prompt_that_was_queued_and_never_taken_is_not_lost_in_a_replay() {
+fn a_queued_prompt_that_was_never_taken_is_replayed() {
     let queued = |id, words: &str| Change::Queued {
         message: Message { id: MessageId(id), content: vec![text(words)] },
     };
@@ -309,9 +309,9 @@ fn a_prompt_that_was_queued_and_never_taken_is_not_lost_in_a_replay() {
     assert_eq!(client.texts(), [("m3".into(), "taken".into()), ("m5".into(), "cancelled".into())]);
 }
 
-/// A crash leaves it in the queue, and it enters the view with the next prompt.
+/// Regression: a crash leaves it in the queue, and it enters the view with the next prompt.
 #[test]
-fn a_queued_prompt_that_outlived_its_turn_is_replayed_once() {
+fn a_queued_prompt_left_by_a_crash_is_replayed_once() {
     let message = Message { id: MessageId(4), content: vec![text("and this")] };
     let mut client = Client::new(PLAIN);
     client.replayed(Change::Queued { message }).replayed(ended(StopReason::Interrupted));
@@ -325,7 +325,7 @@ fn a_queued_prompt_that_outlived_its_turn_is_replayed_once() {
 }
 
 #[test]
-fn entries_that_are_one_update_or_none() {
+fn entries_map_to_one_update_or_none() {
     let step = |content: &str, status| PlanStep {
         content: content.to_owned(),
         status,
@@ -433,7 +433,7 @@ fn entries_that_are_one_update_or_none() {
 }
 
 #[test]
-fn a_withheld_prompt_is_answered_with_why_and_replayed_with_its_words() {
+fn a_withheld_prompt_is_answered_with_the_reason_and_replayed() {
     let blocked = |reason: &str| Withheld::Blocked { hook: "guard".into(), reason: reason.into() };
     let prompt = chunk("user_message_chunk", "m3", "hello");
     for (why, line) in [
@@ -468,8 +468,8 @@ fn a_queued_prompt_that_is_withheld_is_replayed_once() {
 }
 
 #[test]
-fn a_cancelled_reply_without_its_thinking_still_completes_the_right_text() {
-    // The thinking was streamed as part 0 and, unsigned, is not in the entry: the text moved up.
+fn a_cancelled_reply_without_thinking_completes_the_right_text() {
+    // The thinking was streamed as part 0 but, being unsigned, is not in the entry, so the text moved up.
     let mut client = Client::new(PLAIN);
     client.text(0, TextKind::Thinking, "a long thought").text(1, TextKind::Reply, "Hel");
     client.entry(replied(vec![text("Hello")], Some(Cut::Cancelled)));
@@ -480,7 +480,7 @@ fn a_cancelled_reply_without_its_thinking_still_completes_the_right_text() {
 }
 
 #[test]
-fn thinking_that_only_its_provider_can_read_does_not_repeat_what_was_shown() {
+fn encrypted_thinking_does_not_repeat_shown_text() {
     let mut client = Client::new(PLAIN);
     client.text(1, TextKind::Thinking, "hm").text(2, TextKind::Reply, "so");
     client.entry(replied(vec![thinking(""), thinking("hm"), text("so")], None));
@@ -488,7 +488,7 @@ fn thinking_that_only_its_provider_can_read_does_not_repeat_what_was_shown() {
 }
 
 #[test]
-fn a_second_replay_begins_anew() {
+fn a_second_replay_starts_over() {
     let opened = || Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
     let mut client = Client::new(PLAIN);
     for _ in 0..2 {
@@ -498,9 +498,9 @@ fn a_second_replay_begins_anew() {
 }
 
 proptest! {
-    /// Whatever part of a reply was streamed, in whatever pieces: the chunks come to its text.
+    /// Whatever part of a reply was streamed, in whatever pieces, the chunks add up to its text.
     #[test]
-    fn chunks_come_to_the_text(parts in prop::collection::vec(("[a-zé✓]{1,12}", any::<bool>(), 0usize..16), 1..5)) {
+    fn chunks_add_up_to_the_text(parts in prop::collection::vec(("[a-zé✓]{1,12}", any::<bool>(), 0usize..16), 1..5)) {
         let mut client = Client::new(PLAIN);
         let mut whole = true;
         for (index, (words, is_reply, streamed)) in parts.iter().enumerate() {
@@ -508,7 +508,7 @@ proptest! {
             for piece in words.chars().take(*streamed).filter(|_| whole) {
                 client.text(index as u32, kind, &piece.to_string());
             }
-            // Once a piece was forgotten, none follows.
+            // After a dropped piece, no further text is streamed.
             whole &= *streamed >= words.chars().count();
         }
         let content = parts.iter().map(|(words, is_reply, _)| if *is_reply { text(words) } else { thinking(words) });

@@ -1,6 +1,7 @@
-//! Tool calls, their outcomes and permission cards in the words of the wire. Pure.
+//! Translates tool calls, their results and permission requests to wire types. Pure.
 //!
-//! Texts are capped here: clients read lines of at most 10 MiB, and long loads are mostly old output.
+//! Texts are truncated here: clients read lines of at most 10 MiB, and old output makes up most of a long
+//! session.
 
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
@@ -15,14 +16,14 @@ use epitome_thread::{
 /// How much of a call is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// As it happens: everything within reason.
+    /// A running call: everything within reason.
     Live,
-    /// Of the past: what tells what was done.
+    /// A past call: enough to see what it did.
     Replay,
 }
 
 impl Detail {
-    /// The longest text of an outcome, and the longest string inside raw input and output, in bytes.
+    /// Longest text of a result, and longest string within raw input and output, in bytes.
     fn text_bytes_max(self) -> usize {
         match self {
             Detail::Live => 256 * 1024,
@@ -30,7 +31,8 @@ impl Detail {
         }
     }
 
-    /// The longest diff, old and new text together, in bytes. Whole or not at all: a cut one is wrong.
+    /// Longest diff, old and new text together, in bytes. A longer one is omitted, because a truncated diff
+    /// would be wrong.
     fn diff_bytes_max(self) -> usize {
         match self {
             Detail::Live => 2 * 1024 * 1024,
@@ -39,21 +41,21 @@ impl Detail {
     }
 }
 
-/// Images of an outcome, in bytes of base64, beyond which they are only named.
+/// Largest image shown, in bytes of base64; a larger one is only named.
 const IMAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
 
-/// The ids of a permission card's options.
+/// The ids of a permission request's options.
 pub const ALLOW_ONCE: &str = "allow_once";
 pub const ALLOW_ALWAYS: &str = "allow_always";
 pub const REJECT_ALWAYS: &str = "reject_always";
 pub const REJECT_ONCE: &str = "reject_once";
 
-/// Whether the client may show the call as a terminal.
+/// Whether the call may be shown as a terminal.
 pub fn has_terminal(call: &ToolCall) -> bool {
     call.card.kind == ToolKind::Execute
 }
 
-/// A call before it runs.
+/// Announces a call before it runs.
 pub fn announcement(call: &ToolCall, terminal: bool, detail: Detail) -> wire::ToolCall {
     let announced = wire::ToolCall::new(call.id.0.clone(), title(&call.card, &call.name))
         .name(call.name.clone())
@@ -67,10 +69,10 @@ pub fn announcement(call: &ToolCall, terminal: bool, detail: Detail) -> wire::To
     announced.content(vec![shown]).meta(object("terminal_info", json!({ "terminal_id": call.id.0 })))
 }
 
-/// A call that a hook runs with another input than the model asked for.
+/// A call whose input was changed by a hook.
 pub fn changed(call: &CallId, input: &Value, card: &Card, detail: Detail) -> wire::ToolCallUpdate {
     let mut fields = wire::ToolCallUpdateFields::new().raw_input(capped(input, detail.text_bytes_max()));
-    // An empty title would take the call's own away.
+    // An empty title would replace the call's own.
     if !card.title.is_empty() {
         fields = fields.title(card.title.clone());
     }
@@ -88,14 +90,14 @@ pub fn progress(call: &CallId, tail: &str) -> wire::ToolCallUpdate {
     wire::ToolCallUpdate::new(call.0.clone(), fields)
 }
 
-/// The same for a client that shows a terminal: what is new, and not the whole.
+/// The new output of a running call, for a client that shows a terminal.
 pub fn terminal_output(call: &CallId, output: &str) -> wire::ToolCallUpdate {
     let fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
     let meta = object("terminal_output", json!({ "terminal_id": call.0, "data": output }));
     wire::ToolCallUpdate::new(call.0.clone(), fields).meta(meta)
 }
 
-/// The call begins to run. A permission card showed other content in the place of the terminal.
+/// A call that starts to run. A permission request may have replaced its terminal with other content.
 pub fn started(call: &CallId, terminal: bool) -> wire::ToolCallUpdate {
     let mut fields = wire::ToolCallUpdateFields::new().status(wire::ToolCallStatus::InProgress);
     if terminal {
@@ -104,13 +106,13 @@ pub fn started(call: &CallId, terminal: bool) -> wire::ToolCallUpdate {
     wire::ToolCallUpdate::new(call.0.clone(), fields)
 }
 
-/// What came of a call. The status is always there, the diffs come first: editors count on both.
+/// The result of a call. It always has a status, and diffs come first: editors rely on both.
 pub fn outcome(outcome: &ToolOutcome, detail: Detail) -> wire::ToolCallUpdate {
     finished(outcome, shown_content(outcome, detail), detail)
 }
 
-/// The same for a call that the client shows as a terminal, which has `streamed` bytes of its output.
-/// A terminal that has nothing is filled first; one that lacks something is shown beside the text.
+/// The result of a call shown as a terminal, to which `streamed` bytes of output were sent. If that is none,
+/// the output is sent first; if some is missing, the text is shown as well.
 pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) -> Vec<wire::ToolCallUpdate> {
     let mut updates = Vec::with_capacity(2);
     if streamed == 0 {
@@ -134,7 +136,7 @@ pub fn terminal_outcome(outcome: &ToolOutcome, streamed: usize, detail: Detail) 
     updates
 }
 
-/// A signal as shells write it; clients take a text.
+/// The name of a signal; clients expect text.
 fn signal_name(signal: i64) -> String {
     let names = [
         (1, "SIGHUP"),
@@ -175,13 +177,13 @@ fn finished(
     wire::ToolCallUpdate::new(outcome.call.0.clone(), fields)
 }
 
-/// Whether there is anything in it but which state of files the model has seen: that is the log's own note, and
-/// editors that show raw output before the content would show it in place of the file.
+/// Whether the raw output contains more than the file states that the model has seen. Those are internal to
+/// the log, and editors that prefer raw output to content would show them instead of the file.
 fn tells_more_than_files(raw: &Value) -> bool {
     raw.as_object().is_none_or(|keys| keys.keys().any(|key| key != RAW_FILES))
 }
 
-/// A permission card: one option of each kind, because editors bind keys to kinds.
+/// A permission request with at most one option of each kind, because editors bind keys to kinds.
 pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPermissionRequest {
     let mut fields = wire::ToolCallUpdateFields::new()
         .title(title(&ask.card, &ask.tool))
@@ -189,7 +191,7 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
         .kind(kind(ask.card.kind))
         .status(wire::ToolCallStatus::Pending)
         .raw_input(capped(&ask.input, Detail::Live.text_bytes_max()));
-    // A list replaces what the call shows already; an empty one would take its terminal away.
+    // Content replaces what the call shows already; an empty list would remove its terminal.
     if !ask.preview.is_empty() {
         fields = fields.content(diffs_first(&ask.preview, Detail::Live));
     }
@@ -214,14 +216,14 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
 fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallContent> {
     let is_image = |content: &&OutcomeContent| matches!(content, OutcomeContent::Image { .. });
     let mut content = diffs_first(&outcome.shown, detail);
-    // What is shown stands for the text that the model reads, and not for its images.
+    // Display content replaces the text that the model reads, but not its images.
     let rest = outcome.content.iter().filter(|content| outcome.shown.is_empty() || is_image(content));
     let show = |content: &OutcomeContent| match content {
         OutcomeContent::Text { text } if text.is_empty() => None,
         OutcomeContent::Text { text } => {
             let text = cut(text, detail.text_bytes_max());
             Some(wire::ToolCallContent::from(match outcome.status {
-                // Our own sentence about a call that did not run; it is not output.
+                // Our own message about a call that did not run, not output.
                 OutcomeStatus::Denied | OutcomeStatus::Interrupted => text,
                 OutcomeStatus::Completed | OutcomeStatus::Failed => fenced(&text),
             }))
@@ -234,7 +236,7 @@ fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallCon
             "({mime_type}, {} bytes: too large to show)",
             data.len() / 4 * 3
         ))),
-        // Editors show no documents, and this one is a file that the person has.
+        // Editors can't show documents, and the user has the file.
         OutcomeContent::Document { mime_type, data, name } => {
             let name = name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
             Some(wire::ToolCallContent::from(format!("({name}{mime_type}, {} bytes)", data.len() / 4 * 3)))
@@ -265,7 +267,7 @@ fn show(shown: &Shown, detail: Detail) -> wire::ToolCallContent {
     }
 }
 
-/// An empty title shows as nothing in some editors.
+/// The title, or the tool's name if it is empty: some editors show nothing for an empty title.
 fn title(card: &Card, tool: &str) -> String {
     if card.title.is_empty() { tool.to_owned() } else { card.title.clone() }
 }
@@ -290,7 +292,7 @@ fn locations(locations: &[Location]) -> Vec<wire::ToolCallLocation> {
     locations.iter().map(location).collect()
 }
 
-/// Output as a block that Markdown leaves alone, whatever fences it contains itself.
+/// Wraps output in a code block with a fence longer than any in the output.
 fn fenced(text: &str) -> String {
     let longest_run = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest_run.max(2) + 1);
@@ -298,7 +300,7 @@ fn fenced(text: &str) -> String {
     format!("{fence}\n{text}{line_end}{fence}")
 }
 
-/// The beginning and the end of a long text.
+/// Shortens a long text to its beginning and end.
 fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -309,7 +311,7 @@ fn cut(text: &str, bytes_max: usize) -> String {
     format!("{head}\n… {left_out} bytes are not shown …\n{tail}")
 }
 
-/// A JSON value with its long strings cut.
+/// Shortens the long strings within a JSON value.
 fn capped(value: &Value, bytes_max: usize) -> Value {
     match value {
         Value::String(text) => Value::String(cut(text, bytes_max)),

@@ -1,5 +1,5 @@
-//! The single updates of a session in the words of the wire, each made of one thing of ours. Pure,
-//! and without memory: what a client was already shown is `to_wire`'s business.
+//! Builds single wire updates, each from one of our values. Pure and stateless: `to_wire` tracks what a
+//! client was already shown.
 
 use std::path::PathBuf;
 
@@ -14,19 +14,20 @@ use epitome_thread::{
     Content, Cut, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
 };
 
-/// The longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
+/// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
 const CHUNK_TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// The largest document that is shown whole, in bytes of base64, for the same reason; a larger one is named.
+/// Largest document embedded in an update, in bytes of base64, for the same reason; a larger one is only
+/// linked.
 const DOCUMENT_BASE64_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The id of one part of an agent's message. Each part is a message to the client: text before and
-/// after a call, or thinking and reply, would run together otherwise.
+/// The id of one part of an agent's message. Each part is a separate message for the client, because text
+/// before and after a call, or thinking and reply, would otherwise run together.
 pub(super) fn part_id(message: MessageId, part: u32) -> wire::MessageId {
     wire::MessageId::new(format!("{message}.{part}"))
 }
 
-/// Text of an agent's message, in as many chunks as clients can read.
+/// Appends text of an agent's message, split into chunks that clients can read.
 pub(super) fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates: &mut Vec<SessionUpdate>) {
     let mut send = |text: String| {
         let chunk = wire::ContentChunk::new(wire::ContentBlock::from(text)).message_id(id.clone());
@@ -42,7 +43,7 @@ pub(super) fn chunks(kind: TextKind, id: &wire::MessageId, text: String, updates
     }
 }
 
-/// A text in parts of at most `CHUNK_TEXT_BYTES_MAX`.
+/// Splits text into pieces of at most `CHUNK_TEXT_BYTES_MAX`.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -52,13 +53,13 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A sentence of ours in the conversation, as a message of its own.
+/// Appends a sentence of our own, as a separate message.
 pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<SessionUpdate>) {
     chunks(TextKind::Reply, &wire::MessageId::new(id), text, updates);
 }
 
-/// Puts an empty line before a text of ours that follows another text. Most clients know by its id that it is a message
-/// of its own; the others put it right behind the last word.
+/// Puts an empty line before one of our own texts that follows other text. Most clients separate messages by
+/// id; the others would append it directly to the last word.
 pub(super) fn set_apart(update: &mut SessionUpdate) {
     let (SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk)) = update else {
         return;
@@ -68,7 +69,7 @@ pub(super) fn set_apart(update: &mut SessionUpdate) {
     }
 }
 
-/// The message that a piece of the agent's text belongs to.
+/// The id of the message that a piece of the agent's text belongs to.
 pub(super) fn line_id(update: &SessionUpdate) -> Option<wire::MessageId> {
     match update {
         SessionUpdate::AgentMessageChunk(chunk) => chunk.message_id.clone(),
@@ -76,18 +77,19 @@ pub(super) fn line_id(update: &SessionUpdate) -> Option<wire::MessageId> {
     }
 }
 
-/// What ends a line of ours where the model's text follows it, so that clients that don't look at ids set that apart.
+/// An empty line appended to one of our lines when the model's text follows, for clients that don't separate
+/// messages by id.
 pub(super) fn empty_line(line: &wire::MessageId) -> SessionUpdate {
     let block = wire::ContentBlock::from("\n\n".to_owned());
     SessionUpdate::AgentMessageChunk(wire::ContentChunk::new(block).message_id(line.clone()))
 }
 
-/// What text a client shows last behind this update, if it was `before`.
+/// The kind of text that a client shows last after this update, given what it showed last before.
 pub(super) fn stands_behind(update: &SessionUpdate, before: Option<TextKind>) -> Option<TextKind> {
     match update {
         SessionUpdate::AgentMessageChunk(_) => Some(TextKind::Reply),
         SessionUpdate::AgentThoughtChunk(_) => Some(TextKind::Thinking),
-        // They are shown elsewhere than in the conversation.
+        // These are shown outside the conversation.
         SessionUpdate::UsageUpdate(_)
         | SessionUpdate::AvailableCommandsUpdate(_)
         | SessionUpdate::ConfigOptionUpdate(_)
@@ -97,7 +99,7 @@ pub(super) fn stands_behind(update: &SessionUpdate, before: Option<TextKind>) ->
     }
 }
 
-/// What the person said, as they said it: of a recipe's text what they typed.
+/// Appends a message of the user. For a recipe it is the typed command instead of the recipe's text.
 pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec<SessionUpdate>) {
     let id = wire::MessageId::new(message.id.to_string());
     let mut send = |block: wire::ContentBlock| {
@@ -149,15 +151,15 @@ pub(super) fn user_message(message: &Message, origin: &Origin, updates: &mut Vec
     }
 }
 
-/// What stands encoded in a URI: all but what RFC 3986 calls unreserved.
+/// Characters encoded in a URI: all except those that RFC 3986 calls unreserved.
 const NOT_IN_A_NAME: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A URI for what is not a file of its own any more: clients show the name that it ends with.
+/// A URI for an attachment that no longer exists as a file; clients show the name at its end.
 fn attachment_uri(name: Option<&str>) -> String {
     format!("attachment:///{}", utf8_percent_encode(name.unwrap_or("document"), NOT_IN_A_NAME))
 }
 
-/// Why a reply is shorter than it should be; `None` where the person themself stopped it.
+/// Why a reply was cut short; `None` if the user cancelled it.
 pub(super) fn cut_line(cut: &Cut) -> Option<String> {
     match cut {
         Cut::MaxTokens => Some("Cut short: the model reached its output limit.".to_owned()),
@@ -173,8 +175,8 @@ pub(super) fn cut_line(cut: &Cut) -> Option<String> {
     }
 }
 
-/// What is said of a turn's end beyond its answer. A failed turn's error was the answer, so only
-/// those who read the past are told of it here.
+/// The line that reports how a turn ended, beyond the prompt's response. A failed turn already responded with
+/// its error, so this is shown only in a replay.
 pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static str> {
     match reason {
         StopReason::Interrupted => Some("Interrupted: the agent's process ended before this turn was done."),
@@ -188,7 +190,7 @@ pub(super) fn ending_line(reason: StopReason, replay: bool) -> Option<&'static s
     }
 }
 
-/// The whole plan.
+/// The complete plan.
 pub(super) fn plan(steps: &[PlanStep]) -> wire::Plan {
     let entry = |step: &PlanStep| {
         let priority = match step.priority {
@@ -214,14 +216,14 @@ pub(super) fn command(command: &CommandInfo) -> wire::AvailableCommand {
     wire::AvailableCommand::new(command.name.clone(), command.description.clone()).input(input)
 }
 
-/// The title.
+/// The session's title.
 pub(super) fn info_update(title: String, at: u64) -> SessionUpdate {
     SessionUpdate::SessionInfoUpdate(
         wire::SessionInfoUpdate::new().title(title).updated_at(answers::timestamp(at)),
     )
 }
 
-/// How full the window is; `_meta.usage` has the last model call.
+/// The fill level of the context window; `_meta.usage` has the usage of the last model call.
 pub(super) fn usage_update(usage: &UsageNow) -> wire::UsageUpdate {
     let cost = usage.cost.filter(|cost| cost.is_finite()).map(|amount| wire::Cost::new(amount, "USD"));
     let meta = json!({ "usage": tokens(&usage.last) });
@@ -229,7 +231,7 @@ pub(super) fn usage_update(usage: &UsageNow) -> wire::UsageUpdate {
     wire::UsageUpdate::new(usage.used, usage.size).cost(cost).meta(meta)
 }
 
-/// Tokens of model calls in the words that clients read below `_meta`.
+/// Token usage with the field names that clients read in `_meta`.
 pub(super) fn tokens(usage: &Usage) -> Value {
     json!({
         "inputTokens": usage.input,
@@ -241,7 +243,7 @@ pub(super) fn tokens(usage: &Usage) -> Value {
     })
 }
 
-/// The first line is the title, the rest its description.
+/// Builds a notice. The first line of the text is the title, the rest is the description.
 pub(super) fn notice(severity: Severity, text: &str) -> wire::Notice {
     let severity = match severity {
         Severity::Info => wire::NoticeSeverity::Info,
@@ -254,7 +256,7 @@ pub(super) fn notice(severity: Severity, text: &str) -> wire::Notice {
     wire::Notice::new(severity, title.trim_end()).description(description)
 }
 
-/// A path that serialises whatever its bytes are.
+/// A path that can be serialized even if it is not UTF-8.
 pub(super) fn wire_path(path: &std::path::Path) -> PathBuf {
     PathBuf::from(path.to_string_lossy().into_owned())
 }

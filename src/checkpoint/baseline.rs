@@ -1,5 +1,5 @@
-//! The look before a command, on the disk as long as the command runs: a crash leaves it. The look itself is a list that
-//! grows by what changed since it was last written; what says that a command runs is a small file beside it.
+//! The scan before a command, stored on the disk while the command runs, so that it survives a crash. Changes
+//! since the previous scan are appended to a list of paths. A small file next to it marks a running command.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,34 +18,34 @@ use super::scan::{Found, Known, Seen, side_by_side};
 use super::walk::order;
 use epitome_thread::Seq;
 
-/// A list with so many times the lines that the look has is written anew.
+/// The list is rewritten when it has this many times more lines than the scan has paths.
 const GROWTH_MAX: usize = 4;
 
-/// Lines that a list may have in any case.
+/// The list is never rewritten below this number of lines.
 const LINES_MIN: usize = 1_000;
 
-/// That a command runs, and what its look was.
+/// Marks a running command, and identifies its baseline scan.
 #[derive(Serialize, Deserialize)]
 pub struct Open {
     pub turn: Seq,
     pub roots: Vec<PathName>,
     began: i64,
     is_whole: bool,
-    /// How much of the list belongs to the look.
+    /// Length of the list at the time of the scan.
     bytes: u64,
 }
 
-/// One line of the list: what stands at a path from here on.
+/// A line of the list: the node at a path from this line on.
 #[derive(Serialize, Deserialize)]
 struct Line(PathName, Node);
 
-/// The files of a session's baseline.
+/// The baseline files of a session.
 pub struct Baseline {
     directory: PathBuf,
     written: Option<Written>,
 }
 
-/// The list as this process wrote it last.
+/// The list as last written by this process.
 struct Written {
     found: Arc<Vec<Found>>,
     bytes: u64,
@@ -53,14 +53,14 @@ struct Written {
 }
 
 impl Baseline {
-    /// Touches no disk.
+    /// Doesn't access the disk.
     pub fn new(directory: &Path) -> Baseline {
         Baseline { directory: directory.to_path_buf(), written: None }
     }
 
-    /// A command begins, before which this was seen.
+    /// Records that a command starts, and the scan before it.
     pub fn open(&mut self, turn: Seq, roots: Vec<PathName>, seen: &Seen) -> Result<(), CheckpointError> {
-        // What is written in half is written anew.
+        // A list whose write failed halfway is rewritten.
         let before = self.written.take();
         let path = self.list_path();
         let written = self
@@ -71,12 +71,12 @@ impl Baseline {
         record::save(&self.open_path(), &Open { turn, roots, began, is_whole, bytes }, Durable::No)
     }
 
-    /// No command runs any more.
+    /// Records that no command is running.
     pub fn close(&self) -> Result<(), CheckpointError> {
         remove(&self.open_path())
     }
 
-    /// What a process that ended while a command ran had seen before it.
+    /// The mark and scan left by a process that ended while a command was running.
     pub fn left_open(&self) -> Result<Option<(Open, Seen)>, CheckpointError> {
         let Some(open) = record::load::<Open>(&self.open_path())? else { return Ok(None) };
         let path = self.list_path();
@@ -92,7 +92,7 @@ impl Baseline {
         Ok(Some((open, Seen { found: Arc::new(found), began, is_whole, ..Seen::default() })))
     }
 
-    /// Takes the list off the disk; the next command writes it anew.
+    /// Removes the list from the disk; the next command rewrites it.
     pub fn let_go(&mut self) -> Result<(), CheckpointError> {
         self.written = None;
         remove(&self.list_path())
@@ -112,7 +112,7 @@ impl Baseline {
         let mut failed = None;
         let mut line = |path: &Path, node: &Node| {
             lines += 1;
-            // By reference, and in the same form.
+            // `Line` by reference, in the same serialized form.
             let line = (PathName(path.to_path_buf()), node);
             failed = serde_json::to_writer(&mut text, &line).err().or(failed.take());
             text.push(b'\n');
@@ -155,7 +155,7 @@ impl Baseline {
     }
 }
 
-/// What stands where, by the last line for each path.
+/// The node at each path, according to its last line.
 fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, Node>> {
     let mut nodes = BTreeMap::new();
     let mut list = BufReader::new(File::open(path)?.take(bytes));

@@ -1,5 +1,5 @@
-//! The contents of files, each below its SHA-256 and compressed, in a directory of one session. A content that
-//! was damaged is noticed when it is read. It decides nothing about which are needed.
+//! Compressed file contents of one session, stored in a directory under their SHA-256. Damage is detected on
+//! reading. The caller decides which contents are needed.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 
 use epitome_files::whole::Unfinished;
 
-/// How hard contents are compressed, from 0 to 10: a command waits for the first look at a workspace, and the
-/// lowest level takes source code to a third already.
+/// Compression level, from 0 to 10: a command waits for the first scan of a workspace, and the lowest level
+/// already reduces source code to a third.
 const COMPRESSION: u8 = 1;
 
-/// The kept contents of one session. Several threads may put contents in.
+/// The stored contents of one session. `put` may be called from several threads.
 pub struct Blobs {
     directory: PathBuf,
     held: Mutex<Held>,
@@ -26,14 +26,14 @@ pub struct Blobs {
 
 #[derive(Default)]
 struct Held {
-    /// Those that are there.
+    /// Hashes of the stored contents.
     known: HashSet<String>,
-    /// What they take on the disk.
+    /// Their size on the disk.
     bytes: u64,
 }
 
 impl Blobs {
-    /// Looks at what is there already.
+    /// Opens the directory and lists the stored contents.
     pub fn open(directory: PathBuf) -> io::Result<Blobs> {
         let mut held = Held::default();
         let listing = match fs::read_dir(&directory) {
@@ -48,14 +48,14 @@ impl Blobs {
                     held.bytes += file.metadata()?.len();
                     held.known.insert(name);
                 }
-                // A crash broke it off.
+                // An interrupted write.
                 false => drop(fs::remove_file(file.path())),
             }
         }
         Ok(Blobs { directory, held: Mutex::new(held) })
     }
 
-    /// Bytes on the disk.
+    /// Size on the disk in bytes.
     pub fn bytes(&self) -> u64 {
         self.held().bytes
     }
@@ -64,7 +64,7 @@ impl Blobs {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a content and returns its name.
+    /// Stores a content and returns its hash.
     pub fn put(&self, content: &[u8]) -> io::Result<String> {
         let hash = hash(content);
         if self.held().known.contains(&hash) {
@@ -86,7 +86,7 @@ impl Blobs {
         Ok(hash)
     }
 
-    /// A content by its name, or what is wrong with it, as the rest of a sentence.
+    /// Returns a content by its hash. The error is a clause that continues a sentence about a file.
     pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, String> {
         let packed = fs::read(self.directory.join(wanted)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "what it held is not kept any more".to_owned(),
@@ -101,7 +101,7 @@ impl Blobs {
         }
     }
 
-    /// Lets go of all others.
+    /// Removes all contents except the needed ones.
     pub fn retain(&self, needed: &HashSet<String>) {
         let mut held = self.held();
         let unneeded: Vec<String> =
@@ -109,7 +109,7 @@ impl Blobs {
         for hash in unneeded {
             let path = self.directory.join(&hash);
             let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-            // One that can't be removed now goes with the session.
+            // A file that can't be removed now is removed with the session.
             if fs::remove_file(&path).is_ok() {
                 held.bytes = held.bytes.saturating_sub(bytes);
             }
@@ -117,7 +117,7 @@ impl Blobs {
         }
     }
 
-    /// Brings the contents of these names to the disk.
+    /// Syncs the contents with these hashes to the disk.
     pub fn sync<'a>(&self, hashes: impl Iterator<Item = &'a str>) -> io::Result<()> {
         let mut hashes = hashes.peekable();
         if hashes.peek().is_none() {
@@ -132,8 +132,8 @@ impl Blobs {
     }
 }
 
-/// Brings files to the disk that lie on the file system of a directory: at once where the system can, for one by one
-/// takes ten milliseconds each.
+/// Syncs files on the file system of `directory` to the disk: all at once on Linux, because syncing them one
+/// by one takes ten milliseconds each.
 pub fn sync_all(directory: &Path, files: impl Iterator<Item = PathBuf>) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -150,14 +150,14 @@ pub fn sync_all(directory: &Path, files: impl Iterator<Item = PathBuf>) -> io::R
     }
 }
 
-/// Whether a write is waited for until it is on the disk.
+/// Whether a write waits until the data is on the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Durable {
     Yes,
     No,
 }
 
-/// Writes a file that only its owner reads: the whole of it, or what was there before.
+/// Atomically writes a file that only its owner can read.
 pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let mut unfinished = Unfinished::begin(directory, 0o600)?;
@@ -168,7 +168,7 @@ pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<
     }
 }
 
-/// Makes a directory that only its owner enters, and those above it.
+/// Creates a directory and its parents, accessible only to their owner.
 pub fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_content_comes_back_and_a_damaged_one_is_told() {
+    fn damaged_contents_are_detected() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let blobs = Blobs::open(directory.path().join("blobs")).expect("opened");
         let name = blobs.put(b"\0binary\xff").expect("kept");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_needed_any_more_goes() {
+    fn unneeded_contents_are_removed() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = directory.path().join("blobs");
         let blobs = Blobs::open(place.clone()).expect("opened");

@@ -1,4 +1,4 @@
-//! What is kept before a call and looked at behind it.
+//! Records the files around a call: before it starts and after it ends.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,15 +13,16 @@ use super::scan::{self, Place, Seen, When};
 use super::tracker::{Checkpoints, State, What, opened};
 use super::{Bounds, CheckpointError};
 
-/// Changed files of one call whose lines are counted, and the bytes of a side that is compared: a listing is no
-/// review.
+/// Changed files per call whose lines are counted, and maximum bytes of each compared side: the counts are
+/// only for a listing.
 const COUNTED_FILES_MAX: usize = 200;
 const COUNTED_BYTES_MAX: u64 = 512 * 1024;
 
 impl Checkpoints {
-    /// A call begins. `roots` are the workspace. It returns when what may be changed is kept.
+    /// Records the start of a call, and returns once everything that it may change is saved. `roots` are the
+    /// directories of the workspace.
     ///
-    /// Each call of this has one of `after` behind it, also where it fails.
+    /// Every call of this function must be followed by one of `after`, even if this one fails.
     pub fn before(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
         self.call_begins();
         let mut guard = self.state()?;
@@ -34,7 +35,7 @@ impl Checkpoints {
         self.save_record(state)
     }
 
-    /// The same call has ended, in whatever way.
+    /// Records the end of the same call, however it ended.
     pub fn after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
         let recorded = self.record_after(roots, what);
         self.call_ended();
@@ -79,7 +80,7 @@ impl Checkpoints {
             .map(|touched| touched.path.clone())
             .collect();
         for path in known {
-            // What can't be looked at was left in a state that nobody knows; the next look at it is a conflict.
+            // Left in an unknown state; a rewind will report a conflict.
             let node = self.keep(state, &path).unwrap_or(Node::Other);
             let State { record, blobs, .. } = state;
             let touched = record.iter_mut().flat_map(|record| &mut record.files);
@@ -90,7 +91,7 @@ impl Checkpoints {
         }
     }
 
-    /// A person may have changed files since the look behind the last command: that look does not stand for this one.
+    /// The scan after the last command isn't reused, because the user may have changed files since.
     fn before_anything(&self, state: &mut State, roots: &[PathBuf]) -> Result<(), CheckpointError> {
         state.running += 1;
         if state.before.is_some() {
@@ -129,7 +130,7 @@ impl Checkpoints {
         }
     }
 
-    /// Takes what is different from a look before into the turn's record.
+    /// Adds the differences from an earlier scan to the turn's record.
     fn merge(&self, state: &mut State, before: &Seen, roots: &[PathBuf]) {
         let seen = self.scan(state, roots, When::Behind);
         let bounds = self.bounds();
@@ -162,7 +163,7 @@ impl Checkpoints {
         }
     }
 
-    /// A process ended while a command ran: what is different now counts as the turn's.
+    /// Completes a command during which the process ended: all differences count as the turn's.
     pub(super) fn finish_command(
         &self,
         state: &mut State,
@@ -182,7 +183,7 @@ impl Checkpoints {
         state.baseline.close()
     }
 
-    /// Looks at a workspace, whose directories are without links.
+    /// Scans a workspace, whose directories must not contain links.
     fn scan(&self, state: &mut State, roots: &[PathBuf], when: When) -> Seen {
         let place = Place { roots, excluded: self.excluded(), bounds: self.bounds() };
         let seen = scan::scan(&place, &state.last, &state.blobs, when);
@@ -190,7 +191,7 @@ impl Checkpoints {
         seen
     }
 
-    /// What stands at a path, its content kept.
+    /// The node at a path; stores its content.
     fn keep(&self, state: &mut State, path: &Path) -> Result<Node, CheckpointError> {
         let most = self.bounds().named_bytes;
         node::look(path, |path, metadata| scan::keep(path, metadata, most, &state.blobs))
@@ -198,7 +199,7 @@ impl Checkpoints {
     }
 }
 
-/// The paths with the directories above them that a write would make.
+/// The paths, preceded by their missing parent directories, which a write would create.
 fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
     for path in paths {
@@ -216,7 +217,7 @@ fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
-/// What a look has seen at a path; one that it left out is looked at by itself.
+/// The scanned node at a path; a path that the scan skipped is looked up individually.
 fn now_of(path: &Path, seen: &Seen, bounds: &Bounds) -> Node {
     match seen.get(path) {
         Some(node) if !matches!(node, Node::Unkept { .. }) => node.clone(),
@@ -225,7 +226,7 @@ fn now_of(path: &Path, seen: &Seen, bounds: &Bounds) -> Node {
     }
 }
 
-/// The workspace's directories without links.
+/// The canonical directories of the workspace.
 pub(super) fn real(roots: &[PathBuf]) -> Vec<PathBuf> {
     roots.iter().filter_map(|root| root.canonicalize().ok()).collect()
 }
@@ -234,12 +235,12 @@ pub(super) fn touched(path: PathBuf, before: Node, after: Option<Node>) -> Touch
     Touched { path, before, after, shared: false, lines: None }
 }
 
-/// Whether what was known is what stands there now. A file that was known by its stamp alone is held against that.
+/// Whether a known node equals the current one. A file known only by its stamp is compared by that.
 pub(super) fn is_same(known: &Node, now: &Node, path: &Path) -> bool {
     known == now || (matches!(now, Node::File { .. }) && scan::stands(known, path))
 }
 
-/// The lines that came and went, where both sides are text of a bounded length.
+/// Counts added and removed lines if both sides are text of limited length.
 fn count(blobs: &Blobs, before: &Node, after: &Node) -> Option<LineCount> {
     let text = |node: &Node| match node {
         Node::Missing => Some(String::new()),

@@ -1,18 +1,19 @@
-//! Checkpoints: what the files of a workspace were before a turn changed them, so that they can be taken back.
+//! Checkpoints: record the state of workspace files before each turn changes them, so that changes can be
+//! undone.
 //!
 //! ```text
 //!  a file tool ─► the named files, exactly ─┐                         ┌─► listed (/checkpoints)
-//!  a command ──► a look before, one behind ─┴─► record of the turn ───┴─► plan ─► restore ─► journal, files
-//!                     (scan, with stamps)                                  ▲
-//!                                                        what stands there now: a person's edit is a conflict
+//!  a command ──► scans before and after ────┴─► record of the turn ───┴─► plan ─► restore ─► journal, files
+//!                     (using file stamps)                                  ▲
+//!                                                        the current state: a user's edit is a conflict
 //! ```
 //!
-//! All of it lies below `checkpoints/<session>` of the data directory, private to the user, and goes with its
-//! session. The person's version control is neither used nor touched. A workspace is looked at only where a
-//! command or another server's tool runs; what ignore files leave out is left out here too. Nothing follows a link
-//! or writes through one, and nothing is overwritten that is not kept first.
+//! All of it is stored in `checkpoints/<session>` of the data directory, private to the user, and is deleted
+//! with its session. The user's version control is neither used nor touched. A workspace is only scanned if a
+//! command or an MCP tool runs; ignored files are skipped. No link is followed or written through, and
+//! nothing is overwritten before its content is saved.
 //!
-//! It blocks on the disk, and belongs on a thread that may.
+//! Everything here blocks on the disk, so call it from a thread that may block.
 
 mod baseline;
 mod blobs;
@@ -36,27 +37,29 @@ pub use record::{LineCount, Touched, TurnRecord};
 pub use restore::{Came, Failure};
 pub use tracker::{Asked, Checkpoints, Report, What};
 
-/// How the names of files begin that have not their own name yet.
+/// Name prefix of temporary files.
 const TEMPORARY: &str = ".epitome-rewind-";
 
-/// What is kept at most. What is beyond is told when files are taken back.
+/// Limits on what is kept. Anything beyond them is reported when files are restored.
 #[derive(Clone, Debug)]
 pub struct Bounds {
-    /// Bytes of one file that a command may change. More are data, and would fill the disk with each look.
+    /// Bytes of one file that a command may change. Larger files are usually data, and would fill the disk
+    /// with each scan.
     pub file_bytes: u64,
-    /// Bytes of one file that a file tool names: it is kept in any case that a machine can bear.
+    /// Bytes of one file named by a file tool; higher, because such a file is kept unless it is excessively
+    /// large.
     pub named_bytes: u64,
-    /// Files and directories that a look takes in. More is no project but a home directory.
+    /// Files and directories per scan. More than that is a home directory rather than a project.
     pub paths: usize,
-    /// Bytes on the disk for one session. The oldest turns' go first.
+    /// Bytes on the disk per session. The oldest turns are dropped first.
     pub session_bytes: u64,
-    /// How long it may take to find out which files there are and which of them changed, and to read those that a
-    /// command changed when it has ended.
+    /// Time to list the workspace and detect changes, and to read the files that a command changed once it
+    /// has ended.
     pub scan_time: Duration,
-    /// How long a command may wait for files to be read. The first look reads them all; those that there is no time
-    /// for are read before the next commands.
+    /// Time for which a command is delayed while files are read. The first scan reads all files; those that
+    /// don't fit into this time are read before the following commands.
     pub copy_time: Duration,
-    /// Turns that are kept.
+    /// Maximum number of turns.
     pub turns: usize,
 }
 
@@ -74,7 +77,7 @@ impl Default for Bounds {
     }
 }
 
-/// Why something about checkpoints was not done, with what was tried.
+/// A failed checkpoint operation, with a description of what was attempted.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct CheckpointError(pub String);
@@ -85,10 +88,10 @@ impl CheckpointError {
     }
 }
 
-/// Where a session's checkpoints are, below the data directory.
+/// The directory of a session's checkpoints, inside the data directory.
 pub fn directory(data: &Path, session: &SessionId) -> PathBuf {
     data.join(DIRECTORY).join(&session.0)
 }
 
-/// The directory of all sessions' checkpoints, below the data directory.
+/// Name of the directory of all sessions' checkpoints, inside the data directory.
 pub const DIRECTORY: &str = "checkpoints";

@@ -1,4 +1,4 @@
-//! What stands at a path: looked at without following a link, and never through one. It writes nothing.
+//! The file system node at a path, determined without following links anywhere in the path. Read-only.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
@@ -12,21 +12,21 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The bits of a mode that are kept: the permissions, and what stands beside them.
+/// The bits of a mode that are kept: permissions, setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
 
-/// What stands at a path.
+/// The file system node at a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub enum Node {
     Missing,
-    /// A file whose content is kept below its hash.
+    /// A file whose content is stored under its hash.
     File {
         hash: String,
         bytes: u64,
         mode: u32,
     },
-    /// A file whose content is not kept: it is known again by its stamp alone.
+    /// A file whose content isn't stored; it is only identified by its stamp.
     Unkept {
         bytes: u64,
         mode: u32,
@@ -39,16 +39,16 @@ pub enum Node {
     Directory {
         mode: u32,
     },
-    /// A pipe, a socket, a device: left alone.
+    /// A pipe, a socket or a device; left alone.
     Other,
 }
 
-/// What changes when a file does. Times are nanoseconds since the epoch.
+/// Metadata that changes when a file does. Times are nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {
     pub bytes: u64,
     pub modified: i64,
-    /// A program can set the other time back, and not this one.
+    /// Unlike `modified`, programs can't set this time back.
     pub changed: i64,
     pub inode: u64,
     pub mode: u32,
@@ -77,7 +77,7 @@ impl Node {
         matches!(self, Node::Missing)
     }
 
-    /// The name of the content that must be kept for it.
+    /// The hash of the content that must be kept for this node.
     pub fn hash(&self) -> Option<&str> {
         match self {
             Node::File { hash, .. } => Some(hash),
@@ -90,7 +90,7 @@ impl Node {
     }
 }
 
-/// Looks at a path. `keep` is given the content of a file, and says how the file is to be known.
+/// Returns the node at a path. `keep` turns a regular file into a node.
 pub fn look(path: &Path, keep: impl FnOnce(&Path, &Metadata) -> io::Result<Node>) -> io::Result<Node> {
     if !is_reached_without_links(path) {
         return Ok(Node::Missing);
@@ -103,7 +103,7 @@ pub fn look(path: &Path, keep: impl FnOnce(&Path, &Metadata) -> io::Result<Node>
     of(path, &metadata, keep)
 }
 
-/// What stands at a path of which it is known already how it is reached.
+/// Returns the node at a path that is known to be reached without links.
 pub fn of(
     path: &Path,
     metadata: &Metadata,
@@ -122,7 +122,7 @@ pub fn of(
     }
 }
 
-/// A file that is known by its stamp.
+/// A node for a file identified only by its stamp.
 pub fn unkept(metadata: &Metadata) -> Node {
     Node::Unkept { bytes: metadata.len(), mode: mode_of(metadata), stamp: Stamp::of(metadata) }
 }
@@ -131,8 +131,8 @@ pub fn mode_of(metadata: &Metadata) -> u32 {
     metadata.mode() & MODE_BITS
 }
 
-/// Whether the directories above a path are directories and no links: what lies behind a link is another place.
-/// Those that are missing are no links.
+/// Whether no directory above a path is a link: what is behind a link belongs to another location. Missing
+/// directories aren't links.
 pub fn is_reached_without_links(path: &Path) -> bool {
     let Some(parent) = path.parent() else { return true };
     let Some(there) = parent.ancestors().find(|above| fs::symlink_metadata(above).is_ok()) else {
@@ -141,12 +141,12 @@ pub fn is_reached_without_links(path: &Path) -> bool {
     there.canonicalize().is_ok_and(|real| real == there)
 }
 
-/// Whether an error says that there is nothing.
+/// Whether an error means that nothing exists at the path.
 pub fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Reads a regular file of at most so many bytes; `None` if it has more. It never waits for a pipe's other end.
+/// Reads a regular file of at most `bytes_max` bytes; `None` if it is larger. Never blocks on a pipe.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -159,7 +159,7 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
 }
 
-/// Paths in JSON: text where they are text, else base64.
+/// Serializes paths to JSON: as text if they are UTF-8, else as base64.
 pub mod written {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What a rewind would do: pure, from what turns did and what stands there now.
+//! Plans a rewind: a pure function of the turns' records and the current state of the files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,46 +8,46 @@ use serde::{Deserialize, Serialize};
 use super::node::{Node, written};
 use super::record::TurnRecord;
 
-/// What is to stand at a path again.
+/// The state to be restored at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub node: Node,
-    /// What the last turn left there.
+    /// The state that the last turn left there.
     pub left: Option<Node>,
-    /// Somebody else changed it between.
+    /// Whether it was changed by someone else in between.
     pub shared: bool,
 }
 
-/// One path that changes.
+/// The change of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     #[serde(with = "written")]
     pub path: PathBuf,
-    /// What stands there.
+    /// The current node.
     pub now: Node,
-    /// What will.
+    /// The node to be restored.
     pub to: Node,
 }
 
-/// A path that is left as it is.
+/// A path that is left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub path: PathBuf,
     pub why: Why,
 }
 
-/// Why a path is left alone.
+/// Why a path is left unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It was changed since, by somebody else. Can be forced.
+    /// Changed by someone else since the turn. Can be forced.
     Edited,
-    /// It was changed between two calls of the turn, by somebody else. Can be forced.
+    /// Changed by someone else between two calls of the turn. Can be forced.
     Between,
-    /// What it held was not kept: too large.
+    /// The old content wasn't stored: too large, or unreadable.
     NotKept,
-    /// What it holds now can't be kept first: too large.
+    /// The current content is too large to be stored first.
     TooLarge,
-    /// It may have been there before: what is ignored was changed, or a bound was met.
+    /// It may have existed before: ignore rules changed, or a limit was reached.
     Unsure,
     /// A pipe, a socket or a device.
     NoFile,
@@ -75,7 +75,8 @@ impl Why {
     }
 }
 
-/// What turns together did, oldest first: what stood before the first of them, and what the last one left.
+/// Merges the records of turns, oldest first: the state before the first of them, and the state after the
+/// last.
 pub fn together<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> BTreeMap<PathBuf, Wanted> {
     let mut wanted: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
     for touched in records.into_iter().flat_map(|record| &record.files) {
@@ -85,7 +86,7 @@ pub fn together<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> BTreeM
                 wanted.insert(touched.path.clone(), Wanted { node, left, shared: touched.shared });
             }
             Some(known) => {
-                // What stood before this turn is not what the one before it had left.
+                // The state before this turn differs from the one that the previous turn left.
                 known.shared |=
                     touched.shared || known.left.as_ref().is_some_and(|left| *left != touched.before);
                 known.left = touched.after.clone();
@@ -95,17 +96,17 @@ pub fn together<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> BTreeM
     wanted
 }
 
-/// What stands at a path, beside what it is compared with.
+/// The current node at a path, and how it compares.
 pub struct Now {
     pub node: Node,
-    /// It is what the turn left.
+    /// Whether it equals the node that the turn left.
     pub is_left: bool,
-    /// It is what is wanted.
+    /// Whether it equals the wanted node.
     pub is_wanted: bool,
 }
 
-/// What is done with each path. `now` says what stands at one, and `forced` takes away what somebody else has
-/// changed, too.
+/// Decides what to do with each path. `now` returns the current state of a path; `forced` also overwrites
+/// changes made by someone else.
 pub fn decide(
     wanted: &BTreeMap<PathBuf, Wanted>,
     mut now: impl FnMut(&PathBuf, &Wanted) -> Now,

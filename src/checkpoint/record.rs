@@ -1,4 +1,4 @@
-//! What a turn did to files, as it is kept: one JSON file a turn. Data, and its reading and writing.
+//! The record of a turn's file changes, stored as one JSON file per turn. Data, and its reading and writing.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,19 @@ use super::blobs::{Durable, private_directory, write_private};
 use super::node::{Node, written};
 use epitome_thread::Seq;
 
-/// What one turn did to files.
+/// File changes of one turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnRecord {
     /// The first entry of the turn.
     pub turn: Seq,
     pub files: Vec<Touched>,
-    /// Paths of which is not known whether they were there before.
+    /// Paths that may or may not have existed before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<PathName>,
-    /// What was beyond a bound, in words.
+    /// Descriptions of exceeded limits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beyond: Vec<String>,
-    /// The rewind that took it back.
+    /// The number of the rewind that undid this turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_back: Option<u32>,
 }
@@ -33,19 +33,19 @@ pub struct TurnRecord {
 #[serde(transparent)]
 pub struct PathName(#[serde(with = "written")] pub PathBuf);
 
-/// What a turn did to one path.
+/// The change of one path by a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Touched {
     #[serde(with = "written")]
     pub path: PathBuf,
     pub before: Node,
-    /// What the turn left; `None` while a call works on it.
+    /// The state that the turn left; `None` while a call is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Node>,
-    /// Somebody else changed it between two calls of the turn.
+    /// Whether someone else changed it between two calls of the turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
-    /// Lines that came and went; `None` for what is no text, or too large.
+    /// Added and removed lines; `None` if it isn't text, or is too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<LineCount>,
 }
@@ -61,7 +61,7 @@ impl Touched {
         self.after.as_ref() != Some(&self.before)
     }
 
-    /// What was done to it, in a word.
+    /// A short description of the change.
     pub fn verb(&self) -> &'static str {
         let Some(after) = &self.after else { return "being changed" };
         match (&self.before, after) {
@@ -85,7 +85,7 @@ impl TurnRecord {
         TurnRecord { turn, files: Vec::new(), unsure: Vec::new(), beyond: Vec::new(), taken_back: None }
     }
 
-    /// What it changed and left changed.
+    /// The paths that differ between the start and the end of the turn.
     pub fn changed(&self) -> impl Iterator<Item = &Touched> {
         self.files.iter().filter(|touched| touched.is_changed())
     }
@@ -94,7 +94,7 @@ impl TurnRecord {
         self.changed().next().is_none() && self.unsure.is_empty()
     }
 
-    /// The contents that it needs.
+    /// Hashes of the contents that it refers to.
     pub fn hashes(&self) -> impl Iterator<Item = &str> {
         let nodes = self.files.iter().flat_map(|touched| [Some(&touched.before), touched.after.as_ref()]);
         nodes.flatten().filter_map(Node::hash)
@@ -113,7 +113,7 @@ impl TurnRecord {
     }
 
     pub fn remove(&self, directory: &Path) {
-        // One that stays is removed with the session.
+        // A file that can't be removed now is removed with the session.
         let _ = fs::remove_file(path(directory, self.turn));
     }
 }
@@ -122,7 +122,7 @@ fn path(directory: &Path, turn: Seq) -> PathBuf {
     directory.join(format!("{turn}.json"))
 }
 
-/// All records of a directory, oldest first. One that can't be read is left out, and told of by its path.
+/// Reads all records of a directory, oldest first. Also returns the paths of unreadable ones.
 pub fn all(directory: &Path) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), CheckpointError> {
     let (mut records, mut unreadable): (Vec<TurnRecord>, Vec<PathBuf>) = Default::default();
     for path in json_files(directory)? {
@@ -136,7 +136,7 @@ pub fn all(directory: &Path) -> Result<(Vec<TurnRecord>, Vec<PathBuf>), Checkpoi
     Ok((records, unreadable))
 }
 
-/// The JSON files of a directory; none where there is no such directory.
+/// The JSON files of a directory; empty if the directory doesn't exist.
 pub fn json_files(directory: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let listing = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -146,7 +146,7 @@ pub fn json_files(directory: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect())
 }
 
-/// Reads a file of ours; `None` if there is none.
+/// Reads one of our JSON files; `None` if it doesn't exist.
 pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, CheckpointError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -157,7 +157,7 @@ pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ch
         .map_err(|error| CheckpointError(format!("{} is not what was written: {error}", path.display())))
 }
 
-/// Writes a file of ours whole, with the directory that it is in.
+/// Atomically writes one of our JSON files, creating its directory if needed.
 pub fn save(path: &Path, what: &impl Serialize, durable: Durable) -> Result<(), CheckpointError> {
     let bytes = serde_json::to_vec(what)
         .map_err(|error| CheckpointError(format!("{} can't be written as JSON: {error}", path.display())))?;

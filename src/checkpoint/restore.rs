@@ -1,5 +1,6 @@
-//! Puts files back: what is to stand at each path is written beside it first, all of it, and only then given its
-//! name. What a crash breaks off is finished, or never began. It decides nothing about which files.
+//! Restores files: all contents are first staged in temporary files near their targets, and only then
+//! renamed. After a crash, a rewind is either completed or was never started. The caller decides which files
+//! to restore.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -15,41 +16,41 @@ use super::record::{self, PathName};
 use super::{CheckpointError, TEMPORARY};
 use epitome_thread::Seq;
 
-/// One rewind: what it does, what was there before, and how far it came.
+/// A rewind: its steps, the previous state and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rewind {
     pub number: u32,
-    /// The first turn whose changes are taken back.
+    /// The first turn to be undone.
     pub from: Seq,
-    /// The turns that it takes back.
+    /// The turns that it undoes.
     pub turns: Vec<Seq>,
-    /// The rewind that this one takes back.
+    /// The rewind that this one undoes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u32>,
     pub steps: Vec<Step>,
-    /// Beside each step, where its content waits for its name.
+    /// For each step, the temporary file of its staged content.
     pub beside: Vec<Option<PathName>>,
     pub came: Came,
-    /// It was taken back.
+    /// Whether it was undone.
     #[serde(default)]
     pub undone: bool,
-    /// The session's log tells of it.
+    /// Whether it is recorded in the session's log.
     #[serde(default)]
     pub told: bool,
 }
 
-/// How far a rewind came.
+/// Progress of a rewind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Came {
-    /// What is to stand there is being written beside. No file is changed yet.
+    /// Contents are being staged; no file is changed yet.
     Staging,
-    /// All is written; files are given their names.
+    /// Everything is staged; files are being renamed.
     Applying,
     Done,
 }
 
-/// A path that could not be put back.
+/// A path that could not be restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub path: PathBuf,
@@ -57,7 +58,7 @@ pub struct Failure {
 }
 
 impl Rewind {
-    /// It is none of a rewind, and was not taken back.
+    /// Whether it is in effect: it isn't the undo of another rewind, and wasn't undone itself.
     pub fn holds(&self) -> bool {
         !self.undone && self.undoes.is_none()
     }
@@ -67,7 +68,7 @@ impl Rewind {
     }
 
     pub fn remove(&self, directory: &Path) {
-        // It says of itself how far it came, should it stay.
+        // If the file can't be removed, its state still shows the progress.
         let _ = fs::remove_file(self.path(directory));
     }
 
@@ -75,14 +76,13 @@ impl Rewind {
         directory.join(format!("{}.json", self.number))
     }
 
-    /// Says where each content waits for its name. It must be known, and kept, before the first is written.
+    /// Chooses the temporary files. They must be recorded on the disk before the first one is written.
     pub fn choose_places(&mut self) {
         let places = self.steps.iter().enumerate();
         self.beside = places.map(|(nth, step)| self.place_beside(nth, step).map(PathName)).collect();
     }
 
-    /// Writes all contents beside the places where they belong. Where one can't be, none is left, and no file has
-    /// changed.
+    /// Stages all contents. On failure, the temporary files are removed and no file has changed.
     pub fn stage(&self, blobs: &Blobs) -> Result<(), CheckpointError> {
         for (nth, step) in self.steps.iter().enumerate() {
             if let Err(error) = self.stage_one(nth, step, blobs) {
@@ -97,17 +97,17 @@ impl Rewind {
         let Some(directory) = files.peek().and_then(|first| first.parent()).map(Path::to_path_buf) else {
             return Ok(());
         };
-        // Some file systems would otherwise show empty files after a loss of power.
+        // Without this, some file systems would show empty files after a power loss.
         sync_all(&directory, files).map_err(|error| {
             self.unstage();
             CheckpointError(format!("what is to be put back can't be brought to the disk: {error}"))
         })
     }
 
-    /// Takes away what was written beside.
+    /// Removes the temporary files.
     pub fn unstage(&self) {
         for PathName(beside) in self.beside.iter().flatten() {
-            // It may have been given its name, or not been written.
+            // It may have been renamed already, or never written.
             let _ = fs::remove_file(beside);
         }
     }
@@ -138,13 +138,13 @@ impl Rewind {
         self.beside.get(nth)?.as_ref().map(|PathName(path)| path.as_path())
     }
 
-    /// The nearest directory above that is there and will be.
+    /// Chooses a temporary file in the nearest parent directory that exists and will remain.
     fn place_beside(&self, nth: usize, step: &Step) -> Option<PathBuf> {
         if !matches!(step.to, Node::File { .. } | Node::Link { .. }) {
             return None;
         }
-        // Itself, and nothing that a link on the way to it leads to: such a link may be what a step puts a directory
-        // in the place of. Links above the workspace were followed when the path was recorded.
+        // A real directory that isn't reached through a link, because a step may replace that link by a
+        // directory. Links above the workspace were resolved when the path was recorded.
         let is_real = |above: &&Path| {
             fs::symlink_metadata(above).is_ok_and(|found| found.is_dir())
                 && above.canonicalize().is_ok_and(|real| real == **above)
@@ -153,14 +153,14 @@ impl Rewind {
         Some(directory.join(format!("{TEMPORARY}{}-{nth}.tmp", self.number)))
     }
 
-    /// Gives every path what is to stand there. What stands there already is passed over, so that it can be done
-    /// again after a crash. Says what could not be done.
+    /// Applies all steps and returns the failures. Steps that are already done are skipped, so that this can
+    /// be repeated after a crash.
     pub fn apply(&self, blobs: &Blobs) -> Vec<Failure> {
         let mut failures = Vec::new();
         let mut fail = |path: &Path, error: &dyn std::fmt::Display| {
             failures.push(Failure { path: path.to_path_buf(), why: error.to_string() });
         };
-        // What makes room comes first, the deepest paths before the directories that they are in.
+        // Make room first, deepest paths before their directories.
         for step in self.steps.iter().rev() {
             if let Err(error) = make_room(step) {
                 fail(&step.path, &error);
@@ -176,7 +176,7 @@ impl Rewind {
                 fail(&step.path, &error);
             }
         }
-        // A directory that may not be written gets that mode when all is in it.
+        // Set directory modes last: a directory may become read-only.
         for step in self.steps.iter().rev() {
             if let Node::Directory { mode } = step.to
                 && let Err(error) = set_mode(&step.path, mode)
@@ -196,7 +196,7 @@ impl Rewind {
         if fs::symlink_metadata(staged).is_ok() {
             return fs::rename(staged, &step.path);
         }
-        // A crash came behind its name.
+        // A crash occurred after the rename.
         let now = node::look(&step.path, |path, found| super::scan::name(path, found, u64::MAX))?;
         if now == step.to {
             return Ok(());
@@ -213,10 +213,10 @@ fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode))
 }
 
-/// Takes away what stands where nothing is to stand, or something of another kind.
+/// Removes a node that is to be deleted or replaced by one of another kind.
 fn make_room(step: &Step) -> io::Result<()> {
     if !node::is_reached_without_links(&step.path) {
-        // What was there went with the directory that a link has replaced.
+        // The old node disappeared with the directory that was replaced by a link.
         return Ok(());
     }
     let found = match fs::symlink_metadata(&step.path) {
@@ -231,7 +231,7 @@ fn make_room(step: &Step) -> io::Result<()> {
             ),
             _ => error,
         }),
-        // It is renamed over, so that there is no moment without it.
+        // Replaced by a rename, so that the path always exists.
         (Node::File { .. } | Node::Link { .. }, false) => Ok(()),
         (Node::Missing | Node::Directory { .. }, false) => fs::remove_file(&step.path),
         (Node::Unkept { .. } | Node::Other, false) => Ok(()),
@@ -260,7 +260,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 pub fn all(directory: &Path) -> Result<Vec<Rewind>, CheckpointError> {
     let mut rewinds = Vec::new();
     for path in record::json_files(directory)? {
-        // One that is damaged says nothing; it was written whole or not at all.
+        // Damaged files are skipped; writes are atomic, so they aren't expected.
         rewinds.extend(record::load::<Rewind>(&path).ok().flatten());
     }
     rewinds.sort_by_key(|rewind| rewind.number);

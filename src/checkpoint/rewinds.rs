@@ -1,4 +1,4 @@
-//! Taking back: what would be done, doing it, and finishing what an earlier process left half done.
+//! Rewinds: previewing and applying them, and completing what an earlier process left unfinished.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,11 @@ use super::tracker::{Asked, Checkpoints, LetGo, Report, State, opened};
 use super::{Bounds, CheckpointError};
 use epitome_thread::Seq;
 
-/// Rewinds that can be taken back, the newest of them first. What older ones need is let go.
+/// Rewinds that can be undone, newest first. Contents needed only by older ones are released.
 const REWINDS_MAX: usize = 20;
 
 impl Checkpoints {
-    /// Says what would be taken back. It changes nothing.
+    /// Returns what a rewind would do. Changes no files.
     pub fn preview(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
@@ -27,7 +27,8 @@ impl Checkpoints {
         Ok(self.plan(state, asked, forced, Keep::No)?.1)
     }
 
-    /// Takes back. An error says that nothing was changed.
+    /// Applies a rewind. An error means that nothing was changed, unless recording the completed rewind failed;
+    /// `take_up` then repeats that.
     pub fn rewind(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
@@ -57,8 +58,8 @@ impl Checkpoints {
         Ok(report)
     }
 
-    /// Finishes what an earlier process left half done: the look behind a command, a rewind. Gives the rewinds that
-    /// the session's log does not tell of yet.
+    /// Completes what an earlier process left unfinished: the record of a command, or a rewind. Returns the
+    /// rewinds that aren't in the session's log yet.
     pub fn take_up(&self, roots: &[PathBuf]) -> Result<Vec<Report>, CheckpointError> {
         if !self.exist() {
             return Ok(Vec::new());
@@ -93,7 +94,7 @@ impl Checkpoints {
         Ok(reports)
     }
 
-    /// The log tells of a rewind now.
+    /// Marks a rewind as recorded in the log.
     pub fn told(&self, number: u32) -> Result<(), CheckpointError> {
         let _guard = self.state()?;
         let mut rewinds = restore::all(&self.rewinds_directory())?;
@@ -138,7 +139,8 @@ impl Checkpoints {
                     let text = format!("what turns up to {} did is not kept any more", let_go.through);
                     report.beyond.push(text);
                 }
-                // A rewind that left something alone has taken its turns back all the same: force is for what it left.
+                // A rewind undoes its turns even if it skipped some paths; forcing it again applies to the
+                // skipped ones.
                 let is_meant =
                     |record: &&TurnRecord| record.turn >= from && (forced || record.taken_back.is_none());
                 let records: Vec<&TurnRecord> = records.iter().filter(is_meant).collect();
@@ -180,14 +182,15 @@ impl Checkpoints {
         Ok((Some(rewind), report))
     }
 
-    /// Every path was tried: the turns are taken back, or hold again.
+    /// Every path was tried: marks the turns as undone, or as in effect again.
     fn settle(&self, rewind: &mut Rewind) -> Result<(), CheckpointError> {
         let (mut records, _) = record::all(&self.turns_directory())?;
         let mut rewinds = restore::all(&self.rewinds_directory())?;
         for record in records.iter_mut().filter(|record| rewind.turns.contains(&record.turn)) {
             record.taken_back = match rewind.undoes {
                 None => Some(rewind.number),
-                // What force took back may have been taken back by an earlier one, which holds.
+                // With force, a turn may already have been undone by an earlier rewind that is still in
+                // effect.
                 Some(undone) => rewinds
                     .iter()
                     .rev()
@@ -210,14 +213,14 @@ impl Checkpoints {
     }
 }
 
-/// Whether what stands at a path is kept as it is looked at.
+/// Whether the current content of a path is stored when it is looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
     Yes,
     No,
 }
 
-/// The newest rewind that is none of a rewind and was not taken back.
+/// The newest rewind that is in effect.
 fn newest_that_holds(rewinds: &[Rewind]) -> Option<&Rewind> {
     rewinds.iter().rev().find(|rewind| rewind.holds())
 }
@@ -240,7 +243,7 @@ fn report_of(rewind: &Rewind) -> Report {
     }
 }
 
-/// What stands at a path now, held against what was left there and what is wanted.
+/// The current state of a path, compared with the state that was left there and the wanted one.
 fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &Blobs, keep: Keep) -> Now {
     let most = bounds.named_bytes;
     let looked = node::look(path, |path, metadata| match keep {
@@ -249,7 +252,7 @@ fn now(path: &Path, wanted: &Wanted, bounds: &Bounds, blobs: &Blobs, keep: Keep)
     });
     let node = looked.unwrap_or(Node::Other);
     let is_wanted = is_same(&wanted.node, &node, path);
-    // A call that a crash broke off left nobody knows what.
+    // After a call that was interrupted by a crash, the state that it left is unknown.
     let is_left = wanted.left.as_ref().is_none_or(|left| is_same(left, &node, path));
     Now { node, is_left, is_wanted }
 }

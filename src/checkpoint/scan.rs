@@ -1,5 +1,5 @@
-//! Looks at a whole workspace: what stands at each path, with the contents of files kept. A file that was seen
-//! before and has the same stamp is not read again. It changes nothing, and follows no link.
+//! Scans a workspace: records the node at each path and stores file contents. A file that was seen before and
+//! has the same stamp isn't read again. Changes nothing, and follows no links.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashSet;
@@ -15,64 +15,64 @@ use super::blobs::Blobs;
 use super::node::{self, Node, Stamp};
 use super::walk::{order, walk};
 
-/// The files by which a directory says what is left out of a look.
+/// Files that define what a scan ignores.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
-/// A file that changed less than this before it was read may change again without another stamp: clocks of file
-/// systems tick that slowly.
+/// A file that changed less than this before it was read may change again without a new stamp, because of the
+/// coarse clocks of file systems.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Threads that read files, and how many files are worth a second one.
+/// Number of threads that read files, and the number of files from which more than one is used.
 const READERS: usize = 2;
 const READ_TOGETHER_MIN: usize = 64;
 
-/// What stood in a workspace at one time.
+/// The state of a workspace at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// In the order of `walk::order`, each path once.
+    /// In the order of `walk::order`, without duplicates.
     pub found: Arc<Vec<Found>>,
-    /// When the look began: nanoseconds since the epoch, by the clock that files are stamped by.
+    /// Start of the scan: nanoseconds since the epoch, by the clock of file stamps.
     pub began: i64,
-    /// Whether nothing was left out: else a path that is not in it may have been there.
+    /// Whether nothing was skipped; otherwise a path that isn't in it may have existed.
     pub is_whole: bool,
-    /// What was beyond the bounds, in words.
+    /// Descriptions of exceeded limits.
     pub beyond: Vec<String>,
-    /// Files that are known by their stamps alone until there is time to read them.
+    /// Number of files known only by their stamps until there is time to read them.
     pub pending: usize,
 }
 
-/// A path, and what stood there. From look to look it is the same where nothing changed.
+/// A path and its state. Shared between scans if nothing changed.
 #[derive(Clone, Debug)]
 pub struct Found {
     pub path: Arc<Path>,
     pub known: Arc<Known>,
 }
 
-/// What is known of a path.
+/// The known state of a path.
 #[derive(Debug)]
 pub struct Known {
     pub node: Node,
-    /// `None` where an earlier process looked at it.
+    /// `None` if an earlier process scanned it.
     stamp: Option<Stamp>,
-    /// It has to be read at the next look: it was not read, or so shortly after it changed that it may have changed
-    /// again.
+    /// Whether it must be read by the next scan: it hasn't been read yet, or was read so soon after a change
+    /// that it may have changed again.
     is_open: bool,
 }
 
 impl Known {
-    /// What an earlier process knew.
+    /// The state according to an earlier process.
     pub fn from_earlier(node: Node) -> Known {
         Known { node, stamp: None, is_open: true }
     }
 }
 
 impl Found {
-    /// Whether nothing happened between two looks at one path.
+    /// Whether the path is unchanged between two scans.
     pub fn is_same(&self, after: &Found) -> bool {
         if Arc::ptr_eq(&self.known, &after.known) || self.known.node == after.known.node {
             return true;
         }
-        // It was read between the two.
+        // It was only read between the two scans.
         matches!(&self.known.node, Node::Unkept { stamp, .. } if after.known.stamp == Some(*stamp))
     }
 }
@@ -84,7 +84,7 @@ impl Seen {
     }
 }
 
-/// Goes through two looks side by side, path by path.
+/// Iterates over two scans in parallel, path by path.
 pub fn side_by_side<'a>(
     before: &'a [Found],
     after: &'a [Found],
@@ -107,26 +107,27 @@ pub fn side_by_side<'a>(
     }
 }
 
-/// What is looked at, and what is not.
+/// What to scan.
 pub struct Place<'a> {
-    /// Without links in them.
+    /// Must not contain links.
     pub roots: &'a [PathBuf],
-    /// Our own data, should it lie in a workspace.
+    /// The data directory, in case it is inside of a workspace.
     pub excluded: &'a Path,
     pub bounds: &'a Bounds,
 }
 
-/// When a look is made.
+/// The occasion of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// A command waits for it: it reads for a short time, also files that an earlier look had no time for.
+    /// Before a command, which waits for it: reads for a short time, including files that earlier scans had
+    /// no time for.
     Before,
-    /// It reads what changed, which is of the command.
+    /// After a command: reads the files that changed.
     Behind,
 }
 
-/// Looks at all that no ignore file leaves out. Files that changed since the `last` look are read, as many as the
-/// time allows, newest first; those that an earlier look had no time for come behind them.
+/// Scans everything that isn't ignored. Files that changed since the `last` scan are read as time permits,
+/// newest first, followed by those that an earlier scan had no time for.
 pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> Seen {
     let bounds = place.bounds;
     let mut seen = Seen { began: now(), is_whole: true, ..Seen::default() };
@@ -211,22 +212,22 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> See
     seen
 }
 
-/// The name of a path as the look before has it.
+/// Reuses the path of the previous scan.
 fn name_of(old: Option<&Found>, path: PathBuf) -> Arc<Path> {
     old.map_or_else(|| path.into(), |old| old.path.clone())
 }
 
-/// A file that is to be read.
+/// A file to be read.
 struct Unread {
-    /// Its place in the look.
+    /// Its index in the scan.
     at: usize,
     metadata: Metadata,
     stamp: Stamp,
-    /// An earlier look had no time for it.
+    /// Whether an earlier scan had no time for it.
     is_old: bool,
 }
 
-/// Keeps the contents of files, as far as the time goes. Gives those that came to something.
+/// Stores the contents of files as time permits. Returns the files that were processed.
 fn read_all(
     found: &[Found],
     mut files: Vec<Unread>,
@@ -234,7 +235,7 @@ fn read_all(
     blobs: &Blobs,
     when: When,
 ) -> Vec<(Unread, io::Result<Node>)> {
-    // What changed last is what changes next.
+    // Recently changed files are the most likely to change next.
     files.sort_by_key(|file| (file.is_old, Reverse(file.stamp.changed)));
     let began = Instant::now();
     let next = AtomicUsize::new(0);
@@ -264,7 +265,7 @@ fn read_all(
             let others: Vec<_> = (1..READERS).map(|_| scope.spawn(read)).collect();
             let mut nodes = read();
             for other in others {
-                // What a thread that panicked has read is read again at the next look.
+                // Files read by a thread that panicked are read again by the next scan.
                 nodes.extend(other.join().unwrap_or_default());
             }
             nodes
@@ -279,7 +280,7 @@ fn read_all(
     files.into_iter().enumerate().filter_map(outcome).collect()
 }
 
-/// Keeps a file's content, if it has at most so many bytes.
+/// Stores a file's content if it has at most `bytes_max` bytes.
 pub fn keep(path: &Path, metadata: &Metadata, bytes_max: u64, blobs: &Blobs) -> io::Result<Node> {
     if metadata.len() > bytes_max {
         return Ok(node::unkept(metadata));
@@ -289,16 +290,16 @@ pub fn keep(path: &Path, metadata: &Metadata, bytes_max: u64, blobs: &Blobs) -> 
             let hash = blobs.put(&content)?;
             Ok(Node::File { hash, bytes: content.len() as u64, mode: node::mode_of(metadata) })
         }
-        // It grew just now.
+        // It just grew.
         Ok(None) => Ok(node::unkept(metadata)),
         Err(error) if node::is_absence(&error) => Ok(Node::Missing),
-        // Nobody but its owner may read it; it is known by its stamp all the same.
+        // Without read permission, it is identified by its stamp.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(metadata)),
         Err(error) => Err(error),
     }
 }
 
-/// How a file is known whose content need not be kept.
+/// Like `keep`, but only computes the hash without storing the content.
 pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<Node> {
     if metadata.len() > bytes_max {
         return Ok(node::unkept(metadata));
@@ -316,18 +317,18 @@ pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<Node
     }
 }
 
-/// What is different between two looks: each path with what stood there and what stands there now.
+/// A difference between two scans: a path with its old and new node.
 pub struct Difference {
     pub path: PathBuf,
     pub before: Node,
     pub after: Node,
 }
 
-/// Compares two looks at the same workspace.
+/// Compares two scans of the same workspace.
 ///
-/// A path that only the second look has seen may have been there all the time: ignored then and not now, or
-/// beyond a bound. It counts as new where the first look was whole, and the path was made or changed since, or came
-/// along with a directory that was renamed; where that is not known it is in the second part.
+/// A path that only the second scan has seen may have existed before: ignored then and not now, or beyond a
+/// limit. It counts as new if the first scan was complete and the path was created or changed since, or was
+/// moved along with a renamed directory. If that is uncertain, the path is in the second list.
 pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>, Vec<PathBuf>) {
     let mut differences = Vec::new();
     let mut unsure = Vec::new();
@@ -340,7 +341,7 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
             }
         }
         (Some(old), None) => {
-            // Ignored now, beyond a bound, or gone.
+            // It is ignored now, beyond a limit, or deleted.
             let now = node::look(&old.path, |path, metadata| name(path, metadata, bounds.file_bytes))
                 .unwrap_or(Node::Other);
             if old.known.node != now && !stands(&old.known.node, &old.path) {
@@ -355,7 +356,7 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
         |path: &Path| path.file_name().is_some_and(|name| IGNORE_FILES.iter().any(|ignore| name == *ignore));
     let rules_changed = differences.iter().any(|difference| is_ignore_file(&difference.path))
         || new.iter().any(|(path, _)| is_ignore_file(path));
-    // A directory that is renamed takes along files that show no sign of it.
+    // Files in a renamed directory show no sign of the move.
     let gone: HashSet<Node> = differences.iter().map(|difference| difference.before.clone()).collect();
     let mut new_directories: HashSet<&Path> = HashSet::new();
     for (path, node) in new {
@@ -378,7 +379,7 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
     (differences, unsure)
 }
 
-/// Whether a file that is known by its stamp alone still has that.
+/// Whether a file known only by its stamp still has that stamp.
 pub fn stands(known: &Node, path: &Path) -> bool {
     match known {
         Node::Unkept { stamp, .. } => {
@@ -397,7 +398,7 @@ fn now() -> i64 {
 mod tests {
     use super::*;
 
-    /// A workspace with these files, and its contents beside it.
+    /// A workspace with these files, and a blob store outside of it.
     fn bench(files: &[&str]) -> (tempfile::TempDir, [PathBuf; 1], Blobs) {
         let home = tempfile::tempdir().expect("a temporary directory");
         let root = home.path().canonicalize().expect("it is there").join("w");
@@ -414,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_there_was_no_time_for_is_kept_by_a_later_look_and_did_not_change() {
+    fn pending_files_are_stored_later_and_count_as_unchanged() {
         let (_home, roots, blobs) = bench(&["a", "b", "c"]);
         let (bounds, hurried) =
             (Bounds::default(), Bounds { copy_time: Duration::ZERO, ..Bounds::default() });
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn many_files_are_read_by_several_threads_as_by_one() {
+    fn parallel_reads_store_all_files() {
         let names: Vec<String> = (0..3 * READ_TOGETHER_MIN).map(|nth| format!("f{nth}")).collect();
         let (_home, roots, blobs) = bench(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let bounds = Bounds::default();
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_the_same_are_left_out_each_time() {
+    fn path_limit_keeps_the_same_files_each_time() {
         let (_home, roots, blobs) = bench(&["d", "c", "b", "a"]);
         let bounds = Bounds { paths: 2, ..Bounds::default() };
         for overlapping in [roots.to_vec(), vec![roots[0].clone(), roots[0].clone()]] {

@@ -1,5 +1,5 @@
-//! The checkpoints of one session: told before and behind each call that may change files (`calls`), and asked to
-//! take changes back (`rewinds`). One thing at a time; a look that runs is waited for.
+//! The checkpoints of one session: notified before and after each call that may change files (`calls`), and
+//! used to undo changes (`rewinds`). Operations are serialized; they wait for a running scan.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,45 +17,45 @@ use super::scan::{Found, Seen};
 use super::{Bounds, CheckpointError, directory};
 use epitome_thread::{Seq, SessionId};
 
-/// How long the look behind a call may take that has ended: twice what a look takes at most.
+/// Maximum time to wait for the scan after a call that has ended: twice the time limit of a scan.
 const CALL_END_MAX: Duration = Duration::from_secs(10);
 
-/// Troubles that are kept until they are told: more would be the same again.
+/// Errors kept until they are reported; further ones would be repetitions.
 const TROUBLES_MAX: usize = 4;
 
 /// What a call may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// These files and nothing else.
+    /// Only these files.
     Files(Vec<PathBuf>),
     /// Anything in the workspace.
     Anything,
 }
 
-/// What is to be taken back.
+/// What to undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// What this turn and all behind it changed.
+    /// The changes of this turn and all later ones.
     From(Seq),
-    /// The newest rewind that holds.
+    /// The newest rewind that is in effect.
     Undo,
 }
 
-/// What a rewind of files did, or would do.
+/// The result or preview of a rewind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Names the rewind; `None` where nothing was done.
+    /// The number of the rewind; `None` if nothing was done.
     pub number: Option<u32>,
     pub turns: Vec<Seq>,
-    /// What became of each path that was, or would be, put back.
+    /// The paths that were or would be restored, with a description of the change.
     pub changed: Vec<(PathBuf, &'static str)>,
     pub conflicts: Vec<Conflict>,
     pub failures: Vec<Failure>,
-    /// What was beyond a bound when the turns ran, in words.
+    /// Descriptions of limits exceeded during the turns.
     pub beyond: Vec<String>,
 }
 
-/// A handle on the checkpoints of one session. Clones are the same.
+/// A handle to the checkpoints of one session. Clones share their state.
 #[derive(Clone)]
 pub struct Checkpoints {
     inner: Arc<Inner>,
@@ -65,38 +65,38 @@ struct Inner {
     directory: PathBuf,
     data: PathBuf,
     bounds: Bounds,
-    /// `None` until something is wanted: most sessions are only listed and read.
+    /// `None` until first used: most sessions are only listed and read.
     state: Mutex<Option<State>>,
     beside: Mutex<Beside>,
-    /// A call's end is recorded.
+    /// Notified when a call's end is recorded.
     ended: Condvar,
 }
 
-/// What is told and asked while a look runs, and so lies beside the state that the look holds.
+/// State that must stay accessible during a scan, which locks the main state.
 #[derive(Default)]
 struct Beside {
-    /// The turn that runs.
+    /// The current turn.
     turn: Seq,
-    /// What went wrong and was not told yet.
+    /// Errors that have not been reported yet.
     troubles: Vec<String>,
-    /// Calls that have begun and whose end is not recorded yet.
+    /// Number of calls whose end is not recorded yet.
     under_way: usize,
 }
 
 pub(super) struct State {
     pub(super) blobs: Blobs,
-    /// What the newest look saw.
+    /// The result of the newest scan.
     pub(super) last: Arc<Vec<Found>>,
-    /// The turn that was touched last, and as it is on the disk.
+    /// The record of the most recent turn, and its form on the disk.
     pub(super) record: Option<TurnRecord>,
     saved: Option<TurnRecord>,
-    /// The look before the commands that run, and how many of them run.
+    /// The scan before the running commands, and their number.
     pub(super) before: Option<Seen>,
     pub(super) running: usize,
     pub(super) baseline: Baseline,
 }
 
-/// What was let go to stay within the bounds.
+/// Marks what was dropped to stay within the limits.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct LetGo {
     /// Turns up to this one have no checkpoint any more.
@@ -104,7 +104,7 @@ pub(super) struct LetGo {
 }
 
 impl Checkpoints {
-    /// Makes a handle; it touches no disk. `data` is the data directory.
+    /// Creates a handle, without listing or reading any checkpoints. `data` is the data directory.
     pub fn new(data: &Path, session: &SessionId, bounds: Bounds) -> Checkpoints {
         let inner = Inner {
             directory: directory(data, session),
@@ -117,12 +117,12 @@ impl Checkpoints {
         Checkpoints { inner: Arc::new(inner) }
     }
 
-    /// Whether anything is kept at all.
+    /// Whether there are any checkpoints.
     pub fn exist(&self) -> bool {
         self.inner.directory.exists()
     }
 
-    /// Keeps what went wrong, until it is told.
+    /// Stores an error until it is reported.
     pub fn note(&self, done: Result<(), CheckpointError>) {
         if let Err(error) = done {
             let mut beside = self.beside();
@@ -131,17 +131,17 @@ impl Checkpoints {
         }
     }
 
-    /// What went wrong and was not told yet.
+    /// Returns and clears the unreported errors.
     pub fn take_troubles(&self) -> Vec<String> {
         std::mem::take(&mut self.beside().troubles)
     }
 
-    /// Says which turn runs, by its first entry. What is changed from here on is its own.
+    /// Sets the current turn by its first entry. Later changes are attributed to it.
     pub fn begin_turn(&self, turn: Seq) {
         self.beside().turn = turn;
     }
 
-    /// What turns did to files, oldest first; those that changed nothing are not in it.
+    /// The records of turns, oldest first, except for those that changed nothing.
     pub fn turns(&self) -> Result<Vec<TurnRecord>, CheckpointError> {
         self.wait_for_calls();
         let _guard = self.state()?;
@@ -149,7 +149,7 @@ impl Checkpoints {
         Ok(records.into_iter().filter(|record| !record.is_empty()).collect())
     }
 
-    /// Lets go of what is kept for commands to come. The next one reads the workspace anew.
+    /// Releases what is only kept for future commands. The next one scans the workspace from scratch.
     pub fn rest(&self) -> Result<(), CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
@@ -161,7 +161,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Takes the record of the turn that runs into the hand.
+    /// Loads or creates the record of the current turn.
     pub(super) fn open_record(&self, state: &mut State) -> Result<(), CheckpointError> {
         let turn = self.beside().turn;
         if state.record.as_ref().is_some_and(|record| record.turn == turn) {
@@ -178,7 +178,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Lets the oldest turns go until there is room.
+    /// Drops the oldest turns until there is room.
     fn make_room(&self, state: &mut State, records: Vec<TurnRecord>) -> Result<(), CheckpointError> {
         let bounds = &self.inner.bounds;
         let mut left = records.len();
@@ -196,7 +196,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The contents that something refers to.
+    /// The contents that are referenced by a record, a scan or a rewind.
     fn needed(&self, state: &State) -> Result<HashSet<String>, CheckpointError> {
         let (records, _) = record::all(&self.turns_directory())?;
         let rewinds = restore::all(&self.rewinds_directory())?;
@@ -221,17 +221,16 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The bounds that were given.
     pub(super) fn bounds(&self) -> &Bounds {
         &self.inner.bounds
     }
 
-    /// What is never looked at: our own data.
+    /// The data directory, which is never scanned.
     pub(super) fn excluded(&self) -> &Path {
         &self.inner.data
     }
 
-    /// A call begins. `call_ended` comes behind each of these.
+    /// Records the start of a call. Each must be followed by `call_ended`.
     pub(super) fn call_begins(&self) {
         self.beside().under_way += 1;
     }
@@ -242,9 +241,10 @@ impl Checkpoints {
         self.inner.ended.notify_all();
     }
 
-    /// Waits until the end of each call is recorded: one that was cancelled just now is still being looked at.
+    /// Waits until the end of each call is recorded: the scan after a call that was just cancelled may still
+    /// be running.
     pub(super) fn wait_for_calls(&self) {
-        // What takes longer runs on beside the conversation, and is not waited for.
+        // Calls that take longer are background commands, and aren't waited for.
         drop(self.inner.ended.wait_timeout_while(self.beside(), CALL_END_MAX, |beside| beside.under_way > 0));
     }
 
@@ -252,7 +252,7 @@ impl Checkpoints {
         self.inner.beside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, opened where it was not: `opened` gives it.
+    /// Locks the state and initialises it if necessary; `opened` then returns it.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, Option<State>>, CheckpointError> {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         if guard.is_none() {

@@ -1,5 +1,5 @@
-//! Lists what is in a workspace: all that no ignore file leaves out, each path once and with its metadata. It opens no
-//! file but those that say what is ignored, and follows no link.
+//! Lists everything in a workspace that isn't ignored, each path once and with its metadata. Opens only
+//! ignore files, and follows no links.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -15,43 +15,44 @@ use super::TEMPORARY;
 use super::node;
 use super::scan::Place;
 
-/// Threads that list. More would take the processors away from what else runs.
+/// Number of threads. More would take CPU time from other processes.
 const THREADS: usize = 2;
 
-/// The places where version control keeps its own files: the person's state there is theirs.
+/// Directories of version control systems, whose state belongs to the user.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 
-/// What was found.
+/// The result of a walk.
 #[derive(Default)]
 pub struct Walked {
-    /// In the order of `order`.
+    /// Sorted by `order`.
     pub paths: Vec<(PathBuf, Metadata)>,
-    /// Directories that may not be entered, and the like.
+    /// Number of unreadable directories and the like.
     pub unread: u64,
-    /// It was ended because it took too long.
+    /// Whether it was stopped because it took too long.
     pub is_late: bool,
-    /// There is more than the bound lets in.
+    /// Whether there are more paths than the limit.
     pub is_over: bool,
 }
 
-/// The order of paths in a look: a directory stands before what is in it. To compare parts takes ten times as long.
+/// The order of paths in a scan, with directories before their contents. Compares bytes: comparing components
+/// takes ten times as long.
 pub fn order(a: &Path, b: &Path) -> Ordering {
     a.as_os_str().as_bytes().cmp(b.as_os_str().as_bytes())
 }
 
-/// Lists a workspace, until a time.
+/// Lists a workspace, at most until the given time.
 pub fn walk(place: &Place<'_>, until: Instant) -> Walked {
     let Some(builder) = builder(place) else { return Walked::default() };
     let mut walked = at_once(&builder, place, until);
     if walked.is_over {
-        // Which of them are left out must not change from look to look.
+        // The same paths must be omitted by each scan.
         walked = in_order(builder, place, until);
     }
     walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
     walked
 }
 
-/// Lists with several threads, whoever comes first.
+/// Lists with several threads, in any order.
 fn at_once(builder: &WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
     let all = Mutex::new(Walked::default());
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,14 +68,14 @@ fn at_once(builder: &WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
     });
     let mut walked = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     if place.roots.len() > 1 {
-        // They may overlap.
+        // The roots may overlap.
         walked.paths.sort_unstable_by(|(a, _), (b, _)| order(a, b));
         walked.paths.dedup_by(|(a, _), (b, _)| a == b);
     }
     walked
 }
 
-/// Lists one by one, as far as the bound.
+/// Lists in path order, up to the limit.
 fn in_order(mut builder: WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
     let mut walked = Walked::default();
     let mut known: HashSet<PathBuf> = HashSet::new();
@@ -127,7 +128,7 @@ fn found(entry: Result<DirEntry, ignore::Error>) -> Found {
     }
 }
 
-/// `None` where there is no workspace.
+/// Returns `None` if there are no roots.
 fn builder(place: &Place<'_>) -> Option<WalkBuilder> {
     let (first, others) = place.roots.split_first()?;
     let excluded = place.excluded.to_path_buf();
@@ -138,7 +139,7 @@ fn builder(place: &Place<'_>) -> Option<WalkBuilder> {
     builder
         .hidden(false)
         .follow_links(false)
-        // It would be that of our own environment, not of the session's.
+        // It would be the one of the daemon's environment, not of the session's.
         .git_global(false)
         .require_git(false)
         .threads(THREADS)
@@ -149,7 +150,7 @@ fn builder(place: &Place<'_>) -> Option<WalkBuilder> {
     Some(builder)
 }
 
-/// Whether a file is one of our own that has not its name yet.
+/// Whether a path is one of our temporary files.
 fn is_ours(path: &Path) -> bool {
     path.file_name().is_some_and(|name| {
         let name = name.as_bytes();

@@ -1,42 +1,44 @@
-//! What there is room for. All in tokens.
+//! The room that a compaction has, in tokens.
 
 use epitome_settings::{Compaction, Prune, Summariser, Threshold};
 
-/// The room of one model's window, and how a compaction may use it.
+/// The window of a model, and the shares of it that a compaction may use. All in tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
-    /// All that a request and its reply may take together.
+    /// Limit for a request and its reply together.
     pub window: u64,
-    /// Of that, what is kept free for the reply.
+    /// The part of the window that is reserved for the reply.
     pub reserve: u64,
-    /// The system text and the tools.
+    /// The size of the system prompt and the tool definitions.
     pub frame: u64,
-    /// The tokens in context from which on a compaction is due; the whole window where none is by itself.
+    /// Tokens of the next request as clients see them; `None` if only our own estimate is known.
+    pub used: Option<u64>,
+    /// Tokens in context at which a compaction is due; the complete window if none happens automatically.
     pub due_at: u64,
-    /// What the model's summary may take; nothing where none is asked.
+    /// Limit for the model's summary; 0 if no model is asked.
     pub summary_max: u64,
-    /// What the tables computed from the log may take.
+    /// Limit for the tables computed from the log.
     pub carried_max: u64,
-    /// What the user's own words are guaranteed besides the last request, whatever else there is.
+    /// Guaranteed room for the user's own words, in addition to the last request.
     pub user_min: u64,
-    /// What pins may take.
+    /// Limit for pins.
     pub pins_max: u64,
     pub prune: Prune,
 }
 
-/// The part of a window that the model's summary may take, as a divisor: in a small one it would push out all
-/// else.
-const SUMMARY_PART: u64 = 10;
+/// Divisor: the largest share of a window for the model's summary. In a small window it would push out
+/// everything else.
+const SUMMARY_PART: u64 = 16;
 
-/// The part of a window that the computed tables may take, as a divisor.
+/// Divisor: the largest share of a window for the computed tables.
 const CARRIED_PART: u64 = 16;
 
 impl Budget {
-    /// What a configuration says for a window. `reserve` and `frame` are the model's and the thread's.
+    /// The budget that the settings give for a window. `reserve` depends on the model, `frame` on the thread.
     pub fn of(settings: &Compaction, window: u64, reserve: u64, frame: u64) -> Budget {
         let share = |share: f64| (window as f64 * share) as u64;
         let longest = u64::from(settings.max_summary_tokens).min(window / SUMMARY_PART);
-        // Where no model is asked, nothing is kept free for what it would write.
+        // Without a model, no room is needed for its summary.
         let summary_max = if settings.model == Summariser::Nobody { 0 } else { longest };
         let due_at = match settings.threshold {
             Threshold::Never => window,
@@ -48,6 +50,7 @@ impl Budget {
             window,
             reserve,
             frame,
+            used: None,
             due_at,
             summary_max,
             carried_max: u64::from(settings.max_summary_tokens).min(window / CARRIED_PART),
@@ -57,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// What a view may take beside the frame and the reply.
+    /// The room for a view next to the frame and the reply.
     pub fn room(&self) -> u64 {
         self.window.saturating_sub(self.frame + self.reserve)
     }

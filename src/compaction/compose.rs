@@ -1,4 +1,4 @@
-//! The change that a compaction is, and whether it is worth it. Pure.
+//! Builds the change that commits a compaction, if it is worth it. Pure.
 
 use super::budget::Budget;
 use super::carryover::Carryover;
@@ -15,26 +15,27 @@ use epitome_thread::{
 use epitome_tokens::Ruler;
 use std::collections::HashSet;
 
-/// What a model wrote, or why none did.
+/// The result of asking a model for a summary.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Written {
-    /// The summary; without one the computed tables stand alone.
+    /// The summary. Without one, only the computed tables are used.
     pub text: Option<String>,
-    /// The provider's own form of it, for the model that made it: stands in front of all else.
+    /// The provider's own form of it, for the model that made it. Placed before everything else.
     pub native: Vec<Content>,
-    /// Who wrote it, and what it took.
+    /// The model that wrote it, and its usage.
     pub by: Option<(ModelName, Usage)>,
-    /// Why there is none of the kind that was wanted, in words.
+    /// Why the wanted kind of summary is missing.
     pub fallback: Option<String>,
 }
 
-/// The change that puts a summary in the place of the view up to and with `plan.through`, or why that gains
-/// nothing, in words.
+/// Returns the change that replaces the view up to and including `plan.through` with a summary, or the reason
+/// why that gains nothing.
 ///
-/// `id` is the new message's. It holds the summary, the tables computed from the log, instructions that were given on
-/// the way, the goal, what the user said, what is pinned, and the last request: verbatim, unless they stay in view
-/// anyway. Where that would not fit, or not gain a tenth, parts are dropped one after the other, pins never. An
-/// automatic compaction may in the end give up the part that was to stay, and one that must be made accepts any gain.
+/// `id` is the id of the new message. The message contains the summary, the tables computed from the log,
+/// instructions, the goal, the user's words, pins and the last request, verbatim unless they stay in the view
+/// anyway. If it does not fit or gains less than a tenth, parts are dropped one after the other, but never
+/// pins. An automatic compaction may finally give up the kept part, and
+/// [`Trigger::Must`](epitome_thread::Trigger::Must) accepts any gain.
 pub fn compacted(
     ruler: &Ruler,
     thread: &Thread,
@@ -46,7 +47,7 @@ pub fn compacted(
     compacted_in(&Scene::of(ruler, thread, budget), plan, id, written)
 }
 
-/// As `compacted`, of what was weighed already.
+/// Like [`compacted`], with the entries already counted.
 pub fn compacted_in(
     scene: &Scene<'_>,
     plan: &Plan,
@@ -55,11 +56,11 @@ pub fn compacted_in(
 ) -> Result<Change, String> {
     let Written { text, native, by, fallback } = written;
     let text = text.filter(|text| !text.trim().is_empty());
-    // Only a model makes names up.
+    // Only models invent names.
     let text = text.map(|text| if by.is_some() { flagged(text, scene.thread) } else { text });
     let summary = |material: &Material| match (&text, &material.earlier) {
         (Some(text), _) => Summary::New(text.clone()),
-        // A summary that can't be had now must not lose what an earlier one held.
+        // If no new summary is available, the contents of the earlier one must not be lost.
         (None, Some(earlier)) => Summary::Earlier(earlier.clone()),
         (None, None) => Summary::None,
     };
@@ -82,28 +83,28 @@ pub fn compacted_in(
     })
 }
 
-/// The tables that a compaction by this plan carries over, for the model that writes its summary: what they say it need
-/// not repeat. Empty where there is nothing to tell.
+/// The tables that a compaction by this plan carries over, given to the model so that its summary need not
+/// repeat them. Empty if there are none.
 pub fn tables(ruler: &Ruler, thread: &Thread, budget: &Budget, plan: &Plan) -> String {
     let scene = Scene::of(ruler, thread, budget);
     let kept = scene.entries()[scene.cut(plan.through)..].iter().map(|entry| entry.seq).collect();
     Carryover::of(&scene, &kept).within(&scene.ruler, budget.carried_max).text
 }
 
-/// What becomes of an entry of the view.
+/// What happens to an entry of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays as it is.
+    /// Kept unchanged.
     Kept,
-    /// It stays, and is shown shorter.
+    /// Kept, but shown shortened.
     Masked,
-    /// It goes, and the one message has it word for word.
+    /// Dropped, but quoted verbatim in the message.
     Quoted,
-    /// It goes, and the summary stands for it.
+    /// Dropped and covered by the summary.
     Summarised,
 }
 
-/// The fate of each entry of the view, where those from `cut` on stay.
+/// The fate of each entry of the view if those from index `cut` on are kept.
 pub(super) fn fates(scene: &Scene<'_>, cut: usize, masks: &[Mask], quoted: &[Seq]) -> Vec<Fate> {
     let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
     let quoted: HashSet<Seq> = quoted.iter().copied().collect();
@@ -134,7 +135,7 @@ fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Accoun
             Fate::Kept => &mut account.kept,
             Fate::Masked => &mut account.masked,
             Fate::Summarised => &mut account.summarised,
-            // Named one by one.
+            // Listed individually.
             Fate::Quoted => continue,
         };
         share.entries += 1;
@@ -143,7 +144,7 @@ fn account(scene: &Scene<'_>, made: &Fitted, fallback: Option<String>) -> Accoun
     account
 }
 
-/// Why there is no compaction: by the pins, where there would be one without them. They never give way.
+/// Why there is no compaction. Names the pins if it would succeed without them, since they are never dropped.
 fn why_not(scene: &Scene<'_>, unfit: &Unfit) -> String {
     let Unfit { tokens_after, pins, fits } = unfit;
     let pinned = tokens_of(&scene.ruler, pins);
@@ -165,8 +166,7 @@ fn why_not(scene: &Scene<'_>, unfit: &Unfit) -> String {
     NO_GAIN.to_owned()
 }
 
-/// The change that puts a hook's history in its place, or why it is too large: the view would take more
-/// than `tokens_max`.
+/// Returns the change for a hook's new history, or an error if the view would take more than `tokens_max`.
 pub fn mutated(
     ruler: &Ruler,
     thread: &Thread,
@@ -188,8 +188,7 @@ pub fn mutated(
     Ok(Change::Mutated { through, messages, by, tokens_before, tokens_after, window: None })
 }
 
-/// Why pins may not grow to what they are in `thread`: they would take more than `tokens_max`, and they
-/// stay in every view.
+/// Why the pins of `thread` are too large, if they take more than `tokens_max`. They stay in every view.
 pub fn pins_too_large(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> Option<String> {
     let pins = thread.pins();
     let too_large = tokens_of(ruler, &pins) > tokens_max;

@@ -6,7 +6,8 @@ use epitome_thread::{
     CallId, Card, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus, Seq,
     ToolCall, ToolOutcome, Trigger,
 };
-use epitome_tokens::Ruler;
+use epitome_tokens::family::Family;
+use epitome_tokens::{Calibration, Ruler, Tally};
 
 fn masks(decision: Decision) -> Vec<Mask> {
     match decision {
@@ -16,7 +17,7 @@ fn masks(decision: Decision) -> Vec<Mask> {
 }
 
 #[test]
-fn old_outcomes_are_cut_to_their_beginning_and_how_to_read_the_rest() {
+fn old_outcomes_are_cut_to_their_beginning_with_a_recall_hint() {
     let mut talk = Talk::new();
     talk.says("go");
     let long = talk.calls("bash", words(4_000));
@@ -44,14 +45,14 @@ fn old_outcomes_are_cut_to_their_beginning_and_how_to_read_the_rest() {
         format!("\n[… cut to save room: 28000 bytes in all; `recall` with entry {long} reads all of it]");
     assert_eq!(cut[0].text, format!("{head}{note}"));
     assert!(cut[1].text.starts_with("a picture\n") && cut[1].text.contains("1 image or document"), "{cut:?}");
-    // What is cut is not cut again.
+    // An outcome that is already cut is not cut again.
     let change = pruned(&Ruler::of(None), &talk.0, cut, Trigger::Threshold);
     talk.add(change);
     assert!(!matches!(talk.decide(8_192, Trigger::Threshold, Keep::Ratio(0.4)), Decision::Prune(_)));
 }
 
 #[test]
-fn a_batch_by_itself_must_free_much_and_pay() {
+fn a_batch_for_cost_alone_must_free_much_and_pay() {
     let freed = |outcome: usize, behind: usize| {
         let mut talk = Talk::new();
         talk.says("go");
@@ -66,9 +67,10 @@ fn a_batch_by_itself_must_free_much_and_pay() {
     assert!(!freed(40_000, 300_000), "too much would have to be written again");
 }
 
-/// Conversations of few words a call lost the provider's cache more than three times in a hundred calls.
+/// Regression: conversations with little text per call lost the provider's cache in more than three of a
+/// hundred calls.
 #[test]
-fn a_batch_by_itself_waits_until_the_prefix_has_held() {
+fn a_batch_for_cost_alone_waits_until_the_prefix_is_stable() {
     let mut talk = Talk::new();
     let due = |talk: &Talk| due(&Ruler::of(None), &talk.0, &budget(1_000_000));
     talk.says("go");
@@ -88,7 +90,7 @@ fn a_batch_by_itself_waits_until_the_prefix_has_held() {
 }
 
 #[test]
-fn cuts_alone_do_only_where_they_bring_the_view_well_below_the_threshold() {
+fn pruning_is_enough_only_if_it_gets_well_below_the_threshold() {
     let decision = |outcome: usize, spoken: usize| {
         let mut talk = Talk::new();
         talk.says(words(spoken));
@@ -103,7 +105,7 @@ fn cuts_alone_do_only_where_they_bring_the_view_well_below_the_threshold() {
 }
 
 #[test]
-fn the_round_that_waits_for_the_model_stays_as_it_is() {
+fn the_round_that_waits_for_the_model_is_kept() {
     for trigger in [Trigger::Threshold, Trigger::Must, Trigger::Overflow] {
         let mut talk = Talk::new();
         talk.says("go");
@@ -118,7 +120,7 @@ fn the_round_that_waits_for_the_model_stays_as_it_is() {
 }
 
 #[test]
-fn a_round_that_does_not_fit_is_cut_before_it_is_given_up() {
+fn a_round_that_does_not_fit_is_cut_before_it_is_dropped() {
     let mut talk = Talk::new();
     talk.says("go");
     let outcome = talk.calls("bash", format!("FIRST {} LAST", words(20_000)));
@@ -130,7 +132,7 @@ fn a_round_that_does_not_fit_is_cut_before_it_is_given_up() {
 }
 
 #[test]
-fn a_message_that_is_longer_than_the_window_is_cut_in_its_middle() {
+fn a_message_larger_than_the_window_is_cut_in_its_middle() {
     let mut talk = Talk::new();
     let paste = talk.says(format!("FIRST {} LAST", words(100_000)));
     let cut = masks(talk.decide(8_192, Trigger::Overflow, Keep::Ratio(0.4)));
@@ -143,7 +145,7 @@ fn a_message_that_is_longer_than_the_window_is_cut_in_its_middle() {
 }
 
 #[test]
-fn what_was_compacted_and_has_nothing_new_is_left_alone() {
+fn a_compacted_view_without_new_entries_is_left_alone() {
     for (trigger, keep) in [(Trigger::Manual, Keep::Nothing), (Trigger::Threshold, Keep::Ratio(0.4))] {
         let mut talk = Talk::new();
         for _ in 0..10 {
@@ -153,14 +155,14 @@ fn what_was_compacted_and_has_nothing_new_is_left_alone() {
         talk.compact(10_000, trigger, keep, Some("So far."));
         let again = talk.decide(10_000, trigger, keep);
         assert_eq!(again, Decision::Nothing(NO_GAIN.to_owned()), "{trigger:?}");
-        // The person may want the rest compacted too.
+        // The user may want to compact the rest too.
         let rest = talk.decide(10_000, Trigger::Manual, Keep::Nothing);
         assert_eq!(matches!(rest, Decision::Summarise(_)), trigger == Trigger::Threshold);
     }
 }
 
 #[test]
-fn all_above_an_entry_goes_also_behind_an_earlier_compaction() {
+fn keep_from_an_entry_works_after_an_earlier_compaction() {
     let mut talk = Talk::new();
     for _ in 0..4 {
         talk.says(words(200));
@@ -173,7 +175,7 @@ fn all_above_an_entry_goes_also_behind_an_earlier_compaction() {
 }
 
 #[test]
-fn all_that_the_user_said_is_kept_with_long_pastes_cut_in_their_middle() {
+fn all_user_messages_are_kept_with_long_pastes_cut() {
     let mut talk = Talk::new();
     talk.says(format!("OLDEST {}", words(150)));
     let middle = talk.says("never touch main.rs");
@@ -191,7 +193,7 @@ fn all_that_the_user_said_is_kept_with_long_pastes_cut_in_their_middle() {
     let (first, second) = (text.find("OLDEST").expect("there"), text.find("never touch").expect("there"));
     assert!(first < second, "oldest first: {text}");
 
-    // In a small window the paste is cut further, before any message is left out.
+    // In a small window, the paste is cut further before any message is left out.
     talk.replies(words(3_000));
     let text = talk.compact(2_000, Trigger::Must, Keep::Nothing, Some("So far."));
     assert!(text.contains(&format!("<said entry=\"{paste}\">\nPASTE x")) && text.len() < 5_000, "{text}");
@@ -199,7 +201,7 @@ fn all_that_the_user_said_is_kept_with_long_pastes_cut_in_their_middle() {
 }
 
 #[test]
-fn instructions_are_told_again_by_their_newest_text() {
+fn instructions_are_repeated_with_their_newest_text() {
     let mut talk = Talk::new();
     let file = |path: &str| Origin::Instructions { path: path.into() };
     talk.says_by("tabs", file("/w/a/AGENTS.md"));
@@ -216,9 +218,9 @@ fn instructions_are_told_again_by_their_newest_text() {
     }
 }
 
-/// Two fallbacks in a row lost what the summary before them had held.
+/// Regression: two fallbacks in a row lost the contents of the summary before them.
 #[test]
-fn without_a_new_summary_the_earlier_one_is_carried_on() {
+fn without_a_new_summary_the_earlier_one_is_reused() {
     let mut talk = Talk::new();
     talk.says("go");
     for (summary, expected) in [(Some("It began."), "It began."), (None, "It began."), (None, "It began.")] {
@@ -233,7 +235,7 @@ fn without_a_new_summary_the_earlier_one_is_carried_on() {
 }
 
 #[test]
-fn what_is_attached_to_the_last_request_comes_along() {
+fn attachments_of_the_last_request_are_included() {
     let picture = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
     let ask = |before: usize, trigger: Trigger| {
         let mut talk = Talk::new();
@@ -249,13 +251,13 @@ fn what_is_attached_to_the_last_request_comes_along() {
     };
     let (comes_along, text) = ask(7_000, Trigger::Manual);
     assert!(comes_along && text.contains("[image that is attached: image/png]"), "{text}");
-    // It must be the picture's bytes that were too many.
+    // The provider refused the request because of the picture's bytes.
     let (comes_along, text) = ask(300, Trigger::Overflow);
     assert!(!comes_along && text.contains("[image that was attached: image/png]"), "{text}");
 }
 
 #[test]
-fn a_preview_tells_the_fate_of_each_entry_and_what_is_carried() {
+fn a_preview_shows_the_fate_of_each_entry_and_the_carried_text() {
     let mut talk = Talk::new();
     talk.says("go");
     talk.replies(words(3_000));
@@ -281,7 +283,7 @@ fn a_preview_tells_the_fate_of_each_entry_and_what_is_carried() {
 }
 
 #[test]
-fn pieces_hold_all_that_the_person_said() {
+fn pieces_contain_everything_the_user_said() {
     let mut talk = Talk::new();
     let paste: String = (0..1_000).map(|number| format!("line {number}\n")).collect();
     talk.says(paste.as_str());
@@ -299,7 +301,7 @@ fn pieces_hold_all_that_the_person_said() {
 }
 
 #[test]
-fn ten_thousand_messages_are_compacted_as_few_are() {
+fn ten_thousand_messages_are_compacted_like_few() {
     let mut talk = Talk::new();
     for number in 0..3_000 {
         talk.says(format!("request {number}"));
@@ -312,10 +314,10 @@ fn ten_thousand_messages_are_compacted_as_few_are() {
     assert!(talk.0.view().entries().len() > 1_000);
 }
 
-/// What the provider had made stood in the message twice: OpenAI's service was sent two items, and the message
-/// was larger than its count.
+/// Regression: the provider's own form of the summary was in the message twice, so OpenAI's service was sent
+/// two items, and the message was larger than its count.
 #[test]
-fn what_the_provider_made_stands_in_front_once_and_is_counted() {
+fn the_providers_own_summary_comes_first_once_and_is_counted() {
     let mut talk = Talk::new();
     talk.says("go");
     talk.replies(words(2_000));
@@ -333,4 +335,52 @@ fn what_the_provider_made_stands_in_front_once_and_is_counted() {
     assert_eq!(summary.content[..1], native);
     assert!(summary.content[1..].iter().all(|content| matches!(content, Content::Text { .. })));
     assert_eq!(ruler.message(summary), *tokens_after);
+}
+
+/// In a window of 32k an automatic compaction left a fifth of it, the message included, where two fifths were promised:
+/// it set aside room for the largest message that there could be.
+#[test]
+fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
+    let none = epitome_settings::Compaction {
+        model: epitome_settings::Summariser::Nobody,
+        ..epitome_settings::Compaction::default()
+    };
+    // The model has answered by then, and so it is known how it counts.
+    let mut learnt = Calibration::start(Family::Other);
+    learnt.learn(Tally { text: 4_000, media: 0 }, 4_800);
+    let mut off = Vec::new();
+    let written = "The parser reads nested groups now, and its tests pass. ".repeat(60);
+    for (settings, summary) in [
+        (&none, None),
+        (&Default::default(), Some("So far.".to_owned())),
+        (&Default::default(), Some(written)),
+    ] {
+        for (window, rounds) in
+            [30_000, 32_768, 65_536, 200_000].into_iter().flat_map(|w| [(w, 30), (w, 100)])
+        {
+            let frame = 4_000;
+            let budget = Budget::of(settings, window, (window / 4).min(16_384), frame);
+            let (mut talk, ruler) = (Talk::new(), Ruler::of(None).calibrated(learnt));
+            while frame + ruler.view(talk.0.view()) < budget.due_at {
+                talk.says("Go on, and keep the tests green.");
+                talk.calls("bash", words(60));
+                talk.replies(words(window as usize / rounds));
+            }
+            let wish = wish(Trigger::Threshold, Keep::Ratio(0.4));
+            let Decision::Summarise(plan) = decide(&ruler, &talk.0, &budget, &wish) else {
+                panic!("{window}: nothing is summarised")
+            };
+            let written = Written { text: summary.clone(), ..Written::default() };
+            let made = compacted(&ruler, &talk.0, &budget, &plan, talk.0.next_message(), written);
+            let Ok(Change::Compacted { tokens_after, .. }) = made else { panic!("{window}: {made:?}") };
+            let percent = tokens_after as f64 * 100.0 / window as f64;
+            if !(37.0..=43.0).contains(&percent) {
+                off.push(format!(
+                    "{percent:.1} % of {window} in {rounds} rounds, summary of {:?} bytes",
+                    summary.as_ref().map(String::len)
+                ));
+            }
+        }
+    }
+    assert!(off.is_empty(), "{off:?}");
 }

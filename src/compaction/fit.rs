@@ -1,4 +1,4 @@
-//! What gives way, and in which order, so that the result fits and gains something. Pure.
+//! Drops and shortens parts of a compaction, in a fixed order, until the result fits and gains enough. Pure.
 
 use super::GAIN_MIN_PERCENT;
 use super::carryover::{CarriedText, Carryover};
@@ -9,50 +9,50 @@ use super::prune::{SAID_BYTES_MIN, Shorter};
 use super::scene::Scene;
 use epitome_thread::{Content, Mask, Message, MessageId, Seq, Trigger};
 
-/// What of a summary stays as long as anything else can give way, in bytes.
+/// Bytes of a summary that are kept as long as anything else can be shortened.
 const SUMMARY_BYTES_MIN: usize = 1_000;
 
-/// The part of a window, and of a conversation, that a summary is expected to take at most, as a divisor.
+/// Divisor: the largest expected share of the window, and of the conversation, for a summary.
 const SUMMARY_PART: u64 = 4;
 
-/// The part by which the user's words or the tables are shortened at least, as a divisor.
+/// Divisor: the minimum share by which the user's words or the tables are shortened in a step.
 const STEP_PART: u64 = 8;
 
-/// Below so many tokens the user's older words and the tables are left out as a whole.
+/// Below this size in tokens, the user's older words and the tables are dropped completely.
 const SHARE_TOKENS_MIN: u64 = 64;
 
-/// Something that can be made shorter or dropped.
+/// A part that can be shortened or dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The tables computed from the log.
     Carried,
     /// The middle of the summary.
     Summary,
-    /// The middle of long pastes in what the user said.
+    /// The middle of long pastes in the user's messages.
     Pastes,
-    /// Outcomes in the part that stays.
+    /// Outcomes in the kept part.
     Outcomes,
-    /// What the running turn recalled.
+    /// Outcomes that the running turn recalled.
     Recalled,
-    /// What is attached to the last request, the heaviest first: it stays named.
+    /// Attachments of the last request, the heaviest first. They are still named.
     Attached,
-    /// The middle of the last request, and of what was said in the part that stays.
+    /// The middle of the last request, and of messages in the kept part.
     Request,
-    /// The part that stays.
+    /// The kept part.
     Kept,
-    /// What is left of the summary.
+    /// The rest of the summary.
     WholeSummary,
-    /// What the user said before, the oldest first, down to the share that it is guaranteed.
+    /// The user's earlier messages, oldest first, down to their guaranteed share.
     User,
     Goal,
-    /// Instructions, by whole file.
+    /// Instruction files, one at a time.
     Instructions,
-    /// The rest of what the user said before.
+    /// The rest of the user's earlier messages.
     AllOfUser,
 }
 
-/// The order where the result would not fit. The user's words come after everything that was computed or that the
-/// log can give back.
+/// The order if the result does not fit. The user's words come after everything that was computed or that can
+/// be read from the log again.
 const TO_FIT: [Step; 13] = [
     Step::Carried,
     Step::Summary,
@@ -69,11 +69,11 @@ const TO_FIT: [Step; 13] = [
     Step::AllOfUser,
 ];
 
-/// The order where it fits and gains too little.
+/// The order if the result fits but gains too little.
 fn to_gain(trigger: Trigger) -> &'static [Step] {
     match trigger {
-        // Who asked for it loses no word of the request, and nothing of what they wanted kept. What is attached was
-        // seen by then, and where it is most of the conversation nothing is gained but by naming it.
+        // A requested compaction loses nothing of the request or of the part to keep. Attachments have been
+        // seen by then, and where they make up most of the conversation, only dropping them gains anything.
         Trigger::Manual => &[Step::Attached, Step::Carried, Step::Pastes],
         Trigger::Hook => &[Step::Attached, Step::Carried, Step::Pastes, Step::Request],
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => &[
@@ -89,7 +89,7 @@ fn to_gain(trigger: Trigger) -> &'static [Step] {
     }
 }
 
-/// A compaction as it can be committed.
+/// A compaction that is ready to be committed.
 pub(super) struct Fitted {
     pub content: Parts,
     pub carried: CarriedText,
@@ -99,13 +99,13 @@ pub(super) struct Fitted {
     pub tokens_after: u64,
 }
 
-/// Why there is none.
+/// Why there is no such compaction.
 pub(super) struct Unfit {
-    /// What the smallest one would take.
+    /// The size of the smallest attempt.
     pub tokens_after: u64,
-    /// Of that, what is pinned.
+    /// The pins in it.
     pub pins: Vec<(epitome_thread::Part, String)>,
-    /// Whether it would fit, and gain too little.
+    /// Whether it fits, but gains too little.
     pub fits: bool,
 }
 
@@ -122,18 +122,18 @@ struct Fit<'a> {
     carryover: Carryover<'a>,
     carried: CarriedText,
     measure: Measure,
-    /// What the summary counts for at least, so that the rest is the same whatever a model writes.
+    /// Minimum size assumed for the summary, so that the other parts do not depend on what the model writes.
     reserve: u64,
-    /// What the result takes as it is now.
+    /// The current size of the result.
     after: u64,
     /// Whether that fits.
     fits: bool,
 }
 
-/// The one message and what stays behind it, so that both fit and are smaller than the view by a tenth.
+/// Finds a message and a kept part that fit together and are smaller than the view by a tenth.
 ///
-/// Whatever summary a model writes, the rest is the same as long as there is room for the longest: it is made as
-/// if there were that one. Only where this leaves no way it is made for the summary that there is.
+/// The other parts are chosen as if the summary had its maximum length, so they do not depend on what the
+/// model writes. Only if nothing fits that way, the actual summary is used.
 pub(super) fn fitted(
     scene: &Scene<'_>,
     plan: &Plan,
@@ -144,8 +144,8 @@ pub(super) fn fitted(
     first.or_else(|_| Fit::new(scene, plan, native, &summary, 0).search(&summary))
 }
 
-/// The tokens that the longest summary is expected to take: what a model may write, and in a small window, or of
-/// a short conversation, a quarter of it.
+/// The expected size of the longest summary, in tokens: what a model may write, but at most a quarter of the
+/// room and of the conversation.
 pub(super) fn longest_summary(scene: &Scene<'_>) -> u64 {
     scene.budget.summary_max.min(scene.limit / SUMMARY_PART).min(scene.before / SUMMARY_PART)
 }
@@ -162,7 +162,7 @@ impl<'a> Fit<'a> {
         let material = Material::of(scene, cut);
         let mut kept = Shorter::of(scene, cut);
         kept.take(scene, cut, &plan.masks);
-        // One that is carried on where none is written makes no more difference to the rest than a new one.
+        // A reused earlier summary must not affect the other parts more than a new one does.
         let earlier = material.earlier.as_ref().map(|text| Summary::Earlier(text.clone()).part(usize::MAX));
         let reserve = match earlier {
             Some(earlier) if reserve > 0 => reserve.max(scene.ruler.text(&earlier)),
@@ -198,7 +198,8 @@ impl<'a> Fit<'a> {
             parts.content.splice(..0, self.native.iter().cloned());
             let mut message = Message { id: MessageId(0), content: parts.content.clone() };
             let tokens_after = self.scene.ruler.message(&message) + self.kept.tokens;
-            // Counted without it and not subtracted, which may be one token more or less from summary to summary.
+            // Counted without the summary instead of subtracted, since the difference could vary by a token
+            // with its text.
             message.content.remove(self.native.len());
             self.after =
                 tokens_after.max(self.scene.ruler.message(&message) + self.kept.tokens + self.reserve);
@@ -217,7 +218,7 @@ impl<'a> Fit<'a> {
             if !is_done && steps.iter().any(|step| self.give(*step, make)) {
                 continue;
             }
-            // Where the provider refused the view, any that is smaller is worth a try.
+            // The provider refused the view, so any smaller one is worth a try.
             if is_done || fits && is_smaller && self.trigger == Trigger::Overflow {
                 let masks = self.kept.masks();
                 let Fit { through, cut, carried, .. } = self;
@@ -227,7 +228,7 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Lets something give way; `false` where it has nothing left to give.
+    /// Shortens a part by one step; `false` if it has nothing left to give.
     fn give(&mut self, step: Step, make: &impl Fn(&Material) -> Summary) -> bool {
         let scene = self.scene;
         match step {
@@ -299,12 +300,12 @@ impl<'a> Fit<'a> {
             }
             Step::Kept => {
                 let end = scene.entries().len();
-                // What was just recalled is given up for room, and not for a gain.
+                // Recalled outcomes are given up for room, but not for a gain.
                 let is_held = self.fits && scene.recalled.range(self.cut..).next().is_some();
                 if self.cut == end || is_held {
                     return false;
                 }
-                // There is room again for what gave way to it.
+                // There is room again for the parts that were shortened for it.
                 self.cut = end;
                 self.through = scene.thread.through(end);
                 self.kept = Shorter::of(scene, end);
@@ -335,18 +336,18 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// What the part that stays may take beside the message as it is now.
+    /// The room for the kept part next to the current message.
     fn room_for_kept(&self) -> u64 {
         let message = self.after.saturating_sub(self.kept.tokens);
         self.wanted().saturating_sub(message)
     }
 
-    /// By how much the result is larger than it should be.
+    /// How far the result exceeds the wanted size.
     fn excess(&self) -> u64 {
         self.after.saturating_sub(self.wanted())
     }
 
-    /// What the result may take so that it fits and gains enough.
+    /// The size at which the result fits and gains enough.
     fn wanted(&self) -> u64 {
         let gaining = match self.trigger {
             Trigger::Must => self.scene.before.saturating_sub(1),
@@ -358,10 +359,10 @@ impl<'a> Fit<'a> {
     }
 }
 
-/// Everything, as far as it has a share.
+/// The measure of all parts at their full share.
 fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Trigger) -> Measure {
     let attached = material.request.as_ref().map_or(0, Request::attached);
-    // What is refused as too large although it fits by tokens is so by its bytes.
+    // A view that is refused as too large although it fits in tokens has too many bytes.
     let too_many_bytes = trigger == Trigger::Overflow && scene.before <= scene.limit / 2;
     Measure {
         user: material.user_tokens(),
@@ -374,7 +375,7 @@ fn whole(scene: &Scene<'_>, material: &Material, summary: &Summary, trigger: Tri
     }
 }
 
-/// Less by so many tokens, but at least by an eighth, so that it comes to an end.
+/// Reduces by `by` tokens, but at least by an eighth, so that the search terminates.
 fn lessened(tokens: u64, by: u64) -> u64 {
     let less = tokens.saturating_sub(by.max(tokens / STEP_PART));
     if less < SHARE_TOKENS_MIN { 0 } else { less }

@@ -1,16 +1,16 @@
-//! Compaction: what leaves the view, what stands for it, and when. Pure.
+//! Compaction: decides when a view is shortened, what leaves it, and what replaces that. Pure.
 //!
 //! ```text
-//!  pace ── is it time? ─► plan ── what goes, is cut, stays ─┬─► prune: old outcomes are cut, no model is asked
-//!                          ▲                                └─► text ─► the model's summary, or none
-//!                  budget, scene                                         │
-//!  log ─► carryover ── tables, by code ─┬─► parts ─► fit ─► compose ◄───────┘
-//!      ─► material ── verbatim ─────────┘            └─► one `Compacted`, or why it gains nothing
+//!  pace ── is it due? ─► plan ── what to drop, cut, keep ─┬─► prune: cuts old outcomes, without a model
+//!                          ▲                              └─► text ─► the model's summary, if any
+//!                  budget, scene                                        │
+//!  log ─► carryover ── computed tables ─┬─► parts ─► fit ─► compose ◄───┘
+//!      ─► material ── verbatim quotes ──┘            └─► one `Compacted`, or why nothing is gained
 //! ```
 //!
-//! `preview` runs the same functions and shows what they give. What is decided is stored with its texts in one
-//! entry of the log, so that an old view never changes with a setting or a build. Who calls the model and commits
-//! is the session.
+//! `preview` runs the same functions and shows their results. The result is one entry of the log that
+//! contains all of its texts, so an old view never changes with a setting or a new build. The session calls
+//! the model and commits the entry.
 
 mod budget;
 mod carryover;
@@ -37,7 +37,7 @@ pub use prune::{due, pruned};
 pub use scene::Scene;
 pub use text::{extract, flat, pieces};
 
-/// A compaction that does not shrink the view by a tenth is none: it would soon be needed again.
+/// A compaction that shrinks the view by less than a tenth is not made: the next one would be due soon.
 pub(crate) const GAIN_MIN_PERCENT: u64 = 10;
 
 #[cfg(test)]

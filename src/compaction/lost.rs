@@ -1,7 +1,9 @@
-//! What the summary of another agent's compaction no longer mentions, and what our own message would have kept. Pure.
+//! Reports what another agent's compaction summary no longer mentions, and what our own message would have
+//! kept. Pure.
 //!
-//! Whether a text mentions something is a plain comparison of words, in favour of the text: what is told as lost is not
-//! in it in other words either, as a rule; what is not told may still be missing.
+//! A text mentions something if it contains most of its words. The comparison favours the text: what is
+//! reported as lost is usually not in it in other words either, but things that are not reported may still be
+//! missing.
 
 use std::collections::HashSet;
 
@@ -17,34 +19,34 @@ use epitome_settings::{Compaction, Summariser};
 use epitome_thread::{Account, Change, Content, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
-/// The windows that our own compaction is made for, the first that holds the conversation; the other agent's is not
-/// in the log.
+/// Windows assumed for our own compaction; the smallest that fits the conversation is used. The other agent's
+/// window is not in the log.
 const WINDOWS: [u64; 2] = [200_000, 1_000_000];
 
-/// Letters of the shortest word that is compared. Shorter ones are in every text.
+/// Minimum length in characters of a word that is compared. Shorter ones occur in every text.
 const WORD_CHARS_MIN: usize = 4;
 
-/// Different words of the shortest message that is judged.
+/// Minimum number of distinct words in a message that is compared.
 const WORDS_MIN: usize = 3;
 
-/// Bytes of a message that are compared. What was pasted stands behind, as a rule, and nobody expects all of it in a
-/// summary.
+/// Maximum number of bytes of a message that are compared. Pasted text usually comes last, and nobody expects
+/// all of it in a summary.
 const SAID_BYTES_MAX: usize = 600;
 
-/// Of the words of a message, and of those of a command or step, how many in a hundred must be in a text that mentions
-/// it. A message that is told in other words has fewer of its words in them than a step.
+/// Percentage of words that must be in a text that mentions a message, or a command or step. Paraphrases of a
+/// message keep fewer of its words than those of a step.
 const SAID_PERCENT: usize = 50;
 const NAMED_PERCENT: usize = 67;
 
-/// What a conversation holds, in the order of a report.
+/// Kinds of contents that are compared, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A message of the user, or what they said in refusing a call or answering a question.
+    /// A message of the user, or their words when refusing a call or answering a question.
     Said,
     /// A file that was changed.
     File,
-    /// A command that failed when it last ran.
+    /// A command that failed in its last run.
     Failing,
     /// A step of the plan that is not done.
     Step,
@@ -58,7 +60,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forgotten {
     pub kind: Kind,
-    /// Where it is in the log; a step of a plan has no single entry.
+    /// Its entry in the log. A step of a plan has no single entry.
     pub entry: Option<Seq>,
     pub text: String,
     /// Whether our own message would mention it.
@@ -68,20 +70,20 @@ pub struct Forgotten {
 /// What a compaction by another agent lost.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lost {
-    /// The compaction.
+    /// The entry of the compaction.
     pub entry: Seq,
-    /// How many the session has; this is the newest.
+    /// Number of such compactions in the session; this is the newest.
     pub compactions: usize,
     pub at: u64,
-    /// What its summary takes, and our own message.
+    /// The sizes of its view and of our own message.
     pub tokens: u64,
     pub our_tokens: u64,
-    /// How many of each kind there were before it.
+    /// Number of items of each kind before it.
     pub counts: Vec<(Kind, usize)>,
     pub forgotten: Vec<Forgotten>,
 }
 
-/// What the newest compaction by another agent lost. `None` where there is none.
+/// Compares the newest compaction by another agent; `None` if there is none.
 pub fn lost(thread: &Thread) -> Option<Lost> {
     let is_foreign = |change: &Change| matches!(change, Change::Compacted { account, model: None, .. } if *account == Account::default());
     let foreign: Vec<usize> =
@@ -89,7 +91,7 @@ pub fn lost(thread: &Thread) -> Option<Lost> {
     let at = *foreign.last()?;
     let entry = &thread.entries()[at];
     let Change::Compacted { tokens_after, .. } = &entry.change else { return None };
-    // As it was before the compaction, and right behind it.
+    // The conversation directly before and directly after the compaction.
     let before = Thread::replay(thread.entries()[..at].iter().cloned()).ok()?;
     let behind = Thread::replay(thread.entries()[..=at].iter().cloned()).ok()?;
     let theirs = Text::of(&view_text(behind.view()));
@@ -115,7 +117,7 @@ pub fn lost(thread: &Thread) -> Option<Lost> {
     })
 }
 
-/// What a conversation holds that can be compared with a summary.
+/// The contents of a conversation that can be compared with a summary.
 fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
     let mut held = Vec::new();
     let names = tools(thread.entries());
@@ -140,8 +142,9 @@ fn held(thread: &Thread) -> Vec<(Kind, Option<Seq>, String)> {
     held
 }
 
-/// The message that our own compaction would put in the place of all of a conversation, without a model and with
-/// nothing kept behind it, and its tokens. The view as it is, where it is too short for a compaction.
+/// The message, and its tokens, with which our own compaction would replace the complete conversation,
+/// without a model and with nothing kept after it. If the conversation is too short for a compaction, its
+/// view.
 fn our_message(thread: &Thread) -> (String, u64) {
     let ruler = Ruler::of(None);
     let taken = ruler.in_context(thread);
@@ -162,7 +165,7 @@ fn our_message(thread: &Thread) -> (String, u64) {
     }
 }
 
-/// All that a model reads in a view.
+/// All text in a view that a model reads.
 fn view_text(view: &View) -> String {
     let mut text = String::new();
     let mut add = |part: &str| {
@@ -189,9 +192,9 @@ fn view_text(view: &View) -> String {
     text
 }
 
-/// A text that may mention something.
+/// A text that is searched for mentions.
 struct Text {
-    /// In small letters, with single spaces.
+    /// In lower case, with single spaces.
     plain: String,
     words: HashSet<String>,
 }
@@ -218,7 +221,7 @@ impl Text {
         }
     }
 
-    /// Whether the name of a file is in it, and not as the end or the beginning of another one.
+    /// Whether the text contains this file name, and not only as part of a longer name.
     fn has_name(&self, name: &str) -> bool {
         let name = plain(name);
         let is_of_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
@@ -239,7 +242,7 @@ fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// The different words of a text that are worth comparing.
+/// The distinct words of a text that are long enough to compare.
 fn words(text: &str) -> HashSet<String> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.filter(|word| word.chars().count() >= WORD_CHARS_MIN).map(str::to_lowercase).collect()
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_mentions_what_most_of_the_words_of_are_in_it() {
+    fn a_text_mentions_something_if_it_contains_most_of_its_words() {
         let summary =
             "The user wants `retry` in src/net/http_client.rs.\nThe tests of the parser fail (cargo test).";
         for (kind, text, mentioned) in [
@@ -264,7 +267,7 @@ mod tests {
             (Kind::Step, "Write the release notes", false),
             (Kind::Failing, "cargo test", true),
             (Kind::Failing, "make docs", false),
-            // No word is long enough.
+            // No word is long enough to compare.
             (Kind::Said, "of the", true),
             (Kind::Said, "go on", false),
         ] {

@@ -1,4 +1,4 @@
-//! What a compaction says word for word, gathered from the log. Pure.
+//! Collects what a compaction quotes verbatim from the log. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -9,44 +9,45 @@ use super::scene::{Rewritten, Scene, tools};
 use super::text::{is_attached, said, said_with};
 use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, Part, Seq};
 
-/// What leaves the view, or left it before, and is to be said beside the summary.
+/// The contents outside of the kept view that are quoted next to the summary.
 pub(super) struct Material {
-    /// The entries that stay.
+    /// Entries that are kept.
     pub kept: HashSet<Seq>,
-    /// How many are no longer in view of what was said, answered or given by a tool, the first and the last.
+    /// The number of messages, replies and outcomes no longer in the view, with the first and the last.
     pub gone: Option<(usize, Seq, Seq)>,
-    /// What the person last asked.
+    /// The user's last request.
     pub request: Option<Request>,
-    /// What else the user said, newest first: messages, and what they said in refusing a call or answering a question.
+    /// The user's other words, newest first: messages, and text given when refusing a call or answering a
+    /// question.
     pub user: Vec<Words>,
-    /// The newest text of each file of instructions, in the order in which they were told.
+    /// The newest text of each instruction file, in the order in which they were added.
     pub instructions: Vec<Instructions>,
-    /// What is pinned.
+    /// Pinned parts.
     pub pins: Vec<(Part, String)>,
     pub goal: Option<String>,
-    /// The summary that the view begins with, and that a model wrote.
+    /// The model-written summary that the view begins with.
     pub earlier: Option<String>,
-    /// Which of `PASTE_BYTES` holds.
+    /// The current index in `PASTE_BYTES`.
     paste_step: usize,
 }
 
-/// Something that the user said, as it is quoted.
+/// Words of the user, and their quote.
 pub(super) struct Words {
     pub entry: Seq,
-    /// On which occasion, where it was not a message of its own.
+    /// The occasion, if they were not a message of their own.
     occasion: Option<&'static str>,
     text: String,
-    /// With the tags around it.
+    /// The text with the tags around it.
     pub quote: String,
-    /// What that takes.
+    /// The size of the quote.
     pub tokens: u64,
 }
 
-/// What the person last asked, and what is attached to it.
+/// The user's last request and its attachments.
 pub(super) struct Request {
     pub entry: Seq,
     content: Vec<Content>,
-    /// Where in the content what is attached stands, the lightest first.
+    /// The indices of the attachments in `content`, the lightest first.
     attached: Vec<usize>,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Instructions {
 }
 
 impl Material {
-    /// For a layer that keeps the view from the entry `cut` on.
+    /// Collects the material for a layer that keeps the view from index `cut` on.
     pub fn of(scene: &Scene<'_>, cut: usize) -> Material {
         let thread = scene.thread;
         let shown = scene.entries();
@@ -75,7 +76,7 @@ impl Material {
         let mut user = Vec::new();
         let mut told: BTreeMap<&Path, Option<Instructions>> = BTreeMap::new();
         let names = tools(thread.entries());
-        // What the person took back is nothing that they want any more.
+        // Rewound prompts no longer apply.
         let standing: Vec<&Arc<Entry>> = thread.standing().collect();
         for entry in standing.into_iter().rev() {
             let origin = match &entry.change {
@@ -93,7 +94,7 @@ impl Material {
                 }
                 _ => continue,
             };
-            // A quote from the log must not bring back what a hook took out of the history.
+            // A quote from the log must not restore what a hook removed from the history.
             let current = match rewritten.contains(entry.seq) {
                 true => replaced.get(&entry.seq).copied(),
                 false => Some(entry),
@@ -162,7 +163,7 @@ fn gone(entries: &[Arc<Entry>], kept: &HashSet<Seq>) -> Option<(usize, Seq, Seq)
     Some(gone.fold((1, first, first), |(count, first, _), seq| (count + 1, first, seq)))
 }
 
-/// The file's own text in a message that tells it; the words around it are those of the moment.
+/// The file's text in an instruction message, without the surrounding words.
 fn file_text(text: String, path: &Path) -> String {
     let head = format!("<instructions path=\"{}\">\n", path.display());
     let told = text.split_once(&head).and_then(|(_, rest)| rest.strip_suffix("\n</instructions>"));
@@ -176,7 +177,7 @@ impl Words {
         words
     }
 
-    /// Quotes it with so many bytes of its text: the beginning and the end.
+    /// Quotes the head and tail of the text, at most `bytes_max` of it.
     fn cut(&mut self, scene: &Scene<'_>, bytes_max: usize) {
         let text = scene.head_and_tail(&self.text, bytes_max, self.entry);
         let occasion = self.occasion.map_or(String::new(), |occasion| format!(" when=\"{occasion}\""));
@@ -186,7 +187,7 @@ impl Words {
 }
 
 impl Material {
-    /// Cuts long pastes of the user's to the next shorter length. `false` where nothing is that long.
+    /// Cuts the user's long pastes to the next shorter length. Returns `false` if no paste is that long.
     pub fn cut_pastes(&mut self, scene: &Scene<'_>) -> bool {
         while let Some(bytes_max) = PASTE_BYTES.get(self.paste_step + 1) {
             self.paste_step += 1;
@@ -199,12 +200,12 @@ impl Material {
         false
     }
 
-    /// What all the user's words take.
+    /// The size of all the user's words.
     pub fn user_tokens(&self) -> u64 {
         self.user.iter().map(|words| words.tokens).sum()
     }
 
-    /// What the message takes without a summary and without tables.
+    /// The size of the message without a summary and tables.
     pub fn tokens(&self, scene: &Scene<'_>) -> u64 {
         let text = |text: &str| scene.ruler.text(text);
         let instructions: u64 = self.instructions.iter().map(|file| text(&file.text)).sum();
@@ -217,7 +218,7 @@ impl Material {
     }
 }
 
-/// What the sentences and tags around the parts of the message take, about.
+/// The approximate size of the sentences and tags around the parts.
 const FRAME_TOKENS: u64 = 200;
 
 impl Request {
@@ -230,12 +231,12 @@ impl Request {
         Request { entry: entry.seq, content, attached }
     }
 
-    /// How much is attached to it.
+    /// The number of attachments.
     pub fn attached(&self) -> usize {
         self.attached.len()
     }
 
-    /// Its text, in which what is attached is named, and so many of what is attached, the lightest.
+    /// The text, with the attachments named in it, and the lightest `attached` attachments.
     pub fn with(&self, attached: usize) -> (String, Vec<Content>) {
         let with: HashSet<usize> = self.attached.iter().take(attached).copied().collect();
         let text = said_with(&self.content, |at| with.contains(&at));
@@ -251,10 +252,10 @@ fn message_of(entry: &Arc<Entry>) -> Option<&Message> {
     }
 }
 
-/// What a model wrote of what was before an earlier compaction: the log has it in no other form.
+/// The summary of an earlier compaction if a model wrote it. The log contains it in no other form.
 fn earlier_summary(entry: &Entry) -> Option<String> {
     let Change::Compacted { summary, .. } = &entry.change else { return None };
-    // A provider's own form of it may stand in front.
+    // The provider's own form of it may come first.
     let text = summary.content.iter().find_map(|content| match content {
         Content::Text { text } => Some(text),
         _ => None,
@@ -265,8 +266,8 @@ fn earlier_summary(entry: &Entry) -> Option<String> {
     (!text.trim().is_empty()).then(|| text.to_owned())
 }
 
-/// A longer text of the user's is quoted by its beginning and its end: pastes are logs and files, whose middle can be
-/// read again. In bytes, from try to try as room gets scarce.
+/// Longer texts of the user are quoted by their head and tail: pastes are logs and files, whose middle can be
+/// read again. In bytes, from attempt to attempt.
 const PASTE_BYTES: [usize; 3] = [8 * 1024, 2 * 1024, 600];
 
 pub(super) const SUMMARY_OPEN: &str = "<summary>\n";

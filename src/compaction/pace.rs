@@ -1,14 +1,14 @@
-//! When a compaction happens by itself: in time, and never in circles. Pure.
+//! Decides when an automatic compaction is due, without repeating useless ones. Pure.
 
 use epitome_thread::{Change, Entry, Seq, Thread};
 use epitome_tokens::Ruler;
 
-/// Automatic compactions in a row that gained nothing before they are paused.
+/// Number of useless automatic compactions in a row after which they are paused.
 pub const USELESS_MAX: u32 = 2;
 
-/// The share of the window, in per cent, that must be added before the next automatic compaction: behind
-/// one, behind the undo of one, and behind a pause. Without it a summary that is nearly as large as the
-/// threshold is compacted again at once, and what a person took back is replaced again.
+/// Growth of the view, in per cent of the window, before the next automatic compaction: after a compaction,
+/// after its undo, and after a pause. Without it, a summary nearly as large as the threshold would be
+/// compacted again at once, and an undone compaction would be repeated.
 const GROWTH_PERCENT_MIN: u64 = 10;
 
 /// How full the window is.
@@ -18,33 +18,33 @@ pub struct Fullness {
     pub used: u64,
     /// The window, in tokens.
     pub size: u64,
-    /// The share of the window from which on a compaction is due.
+    /// The share of the window at which a compaction is due.
     pub at: f64,
 }
 
-/// The automatic compactions in a row that gained nothing. All else is read from the log, so that a
-/// restart changes nothing about it.
+/// Counts automatic compactions in a row that gained nothing. Everything else is read from the log, so a
+/// restart does not change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     useless: u32,
-    /// Where the log stood at the last of them.
+    /// The newest entry of the log at the last of them.
     since: Seq,
 }
 
 impl Pace {
-    /// An automatic compaction gained nothing. `true` if they pause from now on.
+    /// Records an automatic compaction that gained nothing. Returns `true` if they are paused from now on.
     pub fn gained_nothing(&mut self, thread: &Thread) -> bool {
         self.useless = self.useless.saturating_add(1);
         self.since = Seq(thread.next_seq().0.saturating_sub(1));
         self.useless == USELESS_MAX
     }
 
-    /// A compaction was made, whoever asked for it.
+    /// Records a compaction, automatic or requested.
     pub fn gained(&mut self) {
         *self = Pace::default();
     }
 
-    /// Whether automatic compactions pause, for a window of so many tokens.
+    /// Whether automatic compactions are paused. `size` is the window in tokens.
     pub fn is_paused(&self, ruler: &Ruler, thread: &Thread, size: u64) -> bool {
         self.useless >= USELESS_MAX && !has_grown(added(ruler, thread, self.since), size)
     }
@@ -54,7 +54,7 @@ impl Pace {
         now.used >= self.due_at(ruler, thread, now) && !self.is_paused(ruler, thread, now.size)
     }
 
-    /// The tokens in context at which one is due, pauses aside.
+    /// Tokens in context at which a compaction is due, ignoring pauses.
     pub fn due_at(&self, ruler: &Ruler, thread: &Thread, now: Fullness) -> u64 {
         let Fullness { used, size, at } = now;
         let at = (at * size as f64).ceil() as u64;
@@ -75,13 +75,13 @@ fn growth(size: u64) -> u64 {
     size.saturating_mul(GROWTH_PERCENT_MIN).div_ceil(100)
 }
 
-/// Tokens of the view that came behind this entry.
+/// Tokens of the view in entries after `since`.
 fn added(ruler: &Ruler, thread: &Thread, since: Seq) -> u64 {
     let behind = thread.view().entries().iter().filter(|entry| entry.seq > since);
     behind.map(|entry| ruler.entry(entry)).sum()
 }
 
-/// The newest compaction that holds, or the newest undo or redo of one; a batch of cut outcomes is one too.
+/// The newest active compaction or pruning, or the newest undo or redo of one.
 pub(super) fn last_swap(thread: &Thread) -> Option<Seq> {
     let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     let swaps = |entry: &Entry| match &entry.change {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use epitome_thread::{Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, Trigger};
 
-    /// Tokens; small, so that a few words are a tenth of it.
+    /// In tokens. Small, so that a few words are a tenth of it.
     const WINDOW: u64 = 1_000;
 
     fn append(thread: &mut Thread, change: Change) -> Seq {
@@ -114,7 +114,7 @@ mod tests {
         Message { id: MessageId(0), content: vec![Content::Text { text: "walnut ".repeat(words) }] }
     }
 
-    /// The events of a conversation by name: `much` adds over a tenth of the window, `little` under it.
+    /// Builds a conversation from named events: `much` adds more than a tenth of the window, `little` less.
     fn conversation(events: &[&str]) -> (Thread, Pace) {
         let session = SessionId("s_00000000000000000001".into());
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_is_due_at_the_threshold_and_not_in_circles() {
+    fn compactions_are_due_at_the_threshold_and_do_not_repeat() {
         let full = |used| Fullness { used, size: WINDOW, at: 0.8 };
         for (events, used, due) in [
             (&["much"][..], 799, false),

@@ -1,4 +1,4 @@
-//! The parts of the one message that stands for what was replaced. Pure.
+//! The parts of the compaction message. Pure.
 
 use super::carryover::{CarriedText, TAG};
 use super::material::{Material, SUMMARY_CLOSE, SUMMARY_OPEN};
@@ -7,26 +7,26 @@ use super::scene::Scene;
 use super::text::head_and_tail;
 use epitome_thread::{Content, Part, Seq};
 
-/// How the one message begins. What it lists is not to be done again.
+/// The first sentences of the message. They prevent the model from redoing what the summary lists.
 const INTRO: &str = "The conversation so far was compacted. This is its summary, kept as background. It is not a \
                      new request: what it lists as done is done, and what it decided stands.";
 
-/// How it begins where no summary was written.
+/// The same, without a summary.
 const INTRO_WITHOUT: &str = "The conversation so far was compacted. What follows was kept of it, as background. It \
                              is not a new request, and what was done need not be done again.";
 
-/// How it begins where the summary is an older one.
+/// The same, with the summary of an earlier compaction.
 const INTRO_EARLIER: &str = "The conversation so far was compacted. This is the summary of its older part, kept as \
                              background; of what came behind that there is only what follows it. It is not a new \
                              request: what it lists as done is done, and what it decided stands.";
 
-/// The summary of a message, and what it covers.
+/// The summary in a message, and what it covers.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Summary {
     None,
     /// Written for this compaction.
     New(String),
-    /// Taken over from an earlier one.
+    /// Reused from an earlier compaction.
     Earlier(String),
 }
 
@@ -38,7 +38,7 @@ impl Summary {
         }
     }
 
-    /// Its head and tail, as the first part of the message.
+    /// The first part of the message, with the head and tail of the summary.
     pub fn part(&self, bytes_max: usize) -> String {
         let text = head_and_tail(self.text(), bytes_max);
         match self {
@@ -51,32 +51,32 @@ impl Summary {
     }
 }
 
-/// How much of each part is said.
+/// How much of each part is included.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Measure {
-    /// Tokens of what the user said before.
+    /// Tokens of the user's earlier messages.
     pub user: u64,
-    /// Tokens of the tables computed from the log.
+    /// Tokens of the computed tables.
     pub carried: u64,
     /// Bytes of the summary.
     pub summary: usize,
     /// Bytes of the last request.
     pub request: usize,
-    /// How much of what is attached to it comes along.
+    /// Number of attachments of the request that are included.
     pub attached: usize,
     /// Bytes of the goal.
     pub goal: usize,
-    /// How many files of instructions are left out, oldest first.
+    /// Number of instruction files that are left out, oldest first.
     pub without_files: usize,
 }
 
-/// The one message, and what is in it.
+/// The compaction message and what it contains.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
     pub content: Vec<Content>,
-    /// Entries that are quoted word for word, in the order of the log.
+    /// Entries that are quoted verbatim, in the order of the log.
     pub quoted: Vec<Seq>,
-    /// Files of instructions and words of the user that there was no room for.
+    /// Entries of instruction files and of the user's words that did not fit.
     pub left_out: Vec<Seq>,
 }
 
@@ -137,20 +137,20 @@ impl Parts {
     }
 }
 
-/// How the part begins that holds the tables computed from the log.
+/// Heading of the tables computed from the log.
 pub const CARRIED_HEAD: &str =
     "What the log shows, computed without a model. Entries such as e12 are places in the log";
 
-/// How the part begins that holds what the user said before.
+/// Heading of the user's earlier messages.
 pub const USER_HEAD: &str = "What the user said before, verbatim";
 
-/// How the part begins that holds their last request.
+/// Heading of the user's last request.
 pub const REQUEST_HEAD: &str = "The last request before the compaction, verbatim";
 
-/// How the words about the goal begin that a model is told.
+/// Opening of the text that states the goal.
 pub const GOAL_HEAD: &str = "The goal of the work:\n\n<goal>\n";
 
-/// The goal as a model is told of it, in a summary and elsewhere.
+/// The goal as stated to a model, in a summary and elsewhere.
 pub fn goal_words(goal: &str) -> String {
     format!("{GOAL_HEAD}{goal}\n</goal>")
 }
@@ -159,13 +159,14 @@ pub fn goal_words(goal: &str) -> String {
 #[derive(Default)]
 struct UserWords {
     text: Option<String>,
-    /// The entries that are quoted.
+    /// Entries that are quoted.
     entries: Vec<Seq>,
-    /// Those that there was no room for.
+    /// Entries that did not fit.
     left_out: Vec<Seq>,
 }
 
-/// What the user said, in the order in which they did, within so many tokens: the newest first where not all fits.
+/// Quotes the user's messages in their order, within `tokens_max`. If not all fit, the newest take
+/// precedence.
 fn user_words(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> UserWords {
     let said = &material.user;
     let is_room = material.user_tokens() <= tokens_max;
@@ -199,13 +200,13 @@ fn user_words(scene: &Scene<'_>, material: &Material, tokens_max: u64) -> UserWo
     words
 }
 
-/// What stands for messages that there was no room for.
+/// Marks messages that did not fit.
 const GAP: &str = "[…]";
 
-/// How the sentence begins that names instructions which gave way.
+/// Opening of the sentence that names instructions that were dropped.
 pub const NO_ROOM_FOR_INSTRUCTIONS: &str = "There was no room for the instructions of";
 
-/// What is no longer in view, and how it can be found.
+/// States what is no longer in the view, and how it can be found.
 fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator<Item = &'a str>) -> String {
     let mut line = match material.gone {
         Some((count, first, last)) => format!("{count} entries from {first} to {last} are no longer in view"),
@@ -225,7 +226,7 @@ fn index_line<'a>(scene: &Scene<'_>, material: &Material, without: impl Iterator
     line
 }
 
-/// The names of pinned parts.
+/// The names of pinned parts, separated by commas.
 pub(super) fn names(pins: &[(Part, String)]) -> String {
     let names: Vec<String> = pins.iter().map(|(part, _)| part.to_string()).collect();
     names.join(", ")

@@ -1,7 +1,8 @@
-//! What a compaction does to a view: what goes, what is cut, what stays. Pure.
+//! Decides what a compaction drops, cuts and keeps. Pure.
 
 use super::GAIN_MIN_PERCENT;
 use super::budget::Budget;
+use super::carryover::Carryover;
 use super::fit::longest_summary;
 use super::material::Material;
 use super::prune::{self, Shorter};
@@ -9,78 +10,80 @@ use super::scene::Scene;
 use epitome_thread::{Change, Mask, Seq, Thread, Trigger, View};
 use epitome_tokens::Ruler;
 
-/// Why a conversation is left as it is.
+/// The reason when a compaction would not shorten the conversation.
 pub const NO_GAIN: &str = "a summary would not be shorter than what it replaces";
 
-/// A view below this many tokens holds nothing that a summary could shorten.
+/// A smaller view, in tokens, contains nothing that a summary could shorten.
 const VIEW_TOKENS_MIN: u64 = 400;
 
-/// Below so many tokens nothing fits, not even what is said around a summary: no model need be asked for one.
+/// With less room, in tokens, not even the text around a summary fits, so no model is asked for one.
 const ROOM_TOKENS_MIN: u64 = 64;
 
-/// What of the room is left to the one message however much is kept behind it, as a divisor.
+/// Divisor: the share of the room that is reserved for the compaction message, however much is kept after it.
 const MESSAGE_PART: u64 = 4;
 
-/// What of the newest part of the view stays as it is behind a summary. A round stays whole or goes whole.
+/// How much of the newest part of the view is kept after a summary. Rounds are kept or dropped as a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Keep {
     #[default]
     Nothing,
-    /// The newest so many messages, and with the first of them its whole round.
+    /// The newest messages, this many, extended to complete rounds.
     Messages(usize),
-    /// As much as fits this share of the window, from 0 to 1.
+    /// As much as fits into this share of the window, from 0 to 1.
     Ratio(f64),
-    /// From this entry on, and with it its whole round.
+    /// Everything from this entry on, extended to a complete round.
     From(Seq),
 }
 
-/// What is asked for.
+/// A request for a compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
     pub trigger: Trigger,
     pub keep: Keep,
-    /// What the person wants kept above all.
+    /// What the user wants the summary to focus on.
     pub focus: Option<String>,
-    /// A summary is wanted even where cutting old outcomes would do.
+    /// Whether a summary is made even if cutting old outcomes would be enough.
     pub summary: bool,
 }
 
-/// What is to be done.
+/// What a compaction does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Nothing, and why, in words.
+    /// Nothing, for this reason.
     Nothing(String),
-    /// Old outcomes are cut, and no model is asked.
+    /// Cut old outcomes, without a model.
     Prune(Vec<Mask>),
     Summarise(Plan),
 }
 
-/// What a summary takes the place of. A pure function of the log, the budget and the wish.
+/// The part of a view that a summary replaces. A pure function of the log, the budget and the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub trigger: Trigger,
     pub focus: Option<String>,
-    /// The view that it was made for.
+    /// The revision of the view that it was made for.
     pub revision: Seq,
     /// The newest entry that the summary replaces.
     pub through: Seq,
-    /// What of the rest is shown shorter.
+    /// Kept entries that are shown shortened.
     pub masks: Vec<Mask>,
 }
 
 /// Decides what a compaction of this thread does.
 ///
-/// One that happens by itself keeps the current round, and shows as little of it shorter as it must so that it
-/// fits; only where that is not enough it gives the round up. What the running turn recalled stays with it, and
-/// is cut only where the other outcomes are and that is not enough. One that a person or a hook asked for keeps what
-/// they said. Where all fits into what is to be kept, all is compacted, but for a view that was compacted and
-/// has nothing new: compacting that once more would gain nothing, or lose what was just kept. An entry that a
-/// person named is no such measure: all from there on stays, also where nothing is left to do then.
+/// An automatic compaction keeps the current round and shortens only as much of it as needed to fit; it gives
+/// up the round only if that is not enough. Outcomes that the running turn recalled are kept with it, and are
+/// cut only after all other outcomes. A compaction requested by the user or a hook keeps what the request
+/// says.
+///
+/// If everything fits into the part to keep, everything is compacted, except for a view that was just
+/// compacted and has no new entries: compacting it again would gain nothing or lose what was just kept.
+/// [`Keep::From`] is always respected, even if then nothing can be compacted.
 pub fn decide(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Decision {
     decided(&Scene::of(ruler, thread, budget), wish)
 }
 
-/// As `decide`, of what was weighed already.
+/// Like [`decide`], with the entries already counted.
 pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     if scene.limit < ROOM_TOKENS_MIN {
         let Budget { frame, window, reserve, .. } = scene.budget;
@@ -91,10 +94,11 @@ pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
         ));
     }
     let is_full = scene.before > scene.limit;
-    // What the provider says is true, whatever we count.
+    // The provider's verdict counts, whatever our own counts say.
     let is_urgent = wish.trigger == Trigger::Overflow || is_automatic(wish.trigger) && is_full;
     let has_news = scene.has_news();
-    if is_automatic(wish.trigger) && !has_news && !is_urgent {
+    let is_done = is_automatic(wish.trigger) || keeps_no_more(scene, wish);
+    if is_done && !has_news && !is_urgent {
         return Decision::Nothing(NO_GAIN.to_owned());
     }
     if !wish.summary
@@ -135,7 +139,12 @@ pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
     })
 }
 
-/// Whether nobody asked for it.
+/// Whether the entries after the leading summary already take no more than the share to keep.
+fn keeps_no_more(scene: &Scene<'_>, wish: &Wish) -> bool {
+    matches!(wish.keep, Keep::Ratio(share) if scene.from(1) <= share_of(scene, share) + slack(scene))
+}
+
+/// Whether it happens without a request by the user or a hook.
 pub(super) fn is_automatic(trigger: Trigger) -> bool {
     match trigger {
         Trigger::Threshold | Trigger::Must | Trigger::Overflow => true,
@@ -143,24 +152,27 @@ pub(super) fn is_automatic(trigger: Trigger) -> bool {
     }
 }
 
-/// Where in the view begins what is kept, and what of it is shown shorter.
+/// Returns the index in the view at which the kept part begins, and the entries of it that are shortened.
 fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
     let end = scene.entries().len();
-    // What is asked for stays; with a share of the window only as far as there is room beside the message.
-    let from = match wish.keep {
-        Keep::Ratio(share) => newest_within(scene, tail_tokens(scene, share)),
-        keep => start(scene.thread, keep).unwrap_or(end),
+    // The requested part is kept; a share of the window only as far as it fits next to the message.
+    let (from, tail) = match wish.keep {
+        Keep::Ratio(share) => {
+            let from = newest_near(scene, &Tail::of(scene, share));
+            (from, scene.from(from))
+        }
+        keep => (start(scene.thread, keep).unwrap_or(end), 0),
     };
     if !is_automatic(wish.trigger) {
         return (from, Vec::new());
     }
-    // An answer that is waited for is not given up for a summary of its question.
+    // A pending round is not dropped in favour of a summary of its question.
     let from = from.min(scene.round());
     let from = scene.cut(scene.thread.through(from));
-    let tokens_max = room_for_kept(scene);
+    let tokens_max = room_for_kept(scene).max(tail);
     if let Some(held) = scene.recalled_before_round().filter(|held| *held < from) {
         let mut shorter = Shorter::of(scene, held);
-        // Between it and the rest stands what would have gone.
+        // The entries in between would otherwise have been dropped.
         shorter.old(scene, held..from);
         if shorter.all(scene, held, tokens_max) {
             return (held, shorter.masks());
@@ -173,8 +185,8 @@ fn kept(scene: &Scene<'_>, wish: &Wish) -> (usize, Vec<Mask>) {
     }
 }
 
-/// The cuts that make the whole view fit, where that is all that can be done for it without giving up the
-/// current round; `None` where they don't, and where nothing needs to be done.
+/// The cuts that make the whole view fit without giving up the current round, if the view must shrink now;
+/// `None` if they are not enough or nothing needs to be done.
 fn in_place(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     let tokens_max = room_for_kept(scene);
     let mut shorter = Shorter::of(scene, 0);
@@ -182,8 +194,8 @@ fn in_place(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     (fits && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
-/// The cuts that make room beside what the running turn recalled, where too little stands before it for a
-/// summary. Where the view fits, only those of other outcomes, and only where they gain something.
+/// The cuts that make room around recalled outcomes when too little precedes them for a summary. If the view
+/// already fits, only other outcomes are cut, and only for a sufficient gain.
 fn beside_recalled(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     if is_urgent {
         return in_place(scene, is_urgent);
@@ -194,41 +206,69 @@ fn beside_recalled(scene: &Scene<'_>, is_urgent: bool) -> Option<Vec<Mask>> {
     (is_enough && !shorter.cuts.is_empty()).then(|| shorter.masks())
 }
 
-/// What may be kept behind the one message, in tokens.
+/// Largest kept part after the compaction message, in tokens.
 fn room_for_kept(scene: &Scene<'_>) -> u64 {
     scene.limit - scene.limit / MESSAGE_PART
 }
 
-/// How far what an automatic compaction leaves may be from what is promised, in per cent of the window.
-const KEPT_SLACK_PERCENT: u64 = 3;
-
-/// What the newest part may take of a view that is to keep this share of the window: that share, and a little less
-/// where the message beside it would take the whole far beyond. Never more than there is room for beside the message.
-fn tail_tokens(scene: &Scene<'_>, share: f64) -> u64 {
-    let window = scene.budget.window;
-    let wanted = (window as f64 * share.clamp(0.0, 1.0)) as u64;
-    let slack = window * KEPT_SLACK_PERCENT / 100;
-    let message = message_tokens(scene, newest_within(scene, wanted));
-    let tail = (wanted + slack).saturating_sub(message).clamp(wanted.saturating_sub(slack), wanted);
-    tail.min(scene.limit.saturating_sub(message))
+/// Size of the newest part of the view that is kept, in tokens.
+struct Tail {
+    /// The target, met as closely as complete rounds allow.
+    wanted: u64,
+    /// The limit.
+    max: u64,
 }
 
-/// What the one message takes for a layer that keeps the view from the entry `cut` on: its real parts, and of the
-/// computed tables the least that is worth having, because these yield first.
-fn message_tokens(scene: &Scene<'_>, cut: usize) -> u64 {
-    let material = Material::of(scene, cut);
-    let tables = scene.budget.carried_max.min(scene.budget.window / TABLES_PART);
-    (material.tokens(scene) + longest_summary(scene) + tables).min(scene.limit / 2)
+impl Tail {
+    /// Sizes the kept part so that it and the message together leave this share of the window. At least half of the
+    /// share, however large the message is, and never more than fits.
+    fn of(scene: &Scene<'_>, share: f64) -> Tail {
+        let left = by_our_count(scene, share_of(scene, share));
+        let material = Material::of(scene, newest_within(scene, left));
+        let tables = Carryover::of(scene, &material.kept).within(&scene.ruler, scene.budget.carried_max);
+        let quoted = material.tokens(scene) + scene.ruler.text(&tables.text);
+        let longest = longest_summary(scene);
+        let message = quoted + longest / USUAL_SUMMARY_PART;
+        let room = scene.limit.saturating_sub(quoted.min(scene.limit / 2) + longest);
+        let within = |left: u64| left.saturating_sub(message).max(left / 2).min(room);
+        Tail { wanted: within(left), max: within(left + slack(scene)) }
+    }
 }
 
-/// The part of a window that is set aside for tables at least when the size of the kept part is chosen, as a divisor.
-const TABLES_PART: u64 = 32;
+/// Converts a share of the window to tokens.
+fn share_of(scene: &Scene<'_>, share: f64) -> u64 {
+    (scene.budget.window as f64 * share.clamp(0.0, 1.0)) as u64
+}
 
-/// Whether a summary could be shorter than the view up to this place. The message of an earlier compaction is made
-/// shorter for its own sake only where it does not fit any more, as behind a change to a model with a smaller window:
-/// otherwise a hook that asks at each turn would pay a model each time, to lose a little more of what was kept.
+/// Converts tokens as clients see them to tokens by our own count. After a compaction clients see the provider's last
+/// count minus the difference of our two counts, scaled down if ours are larger (`Ruler::in_context_then`).
+fn by_our_count(scene: &Scene<'_>, tokens: u64) -> u64 {
+    let counted = scene.budget.frame + scene.before;
+    match scene.budget.used {
+        Some(used) if used >= counted => tokens.saturating_sub(used - counted).max(tokens / 2),
+        Some(used) => (u128::from(tokens) * u128::from(counted) / u128::from(used.max(1))) as u64,
+        None => tokens,
+    }
+}
+
+/// Tokens by which a compaction may leave more than the configured share.
+fn slack(scene: &Scene<'_>) -> u64 {
+    scene.budget.window * LEFT_SLACK_PERCENT / 100
+}
+
+/// Divisor: the expected length of a summary as a part of the longest possible one.
+const USUAL_SUMMARY_PART: u64 = 4;
+
+/// The slack in per cent of the window. It is used if the view would otherwise end up much smaller than promised, because
+/// the next older round is kept or dropped as a unit.
+const LEFT_SLACK_PERCENT: u64 = 3;
+
+/// Whether a summary could be shorter than the view up to this index. The message of an earlier compaction
+/// counts as a gain only if it no longer fits, for example after a change to a model with a smaller window.
+/// Otherwise a hook that compacts at each turn would pay for a model call each time, only to lose a little
+/// more of what was kept.
 fn gains(scene: &Scene<'_>, cut: usize, is_urgent: bool) -> bool {
-    // What a number can't tell apart goes together.
+    // Entries that their numbers cannot separate are dropped together.
     let cut = scene.cut(scene.thread.through(cut));
     let replaced: u64 = scene.weights[..cut].iter().sum();
     let earlier = match scene.entries().first() {
@@ -239,8 +279,8 @@ fn gains(scene: &Scene<'_>, cut: usize, is_urgent: bool) -> bool {
     replaced >= VIEW_TOKENS_MIN && (is_urgent || is_new)
 }
 
-/// The newest entry that a compaction replaces which keeps so much. `window` is the model's, in tokens.
-/// What an older layer has put in front of the view is never kept.
+/// The newest entry that a compaction with this `keep` replaces. `window` is the model's, in tokens. Entries
+/// that an older layer put in front of the view are always replaced.
 pub fn through(ruler: &Ruler, thread: &Thread, keep: Keep, window: u64) -> Seq {
     let view = thread.view();
     let from = match keep {
@@ -254,7 +294,7 @@ pub fn through(ruler: &Ruler, thread: &Thread, keep: Keep, window: u64) -> Seq {
     thread.through(from)
 }
 
-/// Where in the view begins what is to be kept; `None` for a share, which is a matter of tokens.
+/// The index in the view at which the kept part begins; `None` for a share, which depends on token counts.
 fn start(thread: &Thread, keep: Keep) -> Option<usize> {
     let view = thread.view();
     let entries = view.entries();
@@ -262,7 +302,7 @@ fn start(thread: &Thread, keep: Keep) -> Option<usize> {
         Keep::Nothing => Some(entries.len()),
         Keep::Messages(messages) => Some(view.newest(messages)),
         Keep::From(first) => {
-            // A summary in front is newer than what is behind it.
+            // A summary at the front has a higher number than the entries after it.
             let own = entries.iter().position(|entry| entry.seq == first);
             let behind = |entry: &std::sync::Arc<epitome_thread::Entry>| {
                 entry.seq >= first && !matches!(entry.change, Change::Compacted { .. })
@@ -277,12 +317,19 @@ fn start(thread: &Thread, keep: Keep) -> Option<usize> {
     }
 }
 
+/// Returns the index at which the newest rounds begin whose total is closest to the target.
+fn newest_near(scene: &Scene<'_>, tail: &Tail) -> usize {
+    let (less, more) = (newest_within(scene, tail.wanted), newest_within(scene, tail.max));
+    let is_nearer = scene.from(more).abs_diff(tail.wanted) < scene.from(less).abs_diff(tail.wanted);
+    if is_nearer { more } else { less }
+}
+
 /// Where the newest rounds begin that together take at most so many tokens.
 fn newest_within(scene: &Scene<'_>, tokens_max: u64) -> usize {
     newest(scene.thread.view(), scene.weights.iter().rev().copied(), tokens_max)
 }
 
-/// The same by the weights of the view's entries, newest first.
+/// The same, given the weights of the view's entries, newest first.
 fn newest(view: &View, weights: impl Iterator<Item = u64>, tokens_max: u64) -> usize {
     let mut from = view.entries().len();
     let mut taken = 0;
@@ -298,7 +345,7 @@ fn newest(view: &View, weights: impl Iterator<Item = u64>, tokens_max: u64) -> u
     from
 }
 
-/// Whether a summary could be shorter than this view, or part of one (`View::replaced_by`).
+/// Whether a summary could be shorter than this view or part of a view (`View::replaced_by`).
 pub fn can_shrink(ruler: &Ruler, replaced: &View) -> bool {
     let only_a_summary = matches!(
         replaced.entries(),

@@ -1,4 +1,4 @@
-//! What a compaction would do, for people. Pure.
+//! Previews of compactions, for the user. Pure.
 
 use sha2::{Digest, Sha256};
 
@@ -11,40 +11,40 @@ use super::scene::Scene;
 use epitome_thread::{Change, Mask, Message, MessageId, Seq, Thread};
 use epitome_tokens::Ruler;
 
-/// Bytes of a digest that are shown, in hexadecimal.
+/// Number of bytes of a digest that are shown, in hexadecimal.
 const DIGEST_BYTES: usize = 6;
 
-/// What would be done, and to which entries. Applied to the same log it is done just so, and the bytes are
-/// those that are shown here, but for the summary that a model writes.
+/// What a compaction would do, and to which entries. Applied to the same log, it does exactly this, and the
+/// bytes are the ones shown here, except for a summary written by a model.
 ///
-/// There are two cases in which that summary moves the rest. Where there is no room for the longest one, or nothing
-/// would be gained with it, the rest is made for the one that was written, and here for none. And one that is longer
-/// than was expected (`tokens_after`) has others give way to it.
+/// That summary affects the other parts in two cases. If there is no room for the longest summary, or nothing
+/// would be gained with it, the parts are chosen for the actual summary, and in the preview for none. And if
+/// it is longer than expected (`tokens_after`), other parts are shortened for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preview {
-    /// 12 digits over all that is decided: the same decision has the same digest.
+    /// 12 hexadecimal digits over the complete decision: the same decision has the same digest.
     pub digest: String,
     pub decision: Decision,
-    /// Each entry of the view, in its order.
+    /// The entries of the view, in order.
     pub lines: Vec<Line>,
     pub tokens_before: u64,
     /// Without a model's summary, and with the longest one.
     pub tokens_after: (u64, u64),
-    /// The text of the one message as it would be without a model's summary; empty where there is none.
+    /// The text of the compaction message without a model's summary; empty if there is no message.
     pub carried: String,
 }
 
-/// What would become of one entry.
+/// What would happen to an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub entry: Seq,
     pub fate: Fate,
     pub tokens: u64,
-    /// What it takes in the view afterwards; of what goes nothing, also where the one message quotes it.
+    /// Its size in the view afterwards. Zero for dropped entries, even if the message quotes them.
     pub tokens_after: u64,
 }
 
-/// Decides what a compaction of this thread would do, and shows it.
+/// Decides what a compaction of this thread would do and describes it.
 pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> Preview {
     let scene = Scene::of(ruler, thread, budget);
     let mut decision = decided(&scene, wish);
@@ -96,7 +96,7 @@ pub fn preview(ruler: &Ruler, thread: &Thread, budget: &Budget, wish: &Wish) -> 
     }
 }
 
-/// What the message takes more with the longest summary than with what it has.
+/// The additional size of the message with the longest summary instead of its current one.
 fn longer(scene: &Scene<'_>, message: &Message) -> u64 {
     let own = message.content.first().map_or(0, |first| {
         let content = vec![first.clone()];
@@ -111,7 +111,7 @@ fn masked_tokens(scene: &Scene<'_>, masks: &[Mask], entry: Seq) -> u64 {
     mask.map_or(0, |mask| super::prune::tokens(scene, &mask.text))
 }
 
-/// A digest over everything that is decided.
+/// A digest over the complete decision.
 fn digest(decision: &Decision, carried: &str, masks: &[Mask]) -> String {
     let mut digest = Sha256::new();
     let mut take = |text: &str| {

@@ -1,7 +1,7 @@
-//! Cutting old outcomes, in batches, and what must be cut of a part that stays. Pure.
+//! Pruning: cutting old tool outcomes in batches, and shortening kept entries. Pure.
 //!
-//! Each change of an old entry costs the provider's cache: all behind the first cut is written again instead of
-//! read. So outcomes are not cut one by one as they grow old, but many at once, and only where that pays.
+//! Each change of an old entry costs provider cache: everything after the first cut is written again instead
+//! of read. So outcomes are not cut one by one as they age, but many at a time, and only when that pays.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -18,41 +18,41 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// Tokens that a batch frees at least, where nothing but its price asks for it.
+/// Minimum number of tokens that a batch frees, if only cost calls for it.
 const BATCH_TOKENS_MIN: u64 = 30_000;
 
-/// Calls of the model between two changes of the prefix, where nothing but its price asks for the second: no more than
-/// three of a hundred calls lose the cache for it.
+/// Minimum number of model calls between two changes of the prefix, if only cost calls for the second. At
+/// most three calls in a hundred then lose the cache to pruning.
 const CALLS_BETWEEN_MIN: usize = 34;
 
-/// What a token costs that is read from the cache, and one that is written to it, in per cent of one that is
-/// neither. The services that have a price for writing take so much, and the others less.
+/// The price of a token read from or written to the cache, in per cent of an uncached one. Services that
+/// charge for writing charge this much; others charge less.
 const READ_PERCENT: u64 = 10;
 const WRITE_PERCENT: u64 = 125;
 
-/// Model calls that a conversation is expected to go on for. What is cut is read from the cache in none of
-/// them, and what stands behind the first cut is written anew in the first.
+/// The expected number of further model calls. Cut tokens are read from the cache in none of them, and
+/// everything after the first cut is written again in the first.
 const CALLS_EXPECTED: u64 = 30;
 
-/// A batch that the budget asks for brings the view so far below the threshold, in per cent of the window:
-/// with less, a summary would be due soon after, and the cache would be lost twice.
+/// How far below the threshold a batch must bring the view when it is about to overflow, in per cent of the
+/// window. With less, a summary would soon be due, and the cache would be lost twice.
 const BELOW_PERCENT: u64 = 10;
 
-/// A cut that saves fewer tokens is none.
+/// A cut that saves fewer tokens is not made.
 const MASK_TOKENS_MIN: u64 = 32;
 
-/// What stays of an outcome of the current round, in bytes, from try to try.
+/// The size in bytes to which an outcome of the current round is cut, attempt by attempt.
 const OUTCOME_BYTES: [usize; 4] = [64 * 1024, 16 * 1024, 4 * 1024, 1024];
 
-/// What stays of a message of the person's however little room there is, in bytes.
+/// The size in bytes below which a user's message is never cut.
 pub(super) const SAID_BYTES_MIN: usize = 512;
 
-/// The tool that reads what is no longer in the view.
+/// The tool that reads entries that are no longer in the view.
 pub(super) const RECALL: &str = epitome_recall::NAME;
 
-/// The cuts that are worth a changed prefix by themselves: they free at least 30,000 tokens, what reading those would
-/// cost in the calls to come is more than writing what stands behind the first cut once more, and no change of the
-/// prefix is fewer than 34 calls ago. `None` where there are none.
+/// The cuts that are worth a changed prefix for their cost alone. They free at least 30,000 tokens, reading
+/// these in future calls would cost more than writing everything after the first cut once more, and the last
+/// change of the prefix is at least 34 calls ago. `None` if there are none.
 pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>> {
     if !has_held(thread) {
         return None;
@@ -67,15 +67,15 @@ pub fn due(ruler: &Ruler, thread: &Thread, budget: &Budget) -> Option<Vec<Mask>>
     (freed >= BATCH_TOKENS_MIN && pays).then(|| masks(batch))
 }
 
-/// Whether the prefix, once it was changed, has held long enough to be changed again for its price alone.
+/// Whether the prefix has been stable long enough since its last change to be changed again for cost alone.
 fn has_held(thread: &Thread) -> bool {
     let Some(since) = pace::last_swap(thread) else { return true };
     let newer = thread.entries().iter().rev().take_while(|entry| entry.seq > since);
     newer.filter(|entry| matches!(entry.change, Change::Replied { .. })).nth(CALLS_BETWEEN_MIN - 1).is_some()
 }
 
-/// The cuts that make a summary unnecessary where the view is about to be too long: they bring it well below
-/// the threshold, and below what fits. `None` where they don't.
+/// The cuts that make a summary unnecessary when the view is about to become too long: they bring it well
+/// below the threshold and below the limit. `None` if they are not enough.
 pub(super) fn enough(scene: &Scene<'_>) -> Option<Vec<Mask>> {
     let batch = batch(scene);
     let freed: u64 = batch.iter().map(|cut| cut.freed).sum();
@@ -102,17 +102,17 @@ pub fn pruned(ruler: &Ruler, thread: &Thread, masks: Vec<Mask>, trigger: Trigger
     change(masks, ruler.view(thread.view()), ruler.view(trial.view()))
 }
 
-/// One entry of the view that is shown shorter.
+/// An entry of the view that is shown shortened.
 #[derive(Clone, Debug)]
 pub(super) struct Cut {
-    /// Its place in the view.
+    /// Its index in the view.
     pub at: usize,
     pub mask: Mask,
-    /// The tokens that it takes less than the entry as it is shown now.
+    /// Tokens saved compared with the entry as it is shown now.
     pub freed: u64,
 }
 
-/// All old outcomes that can be cut, in the order of the view, but for what the running turn recalled.
+/// All old outcomes that can be cut, in the order of the view, except those that the running turn recalled.
 fn batch(scene: &Scene<'_>) -> Vec<Cut> {
     let old = scene.thread.view().newest(scene.budget.prune.keep_recent).min(scene.round());
     let is_held = |at: &usize| scene.recalled.contains(at);
@@ -123,8 +123,8 @@ fn masks(batch: Vec<Cut>) -> Vec<Mask> {
     batch.into_iter().map(|cut| cut.mask).collect()
 }
 
-/// An outcome as its beginning and how to read the rest; `None` for what is pinned, is no outcome, or would not
-/// become shorter.
+/// Cuts an outcome to its beginning and a hint how to read the rest; `None` if it is pinned, is not an
+/// outcome, or would not become shorter.
 fn placeholder(scene: &Scene<'_>, at: usize) -> Option<Cut> {
     let outcome = outcome(scene, at)?;
     let text = outcome.model_text();
@@ -142,7 +142,7 @@ fn placeholder(scene: &Scene<'_>, at: usize) -> Option<Cut> {
     cut(scene, at, text)
 }
 
-/// An outcome by its first and its last bytes.
+/// Cuts an outcome to its first and last bytes.
 fn halved(scene: &Scene<'_>, at: usize, bytes_max: usize) -> Option<Cut> {
     let outcome = outcome(scene, at)?;
     let text = outcome.model_text();
@@ -159,22 +159,22 @@ fn halved(scene: &Scene<'_>, at: usize, bytes_max: usize) -> Option<Cut> {
     cut(scene, at, text)
 }
 
-/// What of a part that stays must be shown shorter.
+/// The cuts to be made in the kept part of the view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shorter {
-    /// By their places in the view.
+    /// The cuts by index in the view.
     pub cuts: BTreeMap<usize, Cut>,
-    /// What the part takes then.
+    /// Tokens of the part with these cuts.
     pub tokens: u64,
 }
 
 impl Shorter {
-    /// The part from this entry on, as it is.
+    /// The part from this index on, without cuts.
     pub fn of(scene: &Scene<'_>, from: usize) -> Shorter {
         Shorter { cuts: BTreeMap::new(), tokens: scene.from(from) }
     }
 
-    /// Takes over cuts that were decided on before; what is not in the part any more is forgotten.
+    /// Adopts cuts that were decided earlier, ignoring those outside of the part.
     pub fn take(&mut self, scene: &Scene<'_>, from: usize, masks: &[Mask]) {
         if masks.is_empty() {
             return;
@@ -197,20 +197,20 @@ impl Shorter {
         self.tokens = self.tokens.saturating_sub(freed);
     }
 
-    /// The cuts as the log has them, in the order of the view.
+    /// The cuts in the form stored in the log, in the order of the view.
     pub fn masks(&self) -> Vec<Mask> {
         self.cuts.values().map(|cut| cut.mask.clone()).collect()
     }
 
-    /// Cuts all that can be until the part takes at most so many tokens: outcomes, then those that the running
-    /// turn recalled, then what was said. Says whether that is enough.
+    /// Cuts everything possible until the part takes at most `tokens_max`: outcomes, then recalled outcomes
+    /// of the running turn, then messages. Returns whether that is enough.
     pub fn all(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
         self.outcomes(scene, from, tokens_max)
             || self.recalled(scene, from, tokens_max)
             || self.messages(scene, from, tokens_max)
     }
 
-    /// Cuts the outcomes in this part of the view to their beginnings, but for what the running turn recalled.
+    /// Cuts the outcomes at these indices to their beginnings, except those that the running turn recalled.
     pub fn old(&mut self, scene: &Scene<'_>, places: Range<usize>) {
         for at in places.filter(|at| !scene.recalled.contains(at)) {
             if let Some(cut) = placeholder(scene, at) {
@@ -219,9 +219,9 @@ impl Shorter {
         }
     }
 
-    /// Cuts outcomes until the part takes at most so many tokens: those that earlier turns recalled first, then
-    /// those before the current round, oldest first, and then those of the round itself, by head and tail. What
-    /// the running turn recalled stays. Says whether that is enough.
+    /// Cuts outcomes until the part takes at most `tokens_max`: first those that earlier turns recalled, then
+    /// those before the current round, oldest first, and finally those of the round, to their head and tail.
+    /// Outcomes that the running turn recalled are not cut. Returns whether that is enough.
     pub fn outcomes(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
         let tools = tools(scene.entries());
         let is_recalled = |at: &usize| {
@@ -252,8 +252,8 @@ impl Shorter {
         self.tokens <= tokens_max
     }
 
-    /// Cuts what the running turn recalled by head and tail, oldest first, until the part takes at most so many
-    /// tokens. Says whether that is enough.
+    /// Cuts the outcomes that the running turn recalled to their head and tail, oldest first, until the part
+    /// takes at most `tokens_max`. Returns whether that is enough.
     pub fn recalled(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
         for bytes_max in OUTCOME_BYTES {
             for at in scene.recalled.range(from..) {
@@ -268,8 +268,8 @@ impl Shorter {
         self.tokens <= tokens_max
     }
 
-    /// Cuts what was said by head and tail, the longest first, until the part takes at most so many tokens. Says
-    /// whether that is enough.
+    /// Cuts messages to their head and tail, longest first, until the part takes at most `tokens_max`.
+    /// Returns whether that is enough.
     pub fn messages(&mut self, scene: &Scene<'_>, from: usize, tokens_max: u64) -> bool {
         let mut places: Vec<usize> =
             (from..scene.entries().len()).filter(|at| spoken(scene, *at).is_some()).collect();
@@ -289,20 +289,20 @@ impl Shorter {
     }
 }
 
-/// An entry as another text, where that saves something.
+/// Replaces an entry with another text, if that saves enough.
 fn cut(scene: &Scene<'_>, at: usize, text: String) -> Option<Cut> {
     let freed = scene.weights[at].checked_sub(tokens(scene, &text));
     let freed = freed.filter(|freed| *freed >= MASK_TOKENS_MIN)?;
     Some(Cut { at, mask: Mask { entry: scene.entries()[at].seq, text }, freed })
 }
 
-/// What an entry takes that is this text alone.
+/// The size in tokens of an entry that consists only of this text.
 pub(super) fn tokens(scene: &Scene<'_>, text: &str) -> u64 {
     let content = vec![Content::Text { text: text.to_owned() }];
     scene.ruler.message(&Message { id: MessageId(0), content })
 }
 
-/// The outcome at this place, as it is shown; `None` where it may not be cut.
+/// The outcome at this index, as it is shown; `None` if it may not be cut.
 fn outcome<'a>(scene: &Scene<'a>, at: usize) -> Option<&'a ToolOutcome> {
     let entry = &scene.entries()[at];
     match &entry.change {
@@ -311,8 +311,8 @@ fn outcome<'a>(scene: &Scene<'a>, at: usize) -> Option<&'a ToolOutcome> {
     }
 }
 
-/// What was said at this place, as text; `None` where it may not be cut: a pinned part, instructions, what a
-/// hook put in place, whose parts a mask can't name.
+/// The message at this index, as text; `None` if it may not be cut: pinned entries, instructions, and
+/// messages of a hook's history, which a mask cannot address.
 fn spoken(scene: &Scene<'_>, at: usize) -> Option<String> {
     let entry = &scene.entries()[at];
     let own = scene.thread.entries().get(usize::try_from(entry.seq.0).ok()?)?;
@@ -325,7 +325,7 @@ fn spoken(scene: &Scene<'_>, at: usize) -> Option<String> {
     }
 }
 
-/// The outcome as the log has it.
+/// The outcome as it was logged.
 fn original<'a>(scene: &Scene<'a>, at: usize) -> Option<&'a ToolOutcome> {
     let seq = scene.entries()[at].seq;
     match &scene.thread.entries().get(usize::try_from(seq.0).ok()?)?.change {

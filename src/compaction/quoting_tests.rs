@@ -1,11 +1,11 @@
-//! What the one message says word for word where there is not room for all, by example.
+//! What the compaction message quotes when there is not room for everything, by example.
 
 use super::talk::{Talk, budget, wish, words};
 use super::*;
 use epitome_thread::{Change, Content, Origin, Seq, ToolSpec, Trigger};
 use epitome_tokens::Ruler;
 
-/// The one message of a compaction of everything in a window of so many tokens.
+/// The message of a compaction of everything, in a window of `window` tokens.
 fn message(talk: &Talk, window: u64) -> (Vec<Content>, String) {
     let ruler = Ruler::of(None);
     let plan = match talk.decide(window, Trigger::Manual, Keep::Nothing) {
@@ -26,9 +26,9 @@ fn is_quoted(entry: Seq, text: &str) -> bool {
     text.contains(&format!("<said entry=\"{entry}\">"))
 }
 
-/// In a window of 32k, 21,000 characters of computed facts pushed out what the user had said.
+/// Regression: in a window of 32k, 21,000 characters of computed facts displaced what the user had said.
 #[test]
-fn the_users_words_yield_only_after_everything_that_was_computed() {
+fn the_users_words_are_dropped_after_everything_computed() {
     let mut talk = Talk::new();
     let mut said = Vec::new();
     for number in 0..30 {
@@ -48,7 +48,7 @@ fn the_users_words_yield_only_after_everything_that_was_computed() {
 }
 
 #[test]
-fn where_the_users_words_do_not_fit_the_newest_are_quoted_and_gaps_are_marked() {
+fn without_room_the_newest_user_messages_are_quoted_and_gaps_marked() {
     let mut talk = Talk::new();
     let mut said = Vec::new();
     for number in 0..40 {
@@ -63,9 +63,10 @@ fn where_the_users_words_do_not_fit_the_newest_are_quoted_and_gaps_are_marked() 
     assert!(text.find("Instruction 38") < text.find("Instruction 39"), "oldest first: {text}");
 }
 
-/// Of a picture and a question about it nothing was compacted: the picture came along and was all that there was.
+/// Regression: a conversation of a picture and a question was never compacted, since the picture was kept and
+/// was nearly all of it.
 #[test]
-fn what_is_attached_is_only_named_where_nothing_is_gained_with_it() {
+fn attachments_are_only_named_if_nothing_is_gained_otherwise() {
     let image = |data: &str| Content::Image { mime_type: "image/png".into(), data: data.into(), uri: None };
     let asked = |talk: &mut Talk, images: Vec<Content>| {
         let text = Content::Text { text: "What is in these?".into() };
@@ -78,7 +79,7 @@ fn what_is_attached_is_only_named_where_nothing_is_gained_with_it() {
     let (content, text) = message(&talk, 100_000);
     assert!(content.iter().all(|content| matches!(content, Content::Text { .. })), "{text}");
     assert!(text.contains("[image that was attached: image/png]"), "{text}");
-    // Of two the half gives way.
+    // With two attachments, one is dropped.
     let mut talk = Talk::new();
     asked(&mut talk, vec![image("iVBORw0KGgo="), image("iVBORw0KGgp=")]);
     let (content, text) = message(&talk, 100_000);
@@ -86,9 +87,9 @@ fn what_is_attached_is_only_named_where_nothing_is_gained_with_it() {
     assert!(text.contains("is attached: image/png]") && text.contains("was attached: image/png]"), "{text}");
 }
 
-/// `/compact above e3` compacted everything where above e3 was next to nothing.
+/// Regression: `/compact above e3` compacted everything if there was next to nothing above e3.
 #[test]
-fn all_from_a_named_entry_on_stays_also_where_nothing_is_left_to_do() {
+fn everything_from_a_named_entry_on_is_kept_even_without_a_gain() {
     let mut talk = Talk::new();
     talk.says("go");
     talk.replies("Yes.");
@@ -96,13 +97,13 @@ fn all_from_a_named_entry_on_stays_also_where_nothing_is_left_to_do() {
     talk.replies(words(5_000));
     let decision = talk.decide(100_000, Trigger::Manual, Keep::From(named));
     assert_eq!(decision, Decision::Nothing(NO_GAIN.to_owned()));
-    // A number of messages is a measure, and not a place: where all would stay, all goes.
+    // A number of messages is not a fixed position: if it would keep everything, everything is compacted.
     assert!(matches!(talk.decide(100_000, Trigger::Manual, Keep::Messages(4)), Decision::Summarise(_)));
 }
 
-/// An older session has the tools of its day, and a model that is told of another one calls it in vain.
+/// An older session has the tools of its time. A model that is told about any other tool calls it in vain.
 #[test]
-fn the_tool_that_reads_the_log_is_only_named_where_the_model_has_it() {
+fn the_recall_tool_is_named_only_if_the_model_has_it() {
     for has_recall in [true, false] {
         let mut talk = Talk::new();
         let tool = |name: &str| ToolSpec {
@@ -122,10 +123,10 @@ fn the_tool_that_reads_the_log_is_only_named_where_the_model_has_it() {
     }
 }
 
-/// Where the instructions filled the window, a model was paid for a summary at each prompt, and only then it was
-/// said that there was no room for it.
+/// Regression: when the instructions filled the window, a summary was paid for at each prompt before the
+/// error that there was no room for it.
 #[test]
-fn no_summary_is_asked_for_where_nothing_would_fit() {
+fn no_summary_is_requested_if_nothing_would_fit() {
     let mut talk = Talk::new();
     talk.says("first");
     talk.replies(words(2_000));

@@ -1,4 +1,4 @@
-//! What a model fetches back with `recall` stays for the turn that fetched it, as far as that can be.
+//! Text fetched with `recall` is kept for the turn that fetched it, as far as possible.
 
 use super::talk::{Talk, words};
 use super::*;
@@ -9,13 +9,13 @@ use epitome_tokens::Ruler;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shown {
     Whole,
-    /// By its beginning and how to read the rest.
+    /// Its beginning and a hint how to read the rest.
     Cut,
     Gone,
 }
 use Shown::{Cut, Gone, Whole};
 
-/// Does what is decided, with the newest two fifths of the window kept.
+/// Makes the decided compaction, keeping the newest two fifths of the window.
 fn compact(talk: &mut Talk, window: u64, trigger: Trigger) {
     match talk.decide(window, trigger, Keep::Ratio(0.4)) {
         Decision::Prune(masks) => {
@@ -42,16 +42,17 @@ fn shown(talk: &Talk, outcome: Seq) -> Shown {
     Cut
 }
 
-/// A story; what was said and recalled, whether that turn has ended, and the outcomes of other tools behind it; the
-/// window, all in tokens; how the recalled one is shown then, and the first of the others.
+/// A name; the tokens of older text and of the recalled outcome; whether that turn has ended; the tokens of
+/// later outcomes of other tools; the window in tokens and the trigger; how the recalled outcome and the
+/// first other one are shown afterwards.
 type Case = (&'static str, usize, usize, bool, &'static [usize], u64, Trigger, Shown, Shown);
 
-/// A model that fetched a decision back and went on with tools past the threshold had it cut first, and fetched it
-/// back again, until the rounds of the turn were used up.
+/// Regression: a model that fetched text back and continued past the threshold had that text cut first, and
+/// fetched it again until the rounds of the turn were used up.
 #[test]
-fn what_the_running_turn_recalled_is_the_last_outcome_to_go() {
+fn recalled_outcomes_of_the_running_turn_are_dropped_last() {
     let cases: [Case; 8] = [
-        ("old words go", 4_000, 600, false, &[1_500, 1_500], 10_000, Trigger::Threshold, Whole, Whole),
+        ("old words go", 4_000, 600, false, &[1_500, 1_500], 10_000, Trigger::Threshold, Whole, Cut),
         ("it is the newest", 8_000, 600, false, &[], 10_000, Trigger::Threshold, Whole, Whole),
         ("an earlier turn did", 4_000, 600, true, &[1_500, 2_500], 10_000, Trigger::Threshold, Gone, Gone),
         ("others do", 10, 600, false, &[2_000, 2_000, 2_000], 8_000, Trigger::Must, Whole, Cut),
@@ -100,7 +101,7 @@ fn what_the_running_turn_recalled_is_the_last_outcome_to_go() {
 }
 
 #[test]
-fn a_batch_that_pays_leaves_what_the_running_turn_recalled() {
+fn pruning_for_cost_skips_recalled_outcomes_of_the_running_turn() {
     let mut talk = Talk::new();
     talk.says("go");
     let recalled = talk.calls("recall", words(20_000));

@@ -1,4 +1,4 @@
-//! What a decision looks at: a view, and the tokens of each of its entries, counted once. Pure.
+//! The input of a compaction decision: a view with the tokens of its entries, counted once. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,39 +9,40 @@ use super::text::shortened;
 use epitome_thread::{Change, Content, Edit, Entry, OutcomeContent, Seq, Thread};
 use epitome_tokens::{Count, Ruler};
 
-/// Bytes of a view up to which its tokens are counted with the vocabulary. Of a longer one they are estimated:
-/// a count takes half a millisecond for a thousand tokens, and a decision must not be waited for.
+/// Maximum size in bytes of a view that is counted with the vocabulary. A longer one is estimated: counting
+/// takes half a millisecond per thousand tokens, and a decision must not block.
 const EXACT_BYTES_MAX: usize = 64 * 1024;
 
-/// Tokens by which the margin of a count is measured; any large number does.
+/// Number of tokens used to measure the margin of a count; any large number works.
 const MARGIN_PROBE_TOKENS: u64 = 1_000_000;
 
-/// What `recall` does with an entry that is shown shorter.
+/// The end of a recall hint for a shortened entry.
 pub(super) const READS_ALL: &str = "reads all of it";
 
-/// A thread, a budget, and what is asked of them again and again in one decision. Who decides and then makes the change
-/// of the same thread does both by one of these: to weigh a long view takes a part of the time of each.
+/// A thread, a budget and the values that a decision needs repeatedly. A caller that decides on a compaction
+/// and then makes it should use the same `Scene` for both, since counting a long view takes a considerable
+/// part of the time of each.
 pub struct Scene<'a> {
     pub(super) ruler: Ruler,
     pub(super) thread: &'a Thread,
     pub(super) budget: &'a Budget,
-    /// The tokens of each entry of the view.
+    /// Tokens of each entry of the view.
     pub(super) weights: Vec<u64>,
-    /// All of them.
+    /// The sum of `weights`.
     pub(super) before: u64,
-    /// Tokens that we may count in a view that surely fits beside the frame and the reply.
+    /// Limit for the counted tokens of a view that is certain to fit next to the frame and the reply.
     pub(super) limit: u64,
-    /// Entries that are pinned as a whole.
+    /// Entries that are pinned completely.
     pub(super) pinned: HashSet<Seq>,
-    /// Where in the view whole outcomes of `recall` stand that the running turn asked for: what the model has just
-    /// fetched back is the last of the outcomes to leave again.
+    /// Indices in the view of unshortened `recall` outcomes requested by the running turn. They are the last
+    /// outcomes to be cut, since the model has just fetched them.
     pub(super) recalled: BTreeSet<usize>,
-    /// Whether the model has the tool `recall`: the tools of an older session may be without it.
+    /// Whether the model has the `recall` tool. An older session may have been started without it.
     pub(super) has_recall: bool,
 }
 
 impl<'a> Scene<'a> {
-    /// Weighs the view of a thread as it is now.
+    /// Counts the current view of a thread.
     pub fn of(ruler: &Ruler, thread: &'a Thread, budget: &'a Budget) -> Scene<'a> {
         let entries = thread.view().entries();
         let ruler = quick(ruler, thread);
@@ -61,7 +62,7 @@ impl<'a> Scene<'a> {
         self.thread.view().entries()
     }
 
-    /// How what is left out of an entry can be read, behind what it is; nothing, where it can't.
+    /// A hint how to read an omitted part of an entry; empty without the `recall` tool.
     pub(super) fn recall_hint(&self, entry: Seq, what: &str) -> String {
         match self.has_recall {
             true => format!("; `{RECALL}` with entry {entry} {what}"),
@@ -69,7 +70,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The beginning and the end of a text of an entry, and how to read the rest.
+    /// The head and tail of an entry's text, with a hint how to read the rest.
     pub(super) fn head_and_tail(&self, text: &str, bytes_max: usize, entry: Seq) -> String {
         match text.len() <= bytes_max {
             true => text.to_owned(),
@@ -77,18 +78,18 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The tokens of the view from this entry on.
+    /// Tokens of the view from this index on.
     pub(super) fn from(&self, at: usize) -> u64 {
         self.weights[at.min(self.weights.len())..].iter().sum()
     }
 
-    /// Where in the view what a layer replaces ends that reaches up to and with `through`.
+    /// The index in the view after the last entry that a layer up to and including `through` replaces.
     pub(super) fn cut(&self, through: Seq) -> usize {
         self.weights.len() - self.thread.view().kept_behind(through).len()
     }
 
-    /// Where the current round begins: what was said and not answered yet, or the calls whose outcomes the
-    /// model has not seen, with what came behind them. The end of the view, where the agent has answered.
+    /// The index at which the current round begins: messages without a reply, or calls whose outcomes the
+    /// model has not seen, and everything after them. The end of the view if the agent has answered.
     pub(super) fn round(&self) -> usize {
         let entries = self.entries();
         let mut at = entries.len();
@@ -105,21 +106,21 @@ impl<'a> Scene<'a> {
         at
     }
 
-    /// Where in the view the oldest round begins that recalled something in the running turn, before the current
-    /// round; `None` where there is none.
+    /// The index at which the oldest round begins that precedes the current one and contains an outcome
+    /// recalled in the running turn, if any.
     pub(super) fn recalled_before_round(&self) -> Option<usize> {
         let oldest = self.recalled.range(..self.round()).next()?;
         Some(self.cut(self.thread.through(*oldest)))
     }
 
-    /// Whether something was said since the compaction that the view begins with.
+    /// Whether the view has entries newer than the compaction that it begins with.
     pub(super) fn has_news(&self) -> bool {
         let head = self.entries().first().filter(|entry| matches!(entry.change, Change::Compacted { .. }));
         head.is_none_or(|head| self.entries().iter().any(|entry| entry.seq > head.seq))
     }
 }
 
-/// The places of what the running turn recalled and still sees whole.
+/// The indices of outcomes that the running turn recalled and that are still shown unshortened.
 fn recalled(thread: &Thread) -> BTreeSet<usize> {
     if !thread.in_turn() {
         return BTreeSet::new();
@@ -130,7 +131,7 @@ fn recalled(thread: &Thread) -> BTreeSet<usize> {
     let tools = tools(entries);
     let is_recalled = |entry: &Arc<Entry>| match &entry.change {
         Change::ToolFinished { outcome } => {
-            // What is shown shorter is another entry than that of the log.
+            // A shortened outcome is a derived entry, different from the logged one.
             let own = usize::try_from(entry.seq.0).ok().and_then(|seq| thread.entries().get(seq));
             Some(entry.seq) > since
                 && tools.get(outcome.call.0.as_str()) == Some(&RECALL)
@@ -150,12 +151,12 @@ pub(super) fn quick(ruler: &Ruler, thread: &Thread) -> Ruler {
     if left.is_some() { ruler.clone() } else { ruler.clone().exact(None) }
 }
 
-/// The bytes of text in an entry, as far as they count.
+/// The number of bytes of text in an entry, approximately.
 fn text_bytes(entry: &Entry) -> usize {
     let of_content = |content: &Content| match content {
         Content::Text { text } | Content::Thinking { text, .. } => text.len(),
         Content::Resource { text, .. } => text.len(),
-        // What an input takes is only known when it is written; what most take is little.
+        // The exact size of an input is known only after serialising it; the rest of it is usually small.
         Content::Call(call) => call
             .input
             .as_object()
@@ -177,10 +178,10 @@ fn text_bytes(entry: &Entry) -> usize {
     }
 }
 
-/// Which entries hooks rewrote, alone or with the history around them, and that still holds: as
-/// `Thread::is_rewritten` for each of them, in one pass over the log.
+/// The entries that active edits or histories of hooks have rewritten: equal to `Thread::is_rewritten` for
+/// each entry, but in one pass over the log.
 pub(super) struct Rewritten {
-    /// Up to and with this one, all.
+    /// All entries up to and including this one.
     through: Option<Seq>,
     single: HashSet<Seq>,
 }
@@ -208,7 +209,7 @@ impl Rewritten {
     }
 }
 
-/// The tool that each call of the view asks for.
+/// The tool name of each call in these entries, by call id.
 pub(super) fn tools(entries: &[Arc<Entry>]) -> HashMap<&str, &str> {
     let calls = entries.iter().filter_map(|entry| match &entry.change {
         Change::Replied { message, .. } => Some(message.calls()),

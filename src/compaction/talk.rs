@@ -1,4 +1,4 @@
-//! A conversation for tests, written down as it goes.
+//! A conversation builder for tests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// A conversation that is written down as it goes.
+/// A conversation that is built step by step.
 pub struct Talk(pub Thread);
 
 impl Talk {
@@ -44,7 +44,7 @@ impl Talk {
         self.add(Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None })
     }
 
-    /// A call of a tool and its outcome; the outcome's entry.
+    /// Adds a tool call and its outcome; returns the outcome's entry.
     pub fn calls(&mut self, tool: &str, outcome: impl Into<String>) -> Seq {
         self.calls_with(tool, serde_json::json!({}), OutcomeStatus::Completed, outcome)
     }
@@ -69,7 +69,7 @@ impl Talk {
         self.add(Change::TurnEnded { reason, usage, quiet_hooks: 0 });
     }
 
-    /// Enough of messages that all before them are old.
+    /// Adds enough messages to make all earlier ones old.
     pub fn goes_on(&mut self) {
         for _ in 0..6 {
             self.replies("Yes.");
@@ -86,7 +86,7 @@ impl Talk {
         decide(&Ruler::of(None), &self.0, &budget(window), &wish(trigger, keep))
     }
 
-    /// Compacts it, and gives the text of the one message.
+    /// Compacts the conversation and returns the text of the compaction message.
     pub fn compact(&mut self, window: u64, trigger: Trigger, keep: Keep, summary: Option<&str>) -> String {
         let plan = match self.decide(window, trigger, keep) {
             Decision::Summarise(plan) => plan,
@@ -119,7 +119,7 @@ pub fn wish(trigger: Trigger, keep: Keep) -> Wish {
     Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual }
 }
 
-/// A text of about so many tokens.
+/// A text of about this many tokens.
 pub fn words(tokens: usize) -> String {
     "walnut ".repeat(tokens)
 }

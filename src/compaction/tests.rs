@@ -1,4 +1,4 @@
-//! What a summary replaces, what it quotes, and what it must not bring back.
+//! What a summary replaces and quotes, and what it must not restore.
 
 use super::*;
 use epitome_thread::{
@@ -32,7 +32,7 @@ fn append(thread: &mut Thread, change: Change) -> Seq {
     seq
 }
 
-/// e1 said, e2 a long reply with a call, e3 its outcome, e4 a long reply, e5 said, e6 a reply.
+/// e1 is a prompt, e2 a long reply with a call, e3 its outcome, e4 a long reply, e5 a prompt, e6 a reply.
 fn thread() -> Thread {
     let session = SessionId("s_00000000000000000001".into());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
@@ -79,7 +79,7 @@ fn summary_of(change: &Change) -> String {
 }
 
 #[test]
-fn a_summary_is_what_stands_in_its_tags() {
+fn the_summary_is_extracted_from_its_tags() {
     let cases = [
         ("<analysis>hm</analysis>\n<summary>\nA.\n</summary>", Some("A.")),
         ("<summary>cut off", Some("cut off")),
@@ -94,13 +94,13 @@ fn a_summary_is_what_stands_in_its_tags() {
 }
 
 #[test]
-fn what_is_kept_begins_with_a_whole_round_and_stays_behind_the_summary() {
+fn the_kept_part_begins_with_a_complete_round_after_the_summary() {
     let cases: Vec<(Keep, u64, Vec<u64>)> = vec![
         (Keep::Nothing, 0, vec![7]),
         (Keep::Messages(0), 0, vec![7]),
         (Keep::Messages(1), 0, vec![7, 6]),
         (Keep::Messages(3), 0, vec![7, 4, 5, 6]),
-        // The reply is not parted from its outcome.
+        // The reply is not separated from its outcome.
         (Keep::Ratio(0.01), 3_000, vec![7, 5, 6]),
         (Keep::Ratio(0.0), 3_000, vec![7]),
         (Keep::Ratio(0.4), 5_000, vec![7, 4, 5, 6]),
@@ -115,13 +115,13 @@ fn what_is_kept_begins_with_a_whole_round_and_stays_behind_the_summary() {
         let Change::Compacted { tokens_before, tokens_after, .. } = change else { unreachable!() };
         assert_eq!((tokens_before, tokens_after), (before, Ruler::of(None).view(thread.view())), "{keep:?}");
     }
-    // All but the first request would stay: that gains nothing.
+    // Keeping everything except the first request gains nothing.
     assert_eq!(compact(&thread(), Keep::Messages(4), 0), None);
     assert_eq!(compact(&thread(), Keep::Ratio(1.0), 1_000_000), None);
 }
 
 #[test]
-fn the_last_request_is_quoted_where_it_would_leave_the_view() {
+fn the_last_request_is_quoted_if_it_would_leave_the_view() {
     let thread = thread();
     let whole = summary_of(&compact(&thread, Keep::Nothing, 0).expect("a gain"));
     assert!(whole.contains("<last_request>\nthe last request\n</last_request>"), "{whole}");
@@ -129,9 +129,9 @@ fn the_last_request_is_quoted_where_it_would_leave_the_view() {
     assert!(!kept.contains("last_request"), "{kept}");
 }
 
-/// What hooks say to the model is not what the person asked for.
+/// Messages from hooks are not the user's request.
 #[test]
-fn neither_context_nor_a_follow_up_is_the_last_request() {
+fn context_and_follow_ups_are_not_the_last_request() {
     let mut thread = thread();
     append(&mut thread, said("lint it", Origin::Hook { hook: "lint".into() }));
     append(&mut thread, said("British spelling", Origin::Context { by: "style".into() }));
@@ -139,9 +139,9 @@ fn neither_context_nor_a_follow_up_is_the_last_request() {
     assert!(summary.contains("<last_request>\nthe last request\n"), "{summary}");
 }
 
-/// The quote comes from the log, where a masked secret still is.
+/// The quote is taken from the log, which still contains a masked secret.
 #[test]
-fn a_request_that_a_hook_masked_is_not_brought_back_by_its_quote() {
+fn a_request_masked_by_a_hook_is_not_restored_by_its_quote() {
     let at = Part { entry: Seq(5), part: None };
     let edit = |edit: Edit| {
         let mut thread = thread();
@@ -172,7 +172,7 @@ fn a_request_that_a_hook_masked_is_not_brought_back_by_its_quote() {
 }
 
 #[test]
-fn pins_and_the_goal_survive_any_number_of_compactions_byte_for_byte() {
+fn pins_and_the_goal_survive_repeated_compactions_byte_for_byte() {
     let mut thread = thread();
     let pins = ["e1", "e3"].map(|at| Edit::Pin { at: at.parse().expect("a part's id") });
     append(&mut thread, Change::Edited { by: "h".into(), edits: pins.to_vec() });
@@ -187,7 +187,7 @@ fn pins_and_the_goal_survive_any_number_of_compactions_byte_for_byte() {
         assert!(summary.contains(&format!("<pinned entry=\"e3\">\n{walnuts}\n</pinned>")), "{summary}");
         append(&mut thread, replied(&"again ".repeat(800), None));
     }
-    // A pin that stays in view is not said twice.
+    // A pin that stays in the view is not repeated.
     let pin = Edit::Pin { at: Part { entry: thread.next_seq(), part: None } };
     append(&mut thread, said("kept", Origin::Person));
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![pin] });
@@ -215,7 +215,7 @@ fn a_history_that_does_not_fit_is_refused_with_both_sizes() {
 }
 
 #[test]
-fn a_replaced_part_is_told_as_text_without_what_stays() {
+fn the_flat_text_of_a_replaced_part_excludes_the_kept_part() {
     let thread = thread();
     let through = through(&Ruler::of(None), &thread, Keep::Messages(2), 0);
     let replaced = thread.view().replaced_by(through);
@@ -225,7 +225,7 @@ fn a_replaced_part_is_told_as_text_without_what_stays() {
 }
 
 #[test]
-fn pins_that_leave_no_gain_are_named() {
+fn pins_that_prevent_any_gain_are_named() {
     let mut thread = thread();
     let at = Part { entry: Seq(2), part: None };
     append(&mut thread, Change::Edited { by: "h".into(), edits: vec![Edit::Pin { at }] });
@@ -239,10 +239,10 @@ fn pins_that_leave_no_gain_are_named() {
     assert_eq!(pins_too_large(&Ruler::of(None), &thread, 1_000_000), None);
 }
 
-/// The message was cut where it stood, the cut was not counted, and so nothing seemed gained: no compaction
-/// was made, and each later prompt failed as well.
+/// Regression: the message was cut in place, but the cut was not counted, so there seemed to be no gain. No
+/// compaction was made, and every later prompt failed as well.
 #[test]
-fn a_message_that_is_larger_than_the_window_is_cut_in_its_place() {
+fn a_message_larger_than_the_window_is_cut_in_place() {
     let mut thread = thread();
     let large = append(&mut thread, said(&"word ".repeat(12_000), Origin::Person));
     let ruler = Ruler::of(None);

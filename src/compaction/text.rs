@@ -1,4 +1,4 @@
-//! A conversation as text for a model, and the summary in what it answers. Pure.
+//! Renders a conversation as text for a model, and extracts the summary from its reply. Pure.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use super::prune::RECALL;
 use super::scene::tools;
 use epitome_thread::{Change, Content, Entry, Message, View};
 
-/// Bytes of a piece at the least: a smaller one would hold nothing that could be summarised.
+/// Minimum size of a piece in bytes. A smaller one would contain nothing worth summarising.
 const PIECE_BYTES_MIN: usize = 1_024;
 
-/// The summary in a model's reply: what stands between `<summary>` tags, else the reply without
+/// Extracts the summary from a model's reply: the text between `<summary>` tags, or else the reply without
 /// `<analysis>`. `None` if nothing is left.
 pub fn extract(reply: &str) -> Option<String> {
     let body = match (reply.find("<summary>"), reply.rfind("</summary>")) {
@@ -21,8 +21,8 @@ pub fn extract(reply: &str) -> Option<String> {
     (!body.is_empty()).then(|| body.to_owned())
 }
 
-/// The view as plain text, for a model that can't take it as messages: an earlier summary, because all
-/// that is older is nowhere else, and then the newest parts that fit `bytes_max`.
+/// Renders the view as plain text of at most `bytes_max`, for a model that cannot take it as messages: an
+/// earlier summary, because it is all that is left of older entries, and the newest entries that fit.
 pub fn flat(view: &View, bytes_max: usize) -> String {
     let tools = tools(view.entries());
     let (earlier, entries) = match view.entries() {
@@ -33,7 +33,7 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
     let mut bytes = earlier.as_ref().map_or(0, String::len);
     let mut parts: Vec<String> = Vec::new();
     for entry in entries.iter().rev() {
-        // One long outcome must not push out all that is older.
+        // A single long outcome must not displace everything older.
         let part = head_and_tail(&flat_entry(entry, &tools), bytes_max / 4);
         bytes += part.len() + 2;
         if bytes > bytes_max {
@@ -47,9 +47,9 @@ pub fn flat(view: &View, bytes_max: usize) -> String {
     parts.join("\n\n")
 }
 
-/// The view as plain text in pieces of at most so many bytes (1,024 at the least), oldest first, for a model
-/// whose window does not hold all of it. Each message is cut to so many characters, but for what the person said:
-/// that is in the pieces whole, and an earlier summary too.
+/// Renders the view as plain text in pieces of at most `bytes_max` (at least 1,024), oldest first, for a
+/// model with a window too small for all of it. Messages are cut to `message_chars`, except for the user's
+/// messages and an earlier summary, which are always complete.
 pub fn pieces(view: &View, message_chars: usize, bytes_max: usize) -> Vec<String> {
     let bytes_max = bytes_max.max(PIECE_BYTES_MIN);
     let tools = tools(view.entries());
@@ -89,12 +89,12 @@ fn flat_entry(entry: &Entry, tools: &HashMap<&str, &str>) -> String {
             }
             text
         }
-        // What was recalled is in the log, and stood in an earlier summary's place already.
+        // Recalled text is in the log, and an earlier summary already covered it.
         Change::ToolFinished { outcome } if tools.get(outcome.call.0.as_str()) == Some(&RECALL) => {
             format!("RESULT: [read again from the log; entry {} has it]", entry.seq)
         }
         Change::ToolFinished { outcome } => format!("RESULT: {}", outcome.model_text()),
-        // Nothing else is in a view.
+        // A view contains nothing else.
         _ => String::new(),
     }
 }
@@ -108,12 +108,12 @@ fn without_analysis(reply: &str) -> String {
     }
 }
 
-/// A person's message as text; what can't be quoted is named.
+/// A user's message as text; parts that cannot be quoted are named.
 pub(super) fn said(message: &Message) -> String {
     said_with(&message.content, |_| false)
 }
 
-/// The same, where what is attached comes along behind the text if it stands at one of these places.
+/// The same, distinguishing the attachments at these indices, which are included after the text.
 pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (at, content) in content.iter().enumerate() {
@@ -137,7 +137,7 @@ pub(super) fn said_with(content: &[Content], comes_along: impl Fn(usize) -> bool
     parts.join("\n\n")
 }
 
-/// Whether it is attached to a person's message, beside its text.
+/// Whether it is an attachment of a user's message.
 pub(super) fn is_attached(content: &Content) -> bool {
     match content {
         Content::Image { .. }
@@ -152,7 +152,7 @@ pub(super) fn head_and_tail(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max { text.to_owned() } else { shortened(text, bytes_max, "") }
 }
 
-/// The beginning and the end of a longer text, and between them what is left out, with a hint.
+/// The head and tail of a longer text, with the number of omitted bytes and a hint between them.
 pub(super) fn shortened(text: &str, bytes_max: usize, hint: &str) -> String {
     let head = text.floor_char_boundary(bytes_max / 2);
     let tail = text.ceil_char_boundary(text.len() - bytes_max / 2);

@@ -1,17 +1,18 @@
-//! Files that a summary names and the log does not know. Pure.
+//! Finds files that a summary names but that the log does not mention. Pure.
 //!
-//! A model that writes a summary may make up a file, and the one that reads it takes it for real. Only names of source
-//! files are looked for, by their last part: of 45 summaries by frontier models, each remark about a function, a hash
-//! or a directory was wrong, because people and models write these in many ways.
+//! A model that writes a summary may invent a file, and the model that reads it takes the file for real. Only
+//! the base names of source files are checked. In 45 summaries by frontier models, every flagged function,
+//! hash or directory was a false positive, because these are written in many different ways.
 
 use std::collections::BTreeMap;
 
 use epitome_thread::Thread;
 
-/// Names of one summary that are looked for.
+/// Maximum number of names checked in a summary.
 const NAMES_MAX: usize = 200;
 
-/// Bytes of a log that are searched. Of a longer one nothing is said: a name may be in the rest.
+/// Maximum number of bytes of a log that are searched. For a longer log nothing is reported, since a name may
+/// occur in the rest.
 const SEARCHED_BYTES_MAX: usize = 32 << 20;
 
 /// Extensions of source files.
@@ -21,7 +22,7 @@ const EXTENSIONS: [&str; 32] = [
     "yaml", "yml",
 ];
 
-/// A summary with a line about the files in it that the log does not know, where there are any.
+/// Appends a line to the summary that lists files unknown to the log, if there are any.
 pub(super) fn flagged(mut summary: String, thread: &Thread) -> String {
     let unknown = unknown_files(&summary, thread);
     if !unknown.is_empty() {
@@ -30,7 +31,7 @@ pub(super) fn flagged(mut summary: String, thread: &Thread) -> String {
     summary
 }
 
-/// The source files in a summary whose name is nowhere in the log, as they are written there.
+/// The source files in a summary whose base name does not occur in the log, as written in the summary.
 fn unknown_files(summary: &str, thread: &Thread) -> Vec<String> {
     let mut unknown = files(summary);
     let mut left = SEARCHED_BYTES_MAX;
@@ -38,7 +39,7 @@ fn unknown_files(summary: &str, thread: &Thread) -> Vec<String> {
         if unknown.is_empty() {
             break;
         }
-        // Nothing in a name is escaped in JSON.
+        // File names contain no characters that JSON escapes.
         let Ok(json) = serde_json::to_string(&entry.change) else { return Vec::new() };
         let Some(rest) = left.checked_sub(json.len()) else { return Vec::new() };
         left = rest;
@@ -47,14 +48,14 @@ fn unknown_files(summary: &str, thread: &Thread) -> Vec<String> {
     unknown.into_values().map(str::to_owned).collect()
 }
 
-/// The paths of source files in a text, by their last part.
+/// The paths of source files in a text, by base name.
 fn files(text: &str) -> BTreeMap<&str, &str> {
     let is_end = |character: char| character.is_whitespace() || "\"'`[]{}<>,;|*=()".contains(character);
     let mut files = BTreeMap::new();
     for word in text.split(is_end).filter(|word| !word.contains("://")) {
         let path = word.trim_matches([':', '!', '?', '#', '@']).trim_end_matches(['.', ':']);
         let path = path.strip_prefix("./").unwrap_or(path);
-        // `src/a.rs:10-12`
+        // For example `src/a.rs:10-12`.
         let path =
             path.trim_end_matches(|character: char| character.is_ascii_digit() || ":-".contains(character));
         let name = path.rsplit('/').next().unwrap_or(path);

@@ -1,5 +1,5 @@
-//! Settings of the agents that the model hands work to: the `[agents]` table. All of them are bounds on what one
-//! prompt may cost, so only the person's own file may have one.
+//! Subagent settings: the `[agents]` table. All of them limit what one prompt may cost, so only the user's
+//! own file may set them.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use toml::de::DeValue;
 use super::file::{Reader, Value};
 use super::values::{Wrong, between, max_rounds, tokens};
 
-/// How far agents may go.
+/// Limits on subagents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agents {
-    /// Agents below one another; 0 takes the `task` tool away.
+    /// Maximum nesting depth; 0 removes the `task` tool.
     pub max_depth: u32,
-    /// Agents of one session that work at a time; the others wait.
+    /// Subagents of one session that run concurrently; the others wait.
     pub max_parallel: u32,
-    /// Agents that one prompt may start.
+    /// Subagents that one prompt may start.
     pub max_per_turn: u32,
-    /// Model calls of one agent.
+    /// Model calls per subagent.
     pub max_rounds: u32,
-    /// Tokens of one agent: what its model reads that no cache had, and what it writes.
+    /// Tokens per subagent: uncached input plus output.
     pub max_tokens: u64,
-    /// How long one agent may take, with the time that a person thinks over its questions.
+    /// Maximum duration of one subagent, including the time the user takes to answer its questions.
     pub timeout: Duration,
 }
 

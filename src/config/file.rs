@@ -1,5 +1,6 @@
-//! Applies one configuration file to settings. Walks the parsed file, so that each wrong value is told
-//! with its line and column and the right ones still hold. Repeats no value that could be a secret.
+//! Applies one configuration file to the settings. Walks the parsed TOML, so that each invalid value is
+//! reported with its line and column while valid ones still take effect. Never repeats a value that could be
+//! a secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -33,7 +34,7 @@ const KEYS: &[&str] = &[
 ];
 const WEB_FETCH_KEYS: [&str; 1] = ["private_networks"];
 const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
-/// Providers whose address need not be configured.
+/// Providers with a default address.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
 const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
 const COMPACTION_KEYS: [&str; 17] = [
@@ -58,7 +59,7 @@ const COMPACTION_KEYS: [&str; 17] = [
 
 const PRUNE_KEYS: [&str; 3] = ["min_chars", "keep_chars", "keep_recent"];
 
-/// Reads the text and gives back what is wrong in it.
+/// Applies the text and returns its problems.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader =
@@ -79,9 +80,10 @@ pub(super) struct Reader<'a> {
     pub(super) path: &'a Path,
     text: &'a str,
     pub(super) owner: Owner<'a>,
-    /// Lines that are not TOML. Whatever else seems wrong with them follows from that.
+    /// Lines that are not valid TOML. Further problems on them would only be consequences of the syntax
+    /// error.
     unreadable: BTreeSet<u64>,
-    /// Models whose provider is to compact in its own way, and where the file says so.
+    /// Models with `compaction = "native"`, with the span of the setting.
     pub(super) native: Vec<(String, Range<usize>)>,
     problems: Vec<Problem>,
 }
@@ -95,12 +97,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Problems so far.
     pub(super) fn problem_count(&self) -> usize {
         self.problems.len()
     }
 
-    /// The file, and the line of a place in it.
+    /// The path of the file and the line number of a span.
     pub(super) fn place(&self, span: Range<usize>) -> (PathBuf, u64) {
         (self.path.to_path_buf(), place_in(self.text, span.start).0)
     }
@@ -151,7 +152,7 @@ impl Reader<'_> {
         self.check_native(settings);
     }
 
-    /// Refuses a key that only the person may set; says whether it did.
+    /// Refuses a key that only the user may set; returns whether it was refused.
     pub(super) fn refused(&mut self, span: Range<usize>, name: &str) -> bool {
         let Owner::Repository { instead } = self.owner else { return false };
         let hint = format!("if you want it, set it in {}", instead.display());
@@ -164,7 +165,7 @@ impl Reader<'_> {
         self.problem(span, format!("unknown key {name:?}"), hint);
     }
 
-    /// Sets a field if the value is right, tells what is wrong otherwise.
+    /// Sets a field if the value is valid; otherwise reports a problem.
     pub(super) fn set<T>(
         &mut self,
         value: &Value<'_>,

@@ -1,5 +1,5 @@
-//! Settings of hooks: the `[hooks]` table. Only the person's own file may have one: a repository must
-//! not decide whether what it brings is run.
+//! Hook settings: the `[hooks]` table. Only the user's own file may have one: a repository must not decide
+//! whether the hooks it ships are run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,30 +12,30 @@ use super::file::{Reader, Value};
 use super::values::{Wrong, between, json, text, truth};
 use epitome_problem::nearest;
 
-/// Whether and how hooks run.
+/// Hook settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hooks {
     pub enabled: bool,
     pub trust: Trust,
-    /// How long a hook may run that says nothing of its own.
+    /// Timeout of hooks that declare none.
     pub timeout: Duration,
-    /// How often hooks may send the agent on within one prompt.
+    /// How many times hooks may make the agent continue within one prompt.
     pub max_continuations: u32,
-    /// How long a recipe may run that a hook called.
+    /// Timeout of a recipe called by a hook.
     pub callback_timeout: Duration,
-    /// Whether a hook may change another session than the one that it was called for.
+    /// Whether a hook may modify sessions other than the one it runs for.
     pub cross_session: bool,
-    /// Whether hooks are looked for in kodelet's folders, too.
+    /// Whether kodelet's folders are searched for hooks as well.
     pub compat_dirs: bool,
-    /// Fields of a hook's manifest that count instead of its own, by the hook's name.
+    /// Manifest fields that replace a hook's own, by hook name.
     pub overrides: BTreeMap<String, Map<String, Json>>,
 }
 
-/// What happens to hooks and shell calls that came with a repository.
+/// How hooks and shell calls from a repository are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// The person is asked once for each version of each; where nobody can be asked, it does not run.
+    /// The user is asked once for each version of each hook; if nobody can be asked, it does not run.
     #[default]
     Ask,
     Run,
@@ -83,7 +83,7 @@ const KEYS: [&str; 8] = [
     "compat_dirs",
     "overrides",
 ];
-/// What a hook's manifest can have.
+/// Keys of a hook manifest.
 pub const MANIFEST_KEYS: [&str; 11] = [
     "protocol",
     "events",
@@ -98,11 +98,11 @@ pub const MANIFEST_KEYS: [&str; 11] = [
     "transcript",
 ];
 
-/// Milliseconds that one run of a hook can be given. The person waits for it.
+/// Configurable timeout of a hook run, in milliseconds. The user waits for it.
 const TIMEOUT_MS: std::ops::RangeInclusive<i64> = 100..=600_000;
-/// Seconds that a called recipe can be given.
+/// Configurable timeout of a called recipe, in seconds.
 const CALLBACK_TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
-/// Continuations that can be configured; each costs model calls that nobody typed for.
+/// Configurable number of continuations; each costs model calls that the user did not ask for.
 const CONTINUATIONS: std::ops::RangeInclusive<i64> = 0..=100;
 
 impl Reader<'_> {
@@ -127,7 +127,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What the values mean is for who reads a manifest; here they must be fields of one.
+    /// Checks only that the keys are manifest keys; the values are validated when the manifest is read.
     fn overrides(&mut self, value: &Value<'_>, overrides: &mut BTreeMap<String, Map<String, Json>>) {
         let Some(table) = self.table(value, "hooks.overrides") else { return };
         for (name, value) in table {

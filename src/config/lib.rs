@@ -1,9 +1,10 @@
-//! Settings: what a person configured, layered, as plain data. Read once for each session.
+//! Settings: the user's configuration, merged from several layers, as plain data. Read once per session.
 //!
-//! Layers, later ones win: defaults, `config.toml` of the person's home, `.epitome/config.toml` of the
-//! repository, the environment. A wrong value is a problem and leaves the layer below in force; it never
-//! stops us. A repository's file cannot widen what the agent may do, nor choose who reads the
-//! conversation: such keys are refused with a word on where they belong.
+//! Layers, in increasing precedence: defaults, `config.toml` in the user's home, `.epitome/config.toml` of
+//! the repository, environment variables. An invalid value is reported as a problem and leaves the value of
+//! the lower layer in effect; it never aborts loading. A repository's file can neither widen the agent's
+//! permissions nor choose where the conversation is sent: such keys are refused with a hint naming the file
+//! where they belong.
 
 mod agents;
 mod file;
@@ -34,42 +35,44 @@ pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, Mc
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use sandbox::Sandbox;
 
-/// Everything that can be configured, defaults filled in.
+/// All configurable settings, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// `provider/name`; `None` chooses by the environment.
+    /// `provider/name`; `None` derives the model from the environment.
     pub model: Option<String>,
     pub mode: Mode,
     pub thought: ThoughtLevel,
-    /// Model calls that one turn may make.
+    /// Maximum model calls per turn.
     pub max_rounds: u32,
-    /// What is known of models beyond the built-in table, by full name.
+    /// Model properties that override or extend the built-in table, by full model name.
     pub models: BTreeMap<String, ModelSettings>,
-    /// Providers beside the built-in ones, by the part of a model's name before the slash.
+    /// Additional providers, by the part of a model's name before the slash.
     pub providers: BTreeMap<String, ProviderSettings>,
-    /// What is changed of built-in providers, by the same names.
+    /// Overrides for built-in providers, by the same names.
     pub built_in: BTreeMap<String, BuiltInSettings>,
-    /// `models.small`: who does small work; `None` is the small model of the session's own provider.
+    /// `models.small`: the model for small tasks; `None` selects the cheapest current model of the session's
+    /// provider, if that is known.
     pub small_model: Option<String>,
     pub compaction: Compaction,
     pub hooks: Hooks,
     pub agents: Agents,
     pub mcp: Mcp,
     pub sandbox: Sandbox,
-    /// Rules of all files, the person's own first. The strictest that fits holds, whichever file it is of.
+    /// Rules of all files, the user's first. The strictest matching rule wins, whichever file it comes from.
     pub permissions: Vec<Written>,
-    /// `secrets.mask`: whether what looks like a key is masked before it is stored.
+    /// `secrets.mask`: whether text that looks like a key is masked before it is stored.
     pub mask_secrets: bool,
-    /// `templates.go_compat`: a variable that a recipe does not have renders as Go renders it,
-    /// `<no value>`, instead of as nothing.
+    /// `templates.go_compat`: a variable that a recipe does not define renders as `<no value>`, as in Go,
+    /// instead of as an empty string.
     pub go_compat: bool,
-    /// Whether the model may fetch pages of this machine and of private networks. Only the person can set it.
+    /// Whether the model may fetch pages from this machine and from private networks. Only the user can set
+    /// it.
     pub fetch_private: bool,
 }
 
-/// Model calls in one turn, unless configured.
+/// Default limit of model calls per turn.
 pub const MAX_ROUNDS: u32 = 200;
-/// Bytes of a configuration file; a real one has some hundred.
+/// Maximum size of a configuration file in bytes; real files have a few hundred.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 impl Default for Settings {
@@ -96,18 +99,18 @@ impl Default for Settings {
     }
 }
 
-/// Whose file it is, and with it what the file may set.
+/// The owner of a configuration file, which determines what the file may set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner<'a> {
-    /// `home` is what `~` stands for.
+    /// `home` is the directory that `~` expands to.
     Person { home: Option<&'a Path> },
-    /// `instead` is the person's own file, where a refused key belongs.
+    /// `instead` is the user's own file, where a refused key belongs.
     Repository { instead: &'a Path },
 }
 
 impl Settings {
-    /// Reads all layers. Missing files are fine; whatever is wrong in one is a problem. Blocks on the
-    /// disk. `environment` is that of the editor, not of this process.
+    /// Loads all layers. Missing files are fine; any error in a file becomes a problem. Blocks on disk I/O.
+    /// `environment` is the editor's environment, not that of this process.
     pub fn load(
         paths: &Paths,
         cwd: Option<&Path>,
@@ -118,7 +121,8 @@ impl Settings {
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
         let person = paths.config_file();
         settings.read(&person, Owner::Person { home: paths.user_home.as_deref() }, &mut problems);
-        // A session in the directory above its own home: that file was read, and it is the person's.
+        // If the session's directory is the parent of Epitome's home, this file is the user's and was already
+        // read.
         let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
         if let Some(file) = repository {
             settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
@@ -168,12 +172,12 @@ impl Settings {
     }
 }
 
-/// What an older agent's variable says, where nothing newer does.
+/// Compaction threshold from the environment variable of the predecessor kodelet; any file overrides it.
 fn old_ratio(get: &impl Fn(&str) -> Option<OsString>) -> Option<Threshold> {
     Threshold::of_ratio(&get("KODELET_COMPACT_RATIO")?.into_string().ok()?)
 }
 
-/// A file's text; `None` if there is no such file.
+/// Reads a file; `None` if it does not exist.
 fn text_of(path: &Path) -> Result<Option<String>, String> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
@@ -181,7 +185,7 @@ fn text_of(path: &Path) -> Result<Option<String>, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         Err(error) => return Err(format!("cannot read the settings: {error}")),
     };
-    // Opening a pipe would wait for its writer.
+    // Opening a named pipe would block until a writer appears.
     if !metadata.is_file() {
         return Err("the settings must be an ordinary file".to_owned());
     }

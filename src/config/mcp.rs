@@ -1,8 +1,8 @@
-//! MCP servers as they are told of: the `[mcp]` table, and what a client gives. Only data; nothing is
-//! started here.
+//! MCP server configuration: the `[mcp]` table and servers given by a client. Data only; nothing is started
+//! here.
 //!
-//! A repository's file may name servers. Each says where it comes from and which version of it that is, so
-//! that nothing of a repository's runs before the person has allowed it.
+//! A repository's file may name servers. Each server records its source and the digest of its definition, so
+//! that nothing from a repository runs before the user has allowed it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +17,12 @@ use super::Owner;
 use super::file::{Reader, Value};
 use super::values::{Wrong, between, header_map, text, truth, url, variable};
 
-/// MCP servers, and how long a first prompt waits for them.
+/// MCP servers, and how long the first prompt waits for them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mcp {
-    /// How long the first prompt waits for servers that are not connected yet.
+    /// How long the first prompt waits for servers that are still connecting.
     pub wait: Duration,
-    /// In the order of the files, and in them of their names.
+    /// In file order, sorted by name within each file.
     pub servers: Vec<McpServer>,
 }
 
@@ -32,14 +32,14 @@ impl Default for Mcp {
     }
 }
 
-/// How long one call may be quiet, unless configured.
+/// Default time that one call may pass without progress.
 pub const MCP_TIMEOUT: Duration = Duration::from_secs(120);
-/// Servers of one place; a person has a handful.
+/// Maximum servers per source; users have a handful.
 pub const MCP_SERVERS_MAX: usize = 32;
-/// Bytes of a server's name.
+/// Maximum length of a server's name in bytes.
 pub const MCP_NAME_BYTES_MAX: usize = 128;
 
-/// One server: what it is called, and how it is reached.
+/// A server: its name and how it is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct McpServer {
@@ -47,34 +47,34 @@ pub struct McpServer {
     pub from: McpSource,
     pub way: McpWay,
     pub enabled: bool,
-    /// How long one call may be quiet.
+    /// How long one call may pass without progress.
     pub timeout: Duration,
-    /// The tools of it that are used, by their own names; `None` uses all.
+    /// Tools to expose, by the server's own names; `None` exposes all.
     pub tools: Option<Vec<String>>,
 }
 
-/// Who named a server.
+/// The origin of a server definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum McpSource {
     /// The client that opened the session.
     Client,
-    /// The person's own settings.
+    /// The user's own settings.
     Person,
-    /// A file that came with a repository. `digest` is of all that this server is.
+    /// A file of a repository. `digest` covers the server's name and connection.
     Repository { file: PathBuf, digest: String },
 }
 
-/// How a server is reached. Environments, headers and addresses hold keys: `Debug` shows none of their
-/// values.
+/// How a server is reached. Arguments, environments, headers and addresses may contain keys: `Debug` prints
+/// none of their values.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum McpWay {
-    /// A process of ours, spoken to over its pipes.
+    /// A child process, connected through stdin and stdout.
     Stdio {
         command: String,
         args: Vec<String>,
-        /// Beside the session's own environment.
+        /// Added to the session's own environment.
         env: Vec<(String, String)>,
     },
     /// Streamable HTTP.
@@ -89,7 +89,7 @@ pub enum McpWay {
 impl fmt::Debug for McpWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Arguments hold keys as well.
+            // Arguments may contain keys as well.
             McpWay::Stdio { command, args, env } => f
                 .debug_struct("Stdio")
                 .field("command", command)
@@ -110,20 +110,21 @@ fn names(pairs: &[(String, String)]) -> Vec<&str> {
 }
 
 impl McpServer {
-    /// A server with nothing configured beside its way.
+    /// Returns a server with defaults for everything but its connection.
     pub fn new(name: String, from: McpSource, way: McpWay) -> McpServer {
         McpServer { name, from, way, enabled: true, timeout: MCP_TIMEOUT, tools: None }
     }
 
-    /// The digest that a repository's server is known by: of everything that decides what is run or asked.
+    /// The digest that identifies a repository's server; it covers everything that determines which command
+    /// is run or which host is contacted.
     pub(super) fn digest(&self) -> String {
         let told = serde_json::json!([self.name, self.way]);
         let sum = Sha256::digest(told.to_string().as_bytes());
         sum.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What it is, for the person who is to allow it: the whole command line, or the host that is asked, with
-    /// the names of what is given along.
+    /// Describes the server for the permission prompt: the full command line or the host to be contacted,
+    /// with the names of the variables or headers that are passed.
     pub fn told(&self) -> String {
         let given = |pairs: &[(String, String)], what: &str| match pairs {
             [] => String::new(),
@@ -153,7 +154,7 @@ impl McpServer {
     }
 }
 
-/// Scheme and host of an address: its user, path and query may hold keys.
+/// Scheme and host of a URL; user info, path and query are dropped because they may contain keys.
 pub fn origin(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -164,12 +165,12 @@ pub fn origin(url: &str) -> String {
 const KEYS: [&str; 2] = ["wait_s", "servers"];
 const SERVER_KEYS: [&str; 9] =
     ["command", "args", "env", "url", "headers", "key_variable", "enabled", "timeout_s", "tools"];
-/// Seconds that a first prompt can be made to wait.
+/// Configurable wait of a first prompt, in seconds.
 const WAIT_S: std::ops::RangeInclusive<i64> = 0..=60;
-/// Seconds that one call may be quiet.
+/// Configurable time that one call may pass without progress, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<i64> = 1..=3_600;
 
-/// The fields of one server's table, as far as they were read.
+/// The fields of a server's table.
 #[derive(Default)]
 struct Fields {
     command: Option<String>,
@@ -207,7 +208,7 @@ impl Reader<'_> {
             for (key, value) in table {
                 self.mcp_field(key.get_ref(), key.span(), value, &mut fields);
             }
-            // A wrong value could make another server of it than was meant.
+            // With an invalid value left out, the server could be a different one than intended.
             if self.problem_count() > before {
                 continue;
             }
@@ -260,7 +261,7 @@ impl Reader<'_> {
 }
 
 impl Fields {
-    /// An error is what is wrong, and what to do.
+    /// Builds the server. An error is a message and a hint.
     fn server(self, name: &str, from: &McpSource) -> Result<McpServer, (String, String)> {
         let Fields { command, args, env, url, headers, key_variable, enabled, timeout, tools } = self;
         named(name)?;
@@ -288,7 +289,7 @@ impl Fields {
     }
 }
 
-/// A server of a repository with its digest.
+/// Fills in the digest of a repository's server.
 pub(super) fn sealed(mut server: McpServer) -> McpServer {
     let now = server.digest();
     if let McpSource::Repository { digest, .. } = &mut server.from {
@@ -297,7 +298,7 @@ pub(super) fn sealed(mut server: McpServer) -> McpServer {
     server
 }
 
-/// Whether a server can be called so. An error is what is wrong, and what to do.
+/// Checks a server's name. An error is a message and a hint.
 pub(super) fn named(name: &str) -> Result<(), (String, String)> {
     let fits =
         !name.trim().is_empty() && name.len() <= MCP_NAME_BYTES_MAX && !name.chars().any(char::is_control);
@@ -321,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_told_without_what_may_be_a_key() {
+    fn origin_drops_parts_that_may_contain_keys() {
         for (url, told) in [
             ("https://mcp.example/v1/sk-123?key=abc", "https://mcp.example"),
             ("http://ann:secret@localhost:8080/mcp", "http://localhost:8080"),

@@ -1,8 +1,8 @@
-//! `.mcp.json`: MCP servers in the form that several agents read from a project's root. Always a
-//! repository's: what it names is run only once the person has allowed it.
+//! `.mcp.json`: MCP servers in the format that several agents read from a project's root. Always treated as a
+//! repository's file: its servers run only after the user has allowed them.
 //!
-//! `${NAME}` and `${NAME:-otherwise}` stand for variables of the session's environment, as in Claude Code.
-//! They are put in when a server is started, so that the digest is of what the file says.
+//! `${NAME}` and `${NAME:-default}` refer to variables of the session's environment, as in Claude Code. They
+//! are expanded when a server is started, so that the digest covers the text of the file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,11 @@ use serde_json::{Map, Value};
 use super::mcp::{MCP_SERVERS_MAX, McpServer, McpSource, McpWay, named, sealed};
 use epitome_problem::Problem;
 
-/// Its name, in a session's directory.
+/// File name, in the session's directory.
 pub const MCP_JSON: &str = ".mcp.json";
 
-/// The servers of a file, behind those that are known already: of two with one name the first one counts.
+/// Appends the servers of a file to `servers`; on a name clash the existing server wins. Returns the
+/// problems.
 pub(super) fn read(path: &Path, text: &str, servers: &mut Vec<McpServer>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut problem = |message: String, hint: Option<String>| {
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_and_servers_on_the_net_are_read_and_the_rest_is_told() {
+    fn stdio_and_http_servers_are_read_and_others_reported() {
         let text = r#"{"mcpServers": {
             "files": {"command": "npx", "args": ["-y", "server"], "env": {"KEY": "${KEY}"}},
             "issues": {"type": "http", "url": "https://mcp.example/mcp", "headers": {"X": "1"}},
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_told_with_its_place() {
+    fn invalid_json_is_reported_with_its_position() {
         let problems = read(Path::new("/w/.mcp.json"), "{\n nonsense", &mut Vec::new());
         assert_eq!(problems[0].place, Some((2, 2)));
     }

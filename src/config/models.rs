@@ -1,5 +1,5 @@
-//! Settings of models: the `[models]` table. A repository's file may say how large and how able a model is,
-//! and nothing that costs money or hides what was paid.
+//! Model settings: the `[models]` table. A repository's file may describe a model's size and capabilities,
+//! but nothing that costs money or hides costs.
 
 use toml::de::DeValue;
 
@@ -7,48 +7,48 @@ use super::file::{Reader, Value};
 use super::values::{Wrong, model_name, names, number, small_tokens, text, tokens, truth, wanted};
 use super::{Settings, WireFormat};
 
-/// What a person knows of a model. It goes before all that is known of it otherwise.
+/// User-supplied model properties, which take precedence over every other source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelSettings {
     /// Tokens.
     pub context_window: Option<u64>,
     /// Tokens.
     pub max_output: Option<u32>,
-    /// Names of trial features that requests to this model ask for (Anthropic's `anthropic-beta`).
+    /// Beta features to request for this model (Anthropic's `anthropic-beta` header).
     pub betas: Vec<String>,
-    /// Whether it sees.
+    /// Whether the model accepts images.
     pub images: Option<bool>,
-    /// Whether it reads PDF documents.
+    /// Whether the model accepts PDF documents.
     pub documents: Option<bool>,
     pub thinking: Option<ThinkingSettings>,
-    /// Whether its provider makes its conversations short in a form of its own.
+    /// Whether to use the provider's server-side compaction.
     pub native_compaction: Option<bool>,
     pub price: Option<PriceSettings>,
 }
 
-/// How a model's thinking is asked for.
+/// How a model's thinking is configured in requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThinkingSettings {
-    /// Not at all.
+    /// The model does not think.
     None,
-    /// By a number of tokens.
+    /// By a token budget.
     Budget,
-    /// By words, the least first.
+    /// By effort levels, in ascending order.
     Efforts(Vec<Effort>),
 }
 
-/// US dollars for a million tokens.
+/// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PriceSettings {
     pub input: f64,
     pub output: f64,
-    /// As `input` where it is not told.
+    /// Defaults to `input`.
     pub cache_read: Option<f64>,
-    /// As `input` where it is not told.
+    /// Defaults to `input`.
     pub cache_write: Option<f64>,
 }
 
-/// The words by which providers ask for more or less thinking, the least first.
+/// Effort levels of the providers, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effort {
     None,
@@ -71,7 +71,7 @@ impl Effort {
         Effort::Max,
     ];
 
-    /// As OpenAI and Anthropic write it; Gemini has the same words in capitals.
+    /// The spelling of OpenAI and Anthropic; Gemini uses the same words in capitals.
     pub fn word(self) -> &'static str {
         match self {
             Effort::None => "none",
@@ -93,7 +93,7 @@ impl Reader<'_> {
     pub(super) fn models(&mut self, value: &Value<'_>, settings: &mut Settings) {
         let Some(models) = self.table(value, "models") else { return };
         for (name, value) in models {
-            // `models.small` names a model; the others are tables.
+            // `models.small` is a model name; all other keys are model tables.
             if name.get_ref() == "small" && value.get_ref().is_str() {
                 if !self.refused(name.span(), "models.small") {
                     self.set(value, &mut settings.small_model, model_name);
@@ -121,8 +121,8 @@ impl Reader<'_> {
                             }
                         }
                     }
-                    // What is tried out may cost more; so does a list of nothing but the largest effort,
-                    // whatever level the person chose; a price of 0 would hide what was paid.
+                    // Beta features may cost more, and so does an effort list containing only the highest
+                    // level, which overrides the level that the user chose; a price of 0 would hide costs.
                     key_text @ ("betas" | "thinking" | "price") => {
                         if self.refused(key.span(), key_text) {
                             continue;
@@ -142,9 +142,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells of the models whose provider is asked for a compaction of its own and has none, and lets them be
-    /// as if it were not asked. To be called when all else of the file is read: it may say which format a
-    /// provider speaks.
+    /// Reports models that are set to native compaction although their provider has none, and resets the
+    /// setting. Must run after the rest of the file is read, because the file may change a provider's wire
+    /// format.
     pub(super) fn check_native(&mut self, settings: &mut Settings) {
         for (name, span) in std::mem::take(&mut self.native) {
             let provider = name.split_once('/').map_or("", |(provider, _)| provider);
@@ -186,7 +186,7 @@ impl Reader<'_> {
     }
 }
 
-/// The format that a provider is spoken to in, as far as settings alone tell.
+/// The wire format of a provider, as far as the settings determine it.
 fn wire_of(provider: &str, settings: &Settings) -> Option<WireFormat> {
     let configured = settings.providers.get(provider).map(|configured| configured.wire);
     let adjusted = || settings.built_in.get(provider).and_then(|configured| configured.wire);
@@ -199,7 +199,7 @@ fn wire_of(provider: &str, settings: &Settings) -> Option<WireFormat> {
     })
 }
 
-/// Whether the provider's own compaction is meant.
+/// Parses the compaction method; `true` is native.
 fn native(value: &DeValue<'_>) -> Result<bool, Wrong> {
     match text(value)?.as_str() {
         "native" => Ok(true),
@@ -223,7 +223,7 @@ fn thinking(value: &DeValue<'_>) -> Result<ThinkingSettings, Wrong> {
         return match way.as_str() {
             "none" => Ok(ThinkingSettings::None),
             "budget" => Ok(ThinkingSettings::Budget),
-            // What all models know that have efforts at all.
+            // The levels that every model with effort levels supports.
             "effort" => Ok(ThinkingSettings::Efforts(vec![Effort::Low, Effort::Medium, Effort::High])),
             other => Err(Wrong {
                 message: format!("there is no way of thinking {other:?}"),

@@ -1,5 +1,5 @@
-//! Settings of permission: the `[permissions]` and `[secrets]` tables. Rules of all files add up; a repository's own may
-//! only ask and deny.
+//! Permission settings: the `[permissions]` and `[secrets]` tables. Rules of all files add up; a repository's
+//! file may only add `ask` and `deny` rules.
 
 use toml::de::DeValue;
 
@@ -7,7 +7,7 @@ use super::file::{Reader, Value};
 use super::values::{truth, wanted};
 use epitome_rules::{self as rules, Word, Written};
 
-/// Rules that a file may have of one word: each is looked at for each call.
+/// Maximum rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
 
 const SECRETS_KEYS: [&str; 1] = ["mask"];
@@ -21,7 +21,7 @@ impl Reader<'_> {
                 self.unknown(key.span(), name, &Word::ALL.map(Word::id));
                 continue;
             };
-            // What a repository brings may make the agent more careful, and no more than that.
+            // A repository may only make the agent more restrictive.
             if word == Word::Allow && self.refused(key.span(), "permissions.allow") {
                 continue;
             }

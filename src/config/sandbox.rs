@@ -1,4 +1,4 @@
-//! Settings of the sandbox that commands run in: the `[sandbox]` table. Only the person's own file may have one: a
+//! Settings of the command sandbox: the `[sandbox]` table. Only the user's own file may have one: a
 //! repository must not decide what its own commands may do.
 
 use std::ops::RangeInclusive;
@@ -9,20 +9,20 @@ use toml::de::DeValue;
 use super::file::{Reader, Value};
 use super::values::{Wrong, between, names, truth};
 
-/// What commands of the model are held to, beside the defaults.
+/// Sandbox restrictions on the model's commands, in addition to the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
     pub enabled: bool,
-    /// Whether it holds in full mode, too.
+    /// Whether the sandbox also applies in full mode.
     pub in_full_mode: bool,
     pub network: bool,
-    /// Whether sockets in the file system may be used.
+    /// Whether Unix domain sockets in the file system may be used.
     pub unix_sockets: bool,
-    /// Processes and threads that one command may have at a time, where they can be counted apart.
+    /// Maximum concurrent processes and threads per command, where the system can count them per command.
     pub processes: u64,
-    /// What commands may change beside the workspace; absolute.
+    /// Absolute paths that commands may write besides the workspace.
     pub write: Vec<PathBuf>,
-    /// What commands may not read beside the usual secrets; absolute.
+    /// Absolute paths that commands may not read, in addition to the usual secrets.
     pub hide: Vec<PathBuf>,
 }
 
@@ -42,14 +42,14 @@ impl Default for Sandbox {
 
 const KEYS: [&str; 7] = ["enabled", "in_full_mode", "network", "unix_sockets", "processes", "write", "hide"];
 
-/// As many as a build on a large machine takes, and far fewer than a machine has room for.
+/// Enough for a build on a large machine, and far below the limit of any machine.
 const PROCESSES: u64 = 4_096;
 
-/// The bounds of that: with fewer no build runs, and no system has more.
+/// Configurable range: builds fail with fewer, and no system supports more.
 const PROCESSES_BOUNDS: RangeInclusive<i64> = 64..=4_194_304;
 
 impl Reader<'_> {
-    /// `home` stands for `~`.
+    /// `home` is what `~` expands to.
     pub(super) fn sandbox(&mut self, value: &Value<'_>, sandbox: &mut Sandbox, home: Option<&Path>) {
         let Some(table) = self.table(value, "sandbox") else { return };
         for (key, value) in table {
@@ -71,7 +71,7 @@ impl Reader<'_> {
     }
 }
 
-/// Absolute paths; one that begins with `~/` is below the home.
+/// Parses absolute paths; `~/` expands to the home directory.
 fn places(value: &DeValue<'_>, home: Option<&Path>) -> Result<Vec<PathBuf>, Wrong> {
     let place = |name: String| match (name.strip_prefix("~/"), home) {
         (Some(below), Some(home)) => Ok(home.join(below)),

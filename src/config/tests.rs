@@ -1,4 +1,4 @@
-//! The layers of the settings, what each may set, and how a wrong value is told.
+//! The layers of the settings, what each may set, and how invalid values are reported.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn without_files_everything_is_default() {
 }
 
 #[test]
-fn a_full_file_of_the_person_is_read() {
+fn a_full_user_file_is_read() {
     let text = r#"
         model = "local/qwen"
         mode = "accept_edits"
@@ -103,10 +103,10 @@ fn later_layers_win() {
     assert!(!settings.compaction.auto);
 }
 
-/// `EPITOME_MODEL=claude-sonnet-5-5` was told to name no provider, and used all the same; in a file it was
-/// told and not used, and `--model` ended the program.
+/// Regression: `EPITOME_MODEL=claude-sonnet-5-5` was reported as naming no provider, yet used; in a file it
+/// was reported and ignored, and `--model` exited with an error.
 #[test]
-fn the_vendors_models_need_no_provider() {
+fn known_model_names_need_no_provider_prefix() {
     let (settings, problems) =
         Disk::new("model = \"claude-sonnet-5-5\"\n[models]\nsmall = \"gpt-6-luna\"", "").load(&[]);
     assert_eq!(problems, []);
@@ -117,7 +117,7 @@ fn the_vendors_models_need_no_provider() {
 }
 
 #[test]
-fn a_wrong_variable_is_told_and_leaves_the_files_in_force() {
+fn an_invalid_variable_is_reported_and_ignored() {
     let disk = Disk::new("model = \"a/person\"", "");
     let (settings, problems) = disk.load(&[("EPITOME_MODEL", "sonnet"), ("EPITOME_MODE", "yolo")]);
     let told: Vec<String> = problems.iter().map(Problem::to_string).collect();
@@ -127,7 +127,7 @@ fn a_wrong_variable_is_told_and_leaves_the_files_in_force() {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_its_place_and_the_rest_holds() {
+fn an_invalid_value_is_reported_with_its_position() {
     let (settings, problems) = Disk::new("mode = \"yolo\"\nmodell = \"x\"\nmax_rounds = 7\n", "").load(&[]);
     let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str(), p.hint.as_deref())).collect();
     assert_eq!(
@@ -141,7 +141,7 @@ fn a_wrong_value_is_told_with_its_place_and_the_rest_holds() {
 }
 
 #[test]
-fn a_summary_in_another_role_than_the_users_is_told_to_be_none() {
+fn summary_role_must_be_user() {
     let (settings, problems) =
         Disk::new("[compaction]\nsummary_role = \"system\"\nmust_ratio = 0.9\n", "").load(&[]);
     let told: Vec<_> = problems.iter().map(|p| (p.place, p.message.as_str())).collect();
@@ -151,24 +151,24 @@ fn a_summary_in_another_role_than_the_users_is_told_to_be_none() {
 }
 
 #[test]
-fn a_file_that_is_no_toml_leaves_the_rest_of_it_in_force() {
+fn a_syntax_error_keeps_the_rest_of_the_file() {
     let (settings, problems) = Disk::new("max_rounds = 7\nmode = = \"full\"\n", "").load(&[]);
     assert_eq!(problems.first().expect("it is told").place.map(|(line, _)| line), Some(2));
     assert_eq!(settings.mode, Mode::Ask);
 }
 
 #[test]
-fn one_slip_is_told_once_whatever_it_makes_of_the_rest_of_its_line() {
-    // The parser finds an open array and an unquoted text here, and we a value of the wrong kind.
+fn one_syntax_error_is_reported_once() {
+    // Here the parser reports an open array and an unquoted string, and our reader a value of the wrong type.
     let (_, problems) = Disk::new("mode = \"ask\"\nmodel = [oops\n", "").load(&[]);
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(problem.place.map(|(line, _)| line), Some(2));
 }
 
-/// A cloned repository must not switch the questions off, nor send the conversation or a key to a
-/// server of its own.
+/// A cloned repository must not turn off permission requests, nor send the conversation or a key to a server
+/// of its choice.
 #[test]
-fn a_repository_cannot_set_what_widens_its_rights() {
+fn a_repository_cannot_widen_its_permissions() {
     let text = r#"
         mode = "full"
         model = "evil/model"
@@ -193,9 +193,9 @@ fn a_repository_cannot_set_what_widens_its_rights() {
     }
 }
 
-/// Nor may it say what models cost, or have them think more than the person chose.
+/// Nor may it set prices, or raise the model's thinking above the level that the user chose.
 #[test]
-fn a_repository_says_how_able_a_model_is_but_not_what_costs_money() {
+fn a_repository_sets_model_capabilities_but_not_costs() {
     let text = r#"
         [models."local/qwen"]
         context_window = 8192
@@ -227,7 +227,7 @@ fn a_repository_says_how_able_a_model_is_but_not_what_costs_money() {
 }
 
 #[test]
-fn what_a_person_knows_of_a_model_is_read() {
+fn model_settings_are_read() {
     use Effort::{High, Low, Medium};
     let efforts = |efforts: &[Effort]| Some(ThinkingSettings::Efforts(efforts.to_vec()));
     let price = |cache_read| Some(PriceSettings { input: 0.5, output: 2.0, cache_read, cache_write: None });
@@ -278,7 +278,7 @@ fn what_a_person_knows_of_a_model_is_read() {
 }
 
 #[test]
-fn a_compaction_of_the_provider_s_own_is_asked_of_those_that_have_one() {
+fn native_compaction_is_accepted_only_where_supported() {
     let with = |name: &str, more: &str| format!("[models.\"{name}\"]\ncompaction = \"native\"\n{more}");
     let router =
         |wire: &str| format!("[providers.router]\nwire = \"{wire}\"\nbase_url = \"https://x.example\"");
@@ -291,7 +291,7 @@ fn a_compaction_of_the_provider_s_own_is_asked_of_those_that_have_one() {
         ("local/qwen3", "[providers.local]\nwire = \"anthropic\"".to_owned(), None),
         ("router/x", router("openai_responses"), None),
         ("router/x", router("openai_chat"), Some("openai_chat")),
-        // Whoever chooses it is told that there is no such provider.
+        // Selecting the model reports the unknown provider.
         ("nobody/x", String::new(), None),
     ] {
         let (settings, problems) = Disk::new(&with(name, &more), "").load(&[]);
@@ -307,7 +307,7 @@ fn a_compaction_of_the_provider_s_own_is_asked_of_those_that_have_one() {
 }
 
 #[test]
-fn a_table_of_a_built_in_provider_without_an_address_changes_only_what_it_names() {
+fn a_built_in_provider_can_be_partly_overridden() {
     let text = r#"
         [providers.openai]
         wire = "openai_responses"
@@ -345,7 +345,7 @@ fn a_table_of_a_built_in_provider_without_an_address_changes_only_what_it_names(
 }
 
 #[test]
-fn a_key_written_instead_of_its_variable_is_not_repeated() {
+fn a_key_given_as_variable_name_is_not_repeated() {
     let text = "[providers.x]\nwire = \"anthropic\"\nbase_url = \"https://x.example\"\nkey_variable = \"sk-secret-1\"\n";
     let (settings, problems) = Disk::new(text, "").load(&[]);
     assert!(settings.providers.is_empty(), "a provider without its key is no use");
@@ -353,9 +353,9 @@ fn a_key_written_instead_of_its_variable_is_not_repeated() {
     assert!(told.contains("name of an environment variable") && !told.contains("sk-secret-1"), "{told}");
 }
 
-/// The headers of a provider of one's own often hold its key.
+/// Headers of a custom provider often contain its key.
 #[test]
-fn what_may_be_a_key_is_not_shown_by_debug() {
+fn debug_hides_possible_keys() {
     let text = "[providers.x]\nwire = \"anthropic\"\nbase_url = \"https://me:sk-1@x.example\"\nheaders = { api-key = \"sk-2\" }\n";
     let (settings, problems) = Disk::new(text, "").load(&[]);
     assert_eq!(problems, []);
@@ -364,7 +364,7 @@ fn what_may_be_a_key_is_not_shown_by_debug() {
 }
 
 #[test]
-fn settings_that_are_no_ordinary_file_or_too_long_are_told() {
+fn irregular_or_oversized_files_are_reported() {
     let disk = Disk::new("", &"#".repeat(CONFIG_BYTES_MAX as usize + 1));
     let person = disk.root.path().join("home/config.toml");
     std::fs::remove_file(&person).expect("it is there");
@@ -394,7 +394,7 @@ fn thresholds_are_ratios_tokens_used_or_tokens_left() {
 }
 
 #[test]
-fn a_person_configures_hooks_and_what_goes_with_them() {
+fn hook_settings_are_read() {
     let text = r#"
         [hooks]
         enabled = false
@@ -439,7 +439,7 @@ fn a_person_configures_hooks_and_what_goes_with_them() {
 }
 
 #[test]
-fn what_is_wrong_about_hooks_is_told_and_the_defaults_hold() {
+fn invalid_hook_settings_are_reported_and_ignored() {
     for (line, message, hint) in [
         ("trust = \"always\"", "there is no trust \"always\"", Some("one of ask, run, never")),
         ("trust = \"runn\"", "there is no trust \"runn\"", Some("did you mean \"run\"?")),
@@ -464,9 +464,9 @@ fn what_is_wrong_about_hooks_is_told_and_the_defaults_hold() {
     }
 }
 
-/// What is tried out may cost more, and a small model is somebody who reads the conversation.
+/// Beta features may cost more, and a small model receives the conversation.
 #[test]
-fn a_repository_chooses_no_small_model_and_no_trial_features() {
+fn a_repository_cannot_set_the_small_model_or_betas() {
     let text =
         "[models]\nsmall = \"evil/model\"\n[models.\"a/b\"]\nbetas = [\"x\"]\n[templates]\ngo_compat = true";
     let (settings, problems) = Disk::new("", text).load(&[]);
@@ -477,7 +477,7 @@ fn a_repository_chooses_no_small_model_and_no_trial_features() {
 }
 
 #[test]
-fn what_commands_may_touch_is_for_the_person_to_say() {
+fn only_the_user_configures_the_sandbox() {
     let text = "[sandbox]\nnetwork = true\nwrite = [\"/srv/cache\", \"~/models\", \"here\"]\nhide = 3\n";
     let apply = |owner| {
         let mut settings = Settings::default();
@@ -509,7 +509,7 @@ fn rules_of_all_files_add_up_and_a_repository_cannot_allow() {
 }
 
 #[test]
-fn a_wrong_rule_is_told_with_its_place_and_the_others_hold() {
+fn an_invalid_rule_is_reported_and_the_others_apply() {
     let text = "[permissions]\nallow = [\"bash(ls)\", \"bsh(ls)\", 7]\ndeny = \"bash(rm *)\"\nalow = []\n";
     let (settings, problems) = Disk::new(text, "").load(&[]);
     assert_eq!(settings.permissions.len(), 1);

@@ -1,5 +1,5 @@
-//! Reads the single values of a configuration file. Each function says what it wanted where the value
-//! is another; none repeats a value that could be a secret.
+//! Parsers for single values of a configuration file. Each reports the expected kind if the value has
+//! another; none repeats a value that could be a secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use toml::de::DeValue;
 use super::{Summariser, Threshold, WireFormat};
 use epitome_thread::{Mode, ModelName, ThoughtLevel};
 
-/// Rounds that can be configured; a larger number means "without end", which nobody wants to pay.
+/// Highest configurable round limit; a larger number would mean "no limit", which nobody wants to pay for.
 const MAX_ROUNDS_MAX: i64 = 10_000;
 
-/// Why a value is refused.
+/// Why a value is rejected.
 pub(super) struct Wrong {
     pub message: String,
     pub hint: Option<String>,
 }
 
-/// A value of the wrong kind.
+/// The error for a value of the wrong type.
 pub(super) fn wanted(what: &str, value: &DeValue<'_>) -> Wrong {
     Wrong {
         message: format!("this must be {what}, not a value of the kind {}", value.type_str()),
@@ -55,7 +55,6 @@ pub(super) fn small_tokens(value: &DeValue<'_>) -> Result<u32, Wrong> {
     u32::try_from(tokens).map_err(|_| Wrong { message: "this number is too large".to_owned(), hint: None })
 }
 
-/// `main`, `small`, `none`, or a model's name.
 pub(super) fn summariser(value: &DeValue<'_>) -> Result<Summariser, Wrong> {
     Ok(match text(value)?.as_str() {
         "main" => Summariser::Main,
@@ -65,11 +64,11 @@ pub(super) fn summariser(value: &DeValue<'_>) -> Result<Summariser, Wrong> {
     })
 }
 
-/// The one role that a summary is sent in; the key is there for files that are shared with other programs.
+/// The only role in which a summary is sent. The key exists for files that are shared with other programs.
 pub(super) fn summary_role(value: &DeValue<'_>) -> Result<(), Wrong> {
     match text(value)?.as_str() {
         "user" => Ok(()),
-        // What outcomes of tools said is in a summary, and it must not speak with the system's voice.
+        // A summary contains text from tool results, which must not carry the authority of a system message.
         _ => Err(Wrong {
             message: "a summary is always sent as a message of the user's".to_owned(),
             hint: Some("summary_role = \"user\", or leave it out".to_owned()),
@@ -77,7 +76,7 @@ pub(super) fn summary_role(value: &DeValue<'_>) -> Result<(), Wrong> {
     }
 }
 
-/// A time for a model's work, from a second to an hour.
+/// A duration for model calls, from one second to one hour.
 pub(super) fn seconds(value: &DeValue<'_>) -> Result<Duration, Wrong> {
     between(value, 1..=3_600, "seconds").map(Duration::from_secs)
 }
@@ -119,7 +118,7 @@ pub(super) fn model_name(value: &DeValue<'_>) -> Result<Option<String>, Wrong> {
     Ok(Some(name.map_err(|(message, hint)| Wrong { message, hint: Some(hint) })?))
 }
 
-/// A model's name with its provider. An error says what is wrong with it, and what to do about it.
+/// Completes a model's name with its provider. An error is a message and a hint.
 pub(super) fn full_model_name(name: &str) -> Result<String, (String, String)> {
     let full = ModelName::written(name);
     if full.split().is_some() {
@@ -129,7 +128,7 @@ pub(super) fn full_model_name(name: &str) -> Result<String, (String, String)> {
     Err((format!("{name:?} names no provider"), hint))
 }
 
-/// A whole number within limits; `what` says in which unit.
+/// An integer within limits; `what` names the unit.
 pub(super) fn between(
     value: &DeValue<'_>,
     limits: std::ops::RangeInclusive<i64>,
@@ -140,7 +139,7 @@ pub(super) fn between(
     within.ok_or_else(|| wanted(&format!("{what} from {} to {}", limits.start(), limits.end()), value))
 }
 
-/// Any value, as JSON has it; dates become text.
+/// Any value as JSON; dates become strings.
 pub(super) fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Wrong> {
     use serde_json::Value as Json;
     Ok(match value {
@@ -205,7 +204,8 @@ pub(super) fn url(value: &DeValue<'_>) -> Result<String, Wrong> {
     Ok(url)
 }
 
-/// The name of a variable. People paste the key itself here, so the value is not repeated.
+/// The name of an environment variable. Users paste the key itself here by mistake, so the value is not
+/// repeated.
 pub(super) fn variable(value: &DeValue<'_>) -> Result<String, Wrong> {
     let name = text(value)?;
     let plain = !name.is_empty()

@@ -1,4 +1,4 @@
-//! Who is connected to the daemon: for its status, and to know when it is idle.
+//! The clients connected to the daemon, for `status` and idle detection.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,22 +11,22 @@ use tokio::sync::watch;
 
 use epitome_session::ClientId;
 
-/// Numbers of clients are told apart in the whole process.
+/// Client ids are unique within the process.
 static NEXT_CLIENT: AtomicU64 = AtomicU64::new(1);
 
-/// A number that no other client of this process has.
+/// Returns a client id that no other client of this process has.
 pub fn fresh_client() -> ClientId {
     ClientId(NEXT_CLIENT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// What a client's connection is.
+/// A client's connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
     pub client: ClientId,
     pub kind: Kind,
-    /// The version of the program at the other end, where it told one.
+    /// Version of the program at the other end, if it sent one.
     pub version: Option<String>,
-    /// The process at the other end.
+    /// Process id of the other end.
     pub pid: Option<u32>,
     pub cwd: Option<PathBuf>,
     pub since: SystemTime,
@@ -35,17 +35,17 @@ pub struct Attached {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// An editor's window.
+    /// An editor, attached through a front end.
     Editor,
     /// A client of the control API.
     Control,
 }
 
-/// Tells how much waits for a client to read. Called under the table's lock: it must be quick and take no lock that
-/// is held over a call of the table.
+/// Returns how many items wait for a client to read. Called under the table's lock, so it must be quick and
+/// must not take a lock that is held while calling the table.
 pub type Gauge = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// The table. Cheap to clone.
+/// The table of connected clients. Cheap to clone.
 #[derive(Clone)]
 pub struct Attachments(Arc<Table>);
 
@@ -61,7 +61,7 @@ impl Default for Attachments {
 }
 
 impl Attachments {
-    /// Enters a connection, until the guard is dropped.
+    /// Adds a connection to the table until the returned guard is dropped.
     pub fn enter(&self, attached: Attached, waiting: Gauge) -> Present {
         let client = attached.client;
         let mut entries = self.entries();
@@ -71,12 +71,12 @@ impl Attachments {
         Present { attachments: self.clone(), client }
     }
 
-    /// Oldest first, each with how many items wait for it to read.
+    /// The connections, oldest first, each with the number of items waiting for it to read.
     pub fn list(&self) -> Vec<(Attached, usize)> {
         self.entries().values().map(|(attached, waiting)| (attached.clone(), waiting())).collect()
     }
 
-    /// How many there are, to be waited on.
+    /// The number of connections, as a channel to wait on.
     pub fn count(&self) -> watch::Receiver<usize> {
         self.0.count.subscribe()
     }
@@ -86,7 +86,7 @@ impl Attachments {
     }
 }
 
-/// A connection that is there; dropping it takes it off the table.
+/// A connection in the table; dropping it removes the entry.
 pub struct Present {
     attachments: Attachments,
     client: ClientId,

@@ -1,5 +1,5 @@
-//! Which build of the program a process is. Window, daemon and shell may be of different ones, also where the
-//! version is the same, as with who builds it from its sources.
+//! Identifies the build of a program. Front end, daemon and shell command may be different builds, even of
+//! the same version, for example when the user builds from source.
 
 use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
@@ -11,14 +11,15 @@ use super::start;
 /// This program's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// One build. What older programs don't tell of theirs is empty.
+/// A build of the program. Fields that older programs don't send are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     pub version: String,
-    /// A digest of its sources: copies of one build have the same.
+    /// Digest of the source files; copies of a build have the same.
     #[serde(default)]
     pub sources: String,
-    /// When its file was written, in nanoseconds since 1970. It says which of two builds of one version is the newer.
+    /// Modification time of the executable, in nanoseconds since the Unix epoch. Decides which of two builds
+    /// of the same version is newer.
     #[serde(default)]
     pub written_ns: u64,
 }
@@ -34,19 +35,20 @@ static OWN: LazyLock<Build> = LazyLock::new(|| {
 });
 
 impl Build {
-    /// That of this process. Where the system can't tell a running program from what has replaced its file since, it
-    /// must be asked for first at the start.
+    /// The build of this process. Must be called early: on systems where the running executable can't be
+    /// distinguished from a file that has replaced it since, a later first call would describe the
+    /// replacement.
     pub fn own() -> &'static Build {
         &OWN
     }
 
-    /// Whether both are made of the same.
+    /// Whether both are the same version, built from the same sources.
     pub fn is(&self, other: &Build) -> bool {
         self.version == other.version && self.sources == other.sources
     }
 
-    /// Whether it is newer than another: by version, and where that is the same and the sources are not, by time.
-    /// Of two different builds one at most is newer than the other.
+    /// Whether this build is newer than `than`: by version or, if only the sources differ, by modification
+    /// time. Of two different builds, at most one is newer than the other.
     pub fn is_newer(&self, than: &Build) -> bool {
         if self.version != than.version {
             return numbers(&self.version) > numbers(&than.version);
@@ -54,7 +56,7 @@ impl Build {
         self.sources != than.sources && self.written_ns > than.written_ns
     }
 
-    /// How a person is told of it, beside another.
+    /// Describes the build to the user, as distinct from `beside`.
     pub fn name(&self, beside: &Build) -> String {
         match (self.version == beside.version, self.sources.as_str()) {
             (false, _) => format!("of version {}", self.version),
@@ -64,7 +66,7 @@ impl Build {
     }
 }
 
-/// A version's parts. What is no number counts as none.
+/// The numeric parts of a version. A part that is not a number counts as 0.
 fn numbers(version: &str) -> Vec<u64> {
     let release = version.split(['-', '+']).next().unwrap_or_default();
     release.split('.').map(|part| part.parse().unwrap_or(0)).collect()
@@ -93,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn builds_of_one_version_are_told_apart_by_what_they_are_made_of() {
+    fn builds_of_one_version_differ_by_their_sources() {
         let (old, new) = (build("0.1.0", "a", 1), build("0.1.0", "b", 2));
         assert!(new.is_newer(&old) && !old.is_newer(&new) && !new.is(&old));
-        // A copy is written later and is the same.
+        // A copy has a later modification time but is the same build.
         let copy = build("0.1.0", "a", 9);
         assert!(copy.is(&old) && !copy.is_newer(&old) && !old.is_newer(&copy));
-        // One that tells nothing is from before there was anything to tell.
+        // Older programs send only their version.
         let silent: Build = serde_json::from_str(r#"{"version":"0.1.0"}"#).expect("the version is enough");
         assert!(new.is_newer(&silent) && !silent.is_newer(&new) && !silent.is(&new));
         assert!(!old.is_newer(&build("0.2.0", "b", 0)), "the version counts first");

@@ -1,4 +1,4 @@
-//! The front ends that are attached: a thread pair each, from the hello to the farewell.
+//! Connected front ends; each has a reader and a writer thread.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -23,14 +23,15 @@ use epitome_provider::endpoint::{self, Environment};
 use epitome_session::registry::Overrides;
 use epitome_session::{ClientId, SessionError, provider_error};
 
-/// How long a front end may take for its hello. It sends it at once.
+/// Time limit for a front end to send its hello, which it does immediately.
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Read at once until the hello is there, in bytes. Less than the connection's own buffer, which then reads past it.
+/// Read buffer for the hello, in bytes. Smaller than the connection's own buffer, so that later reads bypass
+/// it.
 const READ_BYTES: usize = 8 * 1024;
 
-/// Whether a model can be reached as things stand for a client with this environment and these flags, or what it
-/// would be told.
+/// Checks whether a client with this environment and these flags currently has a usable model. The error is
+/// what the client would be shown.
 pub fn configured(
     paths: &Paths,
     overrides: &Overrides,
@@ -42,7 +43,7 @@ pub fn configured(
     endpoint::configured(&overrides.over(settings), environment).map_err(|error| provider_error(&error))
 }
 
-/// All of them. Cheap to clone.
+/// The connected front ends. Cheap to clone.
 #[derive(Clone)]
 pub struct Doors(Arc<Inner>);
 
@@ -57,7 +58,7 @@ struct Inner {
 #[derive(Default)]
 struct Open {
     doors: HashMap<u64, Door>,
-    /// The daemon ends: nobody is let in.
+    /// The daemon is shutting down: no new front ends are accepted.
     closing: bool,
 }
 
@@ -78,7 +79,7 @@ impl Doors {
         }))
     }
 
-    /// Serves a connection on threads of its own.
+    /// Serves a connection on its own threads.
     pub fn open(&self, stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         let doors = self.clone();
@@ -90,27 +91,27 @@ impl Doors {
         std::thread::Builder::new().name("front-reader".to_owned()).spawn(serve).map(drop)
     }
 
-    /// The build of a front end that is newer than this daemon, once one has attached.
+    /// The build of a front end that is newer than this daemon, once such a front end has attached.
     pub fn newer(&self) -> watch::Receiver<Option<Build>> {
         self.0.newer.subscribe()
     }
 
-    /// Ends all attachments, each with this as its last word, when its turns are cancelled and recorded. Nobody
-    /// is let in any more.
+    /// Ends all attachments after their turns are cancelled and recorded, each with `farewell` as its last
+    /// frame. No new ones are accepted from now on.
     pub fn close(&self, farewell: Farewell) {
         let mut open = self.opened();
         open.closing = true;
         for door in open.doors.values() {
-            // Who has been told something already hears that.
+            // A farewell that was set earlier takes precedence.
             drop(door.farewell.set(farewell.clone()));
-            // What was sent before is still read. A stream that is closed already needs no closing.
+            // Everything sent before is still read. Shutting down a closed stream fails, which is harmless.
             drop(door.stream.shutdown(Shutdown::Read));
         }
     }
 
-    /// Waits until there are none.
+    /// Waits until no front end is connected.
     pub async fn closed(&self) {
-        // The sender lives in `self`, so waiting can't fail.
+        // The sender is owned by `self`, so waiting can't fail.
         drop(self.0.count.subscribe().wait_for(|count| *count == 0).await);
     }
 
@@ -118,14 +119,14 @@ impl Doors {
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The whole life of an attachment.
+    /// Serves a front end from its hello until it disconnects.
     fn serve(&self, stream: UnixStream) -> io::Result<()> {
         stream.set_read_timeout(Some(HELLO_TIME_MAX))?;
         let mut reader = BufReader::with_capacity(READ_BYTES, stream.try_clone()?);
         let mut line = Vec::new();
         reader.by_ref().take(HELLO_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
         if line.is_empty() {
-            // Somebody only wanted to know whether we are here.
+            // A probe that only checked whether the daemon accepts connections.
             return Ok(());
         }
         let daemon = &self.0.daemon;
@@ -141,7 +142,8 @@ impl Doors {
         stream.set_read_timeout(None)?;
         let client = fresh_client();
         let farewell = Arc::default();
-        // Before the answer: who is answered is served, or hears why not. Without it they try again.
+        // Before the answer: a front end that is answered is served or gets a farewell. One without an answer
+        // retries.
         let Some(_door) = self.enter(client, &stream, &farewell)? else { return Ok(()) };
         (&stream).write_all(&answer(None).to_line())?;
         tracing::info!(
@@ -188,7 +190,7 @@ impl Doors {
         Ok(())
     }
 
-    /// `None` where the daemon ends.
+    /// Registers a front end; `None` if the daemon is shutting down.
     fn enter(
         &self,
         client: ClientId,
@@ -206,7 +208,7 @@ impl Doors {
     }
 }
 
-/// An attachment that is there; dropping it takes it off the table.
+/// A registered front end; dropping it removes the entry.
 struct Inside(Doors, ClientId);
 
 impl Drop for Inside {

@@ -1,5 +1,5 @@
-//! The sockets that the daemon listens on: how they are made, who stands in them, and how they are removed. A
-//! socket is known by what it is, not by its name, which may have become another daemon's.
+//! The daemon's listening sockets: how they are created, accepted from and removed. A socket is identified by
+//! its inode, not by its name, which another daemon may have taken over.
 
 use std::fs::Permissions;
 use std::io;
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dev, Mode, OFlags, Stat};
 
-/// A socket that this process has made and listens on.
+/// A socket created by this process, which listens on it.
 pub struct Socket {
     path: PathBuf,
-    /// The directory that it was made in, wherever that is by now.
+    /// The directory it was created in, even if that has moved since.
     directory: OwnedFd,
-    /// What tells it from another of its name: given to nobody else while it is listened on.
+    /// Identifies the socket; its inode is not reused while we listen on it.
     made: FileId,
     listener: UnixListener,
 }
 
-/// A file, whatever it is called: its device and its inode.
+/// Identity of a file independent of its name: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(Dev, u64);
 
@@ -31,22 +31,22 @@ impl FileId {
 }
 
 impl Socket {
-    /// Listens on a new socket. Fails where there is something of this name.
+    /// Creates a socket and listens on it. Fails if the path exists.
     pub fn listen(path: &Path) -> io::Result<Socket> {
         let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         let directory = rustix::fs::openat(CWD, directory, flags, Mode::empty())?;
         let listener = UnixListener::bind(path)?;
         let made = FileId::of(&rustix::fs::lstat(path)?);
-        // The directory lets nobody in; this is for whoever moves the socket elsewhere.
+        // The directory already keeps others out; this protects the socket if it is moved elsewhere.
         std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(Socket { path: path.to_path_buf(), directory, made, listener })
     }
 }
 
-/// A socket that is listened on. Twice the same: the runtime's waits for who comes, and the other tells who has
-/// come that the runtime has not heard of yet.
+/// A listening socket with two handles: the runtime's, to wait for connections, and the original, to accept
+/// connections that the runtime has not noticed yet.
 pub struct Entrance {
     waiting: tokio::net::UnixListener,
     at_once: Socket,
@@ -58,14 +58,14 @@ impl Entrance {
         Ok(Entrance { waiting, at_once: socket })
     }
 
-    /// Whether who connects to the path comes to us.
+    /// Whether connections to the path still reach this socket.
     pub fn is_found(&self) -> bool {
         let Socket { path, made, .. } = &self.at_once;
         rustix::fs::lstat(path).is_ok_and(|found| FileId::of(&found) == *made)
     }
 
-    /// Removes the socket, where it is still the one that was made. The path is not asked: it may lead to another
-    /// daemon's.
+    /// Removes the socket file if it is still ours. It is looked up in its original directory rather than by
+    /// path, which may lead to another daemon's socket.
     pub fn remove(&self) {
         let Socket { path, directory, made, .. } = &self.at_once;
         let Some(name) = path.file_name() else { return };
@@ -81,7 +81,7 @@ impl Entrance {
         self.waiting.accept().await.map(|(stream, _)| stream)
     }
 
-    /// Those who stand in it; does not wait.
+    /// Accepts a pending connection without waiting.
     pub fn accept_at_once(&self) -> io::Result<Option<tokio::net::UnixStream>> {
         match self.at_once.listener.accept() {
             Ok((stream, _)) => {
@@ -94,7 +94,7 @@ impl Entrance {
     }
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

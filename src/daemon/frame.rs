@@ -1,11 +1,12 @@
-//! Frames: how whole lines travel from the daemon to a front end.
+//! Frames: how complete lines travel from the daemon to a front end.
 //!
 //! ```text
 //! kind (1 byte) · length of the id (2 bytes, little endian) · length of the lines (4 bytes) · id · lines
 //! ```
 //!
-//! The daemon tells what a frame holds by how our own lines begin, and the front end by the frame's head: neither
-//! reads the JSON. Whatever breaks off at a death is less than a frame, and is thrown away.
+//! The daemon derives a frame's kind from the beginning of the lines it wrote itself, and the front end from
+//! the frame header: neither parses the JSON. Output cut off by a crash is an incomplete frame and is
+//! discarded.
 
 use std::io::{self, Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -14,33 +15,33 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 
-/// Bytes of a frame before its id.
+/// Bytes of a frame that precede its id.
 const HEAD_BYTES: usize = 7;
 
-/// The longest body of a frame, in bytes. The largest line is an entry of the log with all that it shows.
+/// Longest body of a frame, in bytes. The largest line is a log entry with everything shown for it.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Notifications that follow each other share a frame up to this many bytes, so that a reader needs no more.
+/// Consecutive notifications share a frame up to this many bytes, which bounds the reader's buffer.
 const SHARED_BYTES: usize = 64 * 1024;
 
-/// Read at once, in bytes.
+/// Size of a read, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What is held of a large frame is given back after it, in bytes.
+/// Buffers that grew beyond about this many bytes for a large frame are freed afterwards.
 const KEPT_BYTES: usize = 256 * 1024;
 
-/// What is in a frame.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Notifications, one or several lines.
     Lines,
-    /// The answer to the request with this id.
+    /// The response to the request with this id.
     Response,
-    /// A request of the daemon's own, with its id.
+    /// A request sent by the daemon, with its id.
     Request,
-    /// `$/cancel_request` for a request of the daemon's own, with that request's id.
+    /// `$/cancel_request` for a request sent by the daemon, with that request's id.
     Withdrawn,
-    /// The last frame: why the daemon closes, as JSON ([`Farewell`]).
+    /// The last frame: why the daemon closes the connection, as JSON ([`Farewell`]).
     Bye,
 }
 
@@ -66,21 +67,21 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Farewell {
-    /// The front end closed its half, and all is said.
+    /// The front end closed its half, and everything has been sent.
     Closed,
-    /// The daemon was told to stop. A front end starts another when its editor wants something.
+    /// The daemon was stopped. A front end starts another when its editor sends something.
     Stopped,
-    /// A daemon of this newer build is to take over.
+    /// A daemon of this newer build takes over.
     Reattach(Build),
 }
 
-/// A frame as it is read.
+/// A frame as read by the front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub kind: Kind,
-    /// JSON, to the byte; empty where the kind has none.
+    /// The id's JSON text, byte for byte; empty for kinds that have none.
     pub id: &'a str,
-    /// Whole lines.
+    /// Complete lines.
     pub body: &'a [u8],
 }
 
@@ -88,7 +89,7 @@ const REQUEST_OR_RESPONSE: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 const METHOD_BEHIND_ID: &[u8] = br#","method":"#;
 const WITHDRAWN: &[u8] = br#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":"#;
 
-/// Sorts one of our own lines by how it begins.
+/// Determines the kind and id of a line written by the daemon from how it begins.
 fn sorted(line: &[u8]) -> (Kind, &[u8]) {
     if let Some(rest) = line.strip_prefix(REQUEST_OR_RESPONSE) {
         let id = &rest[..id_bytes(rest)];
@@ -104,7 +105,7 @@ fn sorted(line: &[u8]) -> (Kind, &[u8]) {
     }
 }
 
-/// How long the JSON string or number is that this begins with.
+/// Length of the JSON string or number at the start of `text`.
 fn id_bytes(text: &[u8]) -> usize {
     if text.first() != Some(&b'"') {
         return memchr::memchr3(b',', b'}', b' ', text).unwrap_or(text.len());
@@ -121,7 +122,7 @@ fn id_bytes(text: &[u8]) -> usize {
 }
 
 fn append(buffer: &mut Vec<u8>, kind: Kind, id: &[u8], body: &[u8]) {
-    // Ids and lines are bounded far below these where they are made.
+    // Ids and lines are bounded far below these limits where they are created.
     let id = &id[..id.len().min(usize::from(u16::MAX))];
     buffer.push(kind.byte());
     buffer.extend_from_slice(&(id.len() as u16).to_le_bytes());
@@ -130,12 +131,12 @@ fn append(buffer: &mut Vec<u8>, kind: Kind, id: &[u8], body: &[u8]) {
     buffer.extend_from_slice(body);
 }
 
-/// The daemon's writing end: takes whole lines, one or more at a time, and writes frames. When it is dropped it
-/// says why, unless writing has failed.
+/// The daemon's writing end: takes complete lines and writes frames. When dropped, it sends the reason for
+/// closing, unless a write has failed.
 pub struct FrameWriter<W: Write> {
     out: W,
     frames: Vec<u8>,
-    /// Why the connection is ended; `Closed` where nothing was said.
+    /// Why the connection is closed; `Closed` if unset.
     farewell: Arc<OnceLock<Farewell>>,
     failed: bool,
 }
@@ -157,7 +158,7 @@ impl<W: Write> FrameWriter<W> {
 }
 
 impl<W: Write> Write for FrameWriter<W> {
-    /// `lines` are whole lines of ours; all of them are taken.
+    /// `lines` must be complete lines written by the daemon; all of them are consumed.
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let (mut at, mut begun) = (0, 0);
         while at < lines.len() {
@@ -195,16 +196,16 @@ impl<W: Write> Drop for FrameWriter<W> {
         let why = self.farewell.get().unwrap_or(&Farewell::Closed);
         let why = serde_json::to_vec(why).expect("a farewell is a word and a version");
         append(&mut self.frames, Kind::Bye, b"", &why);
-        // Who does not read it takes the end for a death, which it is to them.
+        // A front end that does not get this treats the end as a crash, which has the same effect.
         drop(self.send());
     }
 }
 
-/// The front end's reading end. A read that times out loses nothing: the next one goes on.
+/// The front end's reading end. A read that times out loses nothing: the next call continues.
 pub struct FrameReader<R: Read> {
     from: R,
     buffer: Vec<u8>,
-    /// The bytes of `buffer` that have been read and not yet given out.
+    /// The range of `buffer` that has been read but not returned yet.
     begin: usize,
     end: usize,
 }
@@ -218,7 +219,8 @@ impl<R: Read> FrameReader<R> {
         &self.from
     }
 
-    /// A line, for what is said before the first frame. `None` at the end; a longer one is an error.
+    /// Reads a line, for the handshake. `None` at the end of the stream; a line longer than `bytes_max` is an
+    /// error.
     pub fn line(&mut self, bytes_max: usize) -> io::Result<Option<&[u8]>> {
         loop {
             if let Some(found) = memchr::memchr(b'\n', &self.buffer[self.begin..self.end]) {
@@ -235,7 +237,7 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// The next frame, waiting for it. `None` at the end, also where that is in the middle of a frame.
+    /// Waits for the next frame. `None` at the end of the stream, even in the middle of a frame.
     pub fn frame(&mut self) -> io::Result<Option<Frame<'_>>> {
         if self.begin == self.end && self.buffer.capacity() > KEPT_BYTES {
             self.buffer = Vec::new();
@@ -262,7 +264,7 @@ impl<R: Read> FrameReader<R> {
         Ok(Some(Frame { kind, id, body: &self.buffer[body..self.begin] }))
     }
 
-    /// Reads until so many bytes are there; `false` where the end comes before.
+    /// Reads until `wanted` bytes are buffered; `false` if the stream ends first.
     fn fill(&mut self, wanted: usize) -> io::Result<bool> {
         while self.end - self.begin < wanted {
             if self.buffer.len() < self.begin + wanted.max(READ_BYTES) {
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_lines_are_sorted_by_how_they_begin() {
+    fn our_own_lines_are_classified_by_how_they_begin() {
         for (line, kind, id) in [
             (r#"{"jsonrpc":"2.0","id":7,"result":{"id":9,"method":"x"}}"#, Kind::Response, "7"),
             (r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, Kind::Response, "null"),
@@ -330,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_that_the_protocol_writes_begin_as_the_frames_expect() {
+    fn response_lines_begin_as_the_framing_expects() {
         let mut line = Vec::new();
         epitome_acp::post::response(&mut line, "\"x\"", Err(epitome_acp::answers::internal("no")));
         assert_eq!(sorted(&line), (Kind::Response, &b"\"x\""[..]));
     }
 
     #[test]
-    fn notifications_share_a_frame_and_what_has_an_id_has_its_own() {
+    fn notifications_share_a_frame_and_lines_with_ids_do_not() {
         let (note, answer) =
             ("{\"jsonrpc\":\"2.0\",\"method\":\"u\"}\n", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n");
         let bye = (Kind::Bye, String::new(), r#"{"reason":"closed"}"#.to_owned());
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_breaks_off_is_no_frame() {
+    fn a_truncated_frame_is_not_returned() {
         let bytes = framed(&["{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n"]);
         let whole = read_all(&bytes).len();
         for cut in 0..bytes.len() {
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error_and_no_memory() {
+    fn an_invalid_header_is_an_error_and_allocates_nothing() {
         assert!(FrameReader::new(&[9u8; 64][..]).frame().is_err());
         let mut huge = vec![Kind::Lines.byte(), 0, 0];
         huge.extend_from_slice(&u32::MAX.to_le_bytes());
@@ -365,7 +367,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written, and in whatever pieces it arrives: the lines come out as they were.
+        /// Lines come out unchanged, however they are written and fragmented in transit.
         #[test]
         fn lines_come_out_as_they_went_in(
             lines in prop::collection::vec((0u8..4, 0usize..70_000), 1..20),
@@ -394,7 +396,7 @@ mod tests {
         }
     }
 
-    /// Gives its bytes in pieces.
+    /// Returns its bytes in pieces.
     struct Pieces<'a>(&'a [u8], usize);
 
     impl Read for Pieces<'_> {

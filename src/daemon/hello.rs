@@ -1,7 +1,7 @@
-//! The first words of a connection: a front end says who it is and where, and the daemon whether it serves it.
+//! The handshake: a front end introduces itself, and the daemon accepts or refuses it.
 //!
-//! One JSON line each way. What is behind them may change with `PROTOCOL`; these two lines only grow, so that
-//! any two versions understand that they don't understand each other.
+//! One JSON line each way. Everything after them may change with `PROTOCOL`; these two lines only gain
+//! fields, so that any two versions can at least detect that they are incompatible.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,16 +15,16 @@ use super::build::{Build, VERSION};
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
-/// The version of all that follows the two lines.
+/// Version of the protocol that follows the two handshake lines.
 pub const PROTOCOL: u32 = 1;
 
-/// The longest hello, in bytes: an environment is a few megabytes at most.
+/// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The longest answer to one, in bytes.
+/// Longest answer to a hello, in bytes.
 pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// What a front end says of itself and its editor.
+/// What a front end sends about itself and its editor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub protocol: u32,
@@ -34,18 +34,18 @@ pub struct Hello {
     #[serde(with = "bytes")]
     pub cwd: OsString,
     pub place: Home,
-    /// The editor's environment: names and values, each in base64 because they need not be text.
+    /// The editor's environment: names and values, each in base64 because they need not be valid UTF-8.
     #[serde(with = "pairs")]
     pub environment: Vec<(OsString, OsString)>,
-    /// What the editor's command line set.
+    /// Overrides from the command line that the editor launched.
     #[serde(default)]
     pub overrides: Overrides,
-    /// The highest id of a daemon's own request that this front end has seen; the daemon's are to be above.
+    /// The highest id of a daemon request that this front end has seen; the daemon must use higher ones.
     #[serde(default)]
     pub ids_above: u64,
 }
 
-/// Which files a daemon works on. A front end with others needs another daemon.
+/// The directories a daemon works on. A front end with different ones needs another daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Home {
     #[serde(with = "bytes")]
@@ -60,13 +60,13 @@ impl Home {
     }
 }
 
-/// What the daemon answers.
+/// The daemon's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     #[serde(flatten)]
     pub build: Build,
     pub pid: u32,
-    /// Why the front end is not served: a sentence. Frames follow where there is none.
+    /// Why the front end is refused, as a sentence. If absent, frames follow.
     pub refused: Option<String>,
 }
 
@@ -77,7 +77,8 @@ struct Core {
     version: String,
 }
 
-/// Reads a hello, or says in a sentence why its sender can't be served by a daemon of these files.
+/// Parses a hello, or returns a sentence explaining why its sender can't be served by a daemon for these
+/// paths.
 pub fn read(line: &[u8], paths: &Paths) -> Result<Hello, String> {
     let core: Core =
         serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
@@ -108,7 +109,7 @@ impl Hello {
         PathBuf::from(&self.cwd)
     }
 
-    /// One line, with its end.
+    /// Serializes it as one line, including the newline.
     pub fn to_line(&self) -> Vec<u8> {
         line(self)
     }
@@ -126,7 +127,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// An `OsString` as base64.
+/// Serializes an `OsString` as base64.
 mod bytes {
     use serde::{Deserializer, Serializer};
 
@@ -142,7 +143,7 @@ mod bytes {
     }
 }
 
-/// Pairs of them.
+/// Serializes pairs of `OsString`s as base64.
 mod pairs {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -192,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_heard_also_where_it_is_no_text() {
+    fn a_hello_roundtrips_with_non_utf8_values() {
         let line = hello().to_line();
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1), "one line");
         assert_eq!(read(&line, &Paths::below(Path::new("/h"))), Ok(hello()));
     }
 
     #[test]
-    fn other_protocols_and_other_files_are_refused_with_both_named() {
+    fn a_refusal_names_both_protocols_or_both_homes() {
         let paths = Paths::below(Path::new("/h"));
         let newer = Build { version: "9.9.9".into(), ..Build::own().clone() };
         let future = Hello { protocol: 99, build: newer, ..hello() };

@@ -1,5 +1,4 @@
-//! One daemon for every window of a person: it owns the store and the sessions, and front ends carry the
-//! protocol between it and their editors.
+//! The daemon: one per user and home. It owns the store and the sessions; front ends connect editors to it.
 //!
 //! ```text
 //!  editor ── stdio ── epitome acp ──┐ acp.sock: hello, then ACP                ┌─ sessions
@@ -9,16 +8,16 @@
 //!  shell  ── socat, python ─────────┘                                          └─ inspect (loopback)
 //! ```
 //!
-//! - `place`: where sockets and locks are, and who may use them.
-//! - `attachments`: who is connected.
+//! - `place`: paths of sockets and locks, and their access checks.
+//! - `attachments`: the table of connected clients.
 //! - `control`: the control API.
-//! - `serve`: the daemon's life; `entrance`: its sockets; `doors`: the front ends that are attached.
-//! - `start`: how a daemon is started, detached.
-//! - `build`: which program it is.
-//! - `hello`, `frame`: what daemon and front end say to each other.
+//! - `serve`: the daemon's main loop; `entrance`: its listening sockets; `doors`: connected front ends.
+//! - `start`: starts a detached daemon.
+//! - `build`: identifies the build of a program.
+//! - `hello`, `frame`: the protocol between daemon and front end.
 //! - `front`: the front end.
-//! - `inspect`: the page to look at sessions.
-//! - `lean`: what who waits gives back of its memory.
+//! - `inspect`: the web page for inspecting sessions.
+//! - `lean`: returns unused memory to the OS while idle.
 
 pub mod attachments;
 pub mod build;
@@ -46,7 +45,7 @@ use epitome_store::Store;
 use inspect::Inspect;
 use place::Place;
 
-/// What the parts of a running daemon share. Behind an `Arc`.
+/// State shared by the parts of a running daemon, in an `Arc`.
 pub struct Daemon {
     pub paths: Paths,
     pub place: Place,
@@ -56,7 +55,7 @@ pub struct Daemon {
     pub control: control::Desk,
     pub inspect: Inspect,
     pub started_at: SystemTime,
-    /// Turns true when the daemon is to end.
+    /// Set to true to make the daemon shut down.
     pub stop: watch::Sender<bool>,
 }
 

@@ -1,5 +1,5 @@
-//! Where the daemon's sockets and locks are. The directory is the person's own: nobody else may enter it, and
-//! one that belongs to somebody else is refused.
+//! Paths of the daemon's sockets and locks. Their directory must belong to the current user and be accessible
+//! to nobody else; a directory owned by another user is rejected.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -11,61 +11,62 @@ use sha2::{Digest, Sha256};
 
 use epitome_files::paths::Paths;
 
-/// The longest path of a socket, in bytes, with its closing zero: `sun_path` of Linux has 108, that of the
-/// BSDs 104.
+/// Longest socket path in bytes, including the terminating zero. `sun_path` has 108 bytes on Linux and 104 on
+/// the BSDs.
 const SOCKET_PATH_BYTES_MAX: usize = 104;
 
-/// The longest name of a socket in the directory.
+/// The longest file name of a socket in the directory.
 const LONGEST_NAME: &str = "control.sock";
 
-/// The files of one home's daemon.
+/// The runtime files of the daemon that serves one home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub directory: PathBuf,
 }
 
 impl Place {
-    /// Touches no disk.
+    /// Derives the paths without touching the disk.
     pub fn of(paths: &Paths) -> Place {
         let longest = paths.runtime.join(LONGEST_NAME);
         if longest.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
             return Place { directory: paths.runtime.clone() };
         }
-        // Sockets have short names only; the directory's name then stands for the long one.
+        // The configured path is too long for a socket: use a short name derived from its hash instead.
         let digest = Sha256::digest(paths.runtime.as_os_str().as_bytes());
         let name = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
         let user = rustix::process::getuid().as_raw();
         Place { directory: std::env::temp_dir().join(format!("epitome-{user}-{name}")) }
     }
 
-    /// Where front ends connect.
+    /// Socket that front ends connect to.
     pub fn acp_socket(&self) -> PathBuf {
         self.directory.join("acp.sock")
     }
 
-    /// Where the control API is.
+    /// Socket of the control API.
     pub fn control_socket(&self) -> PathBuf {
         self.directory.join(LONGEST_NAME)
     }
 
-    /// Held by the daemon for as long as it lives.
+    /// Lock held by the daemon for its lifetime.
     pub fn daemon_lock(&self) -> PathBuf {
         self.directory.join("daemon.lock")
     }
 
-    /// Held while a daemon is started, and while an idle one makes sure that nobody came.
+    /// Lock held while a daemon is started, and while an idle daemon checks for late connections before it
+    /// exits.
     pub fn start_lock(&self) -> PathBuf {
         self.directory.join("start.lock")
     }
 
-    /// Makes the directory, or checks that the one that is there is ours alone.
+    /// Creates the directory, or checks that an existing one is private to the current user.
     pub fn prepare(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         self.check()
     }
 
-    /// That the directory is no link, belongs to this user, and lets nobody else in. Wrong rights of our own
-    /// are put right.
+    /// Checks that the directory is not a symlink and belongs to the current user. Permissions that let
+    /// others in are tightened to 0700.
     pub fn check(&self) -> io::Result<()> {
         let metadata = std::fs::symlink_metadata(&self.directory)?;
         let refused = |why: &str| {
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_home_has_short_sockets() {
+    fn a_long_home_gets_short_socket_paths() {
         let short = Place::of(&Paths::below(Path::new("/h")));
         assert_eq!(short.acp_socket(), Path::new("/h/run/acp.sock"));
         let (a, b) = (format!("/{}", "a".repeat(120)), format!("/{}", "b".repeat(120)));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_is_private_and_no_link() {
+    fn the_directory_is_private_and_not_a_symlink() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
         let place = Place { directory: scratch.path().join("run") };
         place.prepare().expect("a new directory");

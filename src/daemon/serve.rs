@@ -1,12 +1,13 @@
-//! The daemon's life: it takes its place, serves who attaches, and ends when nobody has for a while, when it is
-//! told to, or when a newer version is to take over.
+//! The daemon's main loop: claims the runtime directory, serves clients, and shuts down when idle, on
+//! request, or when a newer build is to take over.
 //!
-//! Two locks keep it alone. `daemon.lock` is its own for as long as it lives. `start.lock` belongs to who starts a
-//! daemon, and to an idle one that is about to leave: it removes its sockets, serves who had connected before
-//! that, and stays if there was anybody.
+//! Two locks ensure that only one daemon runs. `daemon.lock` is held for the daemon's lifetime. `start.lock`
+//! is held by a process that starts a daemon, and by an idle daemon that is about to exit: it removes its
+//! sockets, accepts the connections made before that, and keeps running if there were any.
 //!
-//! A home may be moved or removed under a daemon, and another daemon then serves the same path. So it knows its
-//! sockets by what they are and not by their names, removes no others, and leaves when its names are not its own.
+//! The home may be moved or removed while a daemon runs, and another daemon may then serve the same path. A
+//! daemon therefore identifies its sockets by inode rather than by name, never removes sockets of others, and
+//! exits when the paths no longer lead to its own sockets.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -27,43 +28,44 @@ use super::frame::Farewell;
 use super::place::Place;
 use epitome_platform::lean::{self, Lean};
 
-/// Sets how long a daemon stays without an attachment, in seconds.
+/// Environment variable for the time without attachments after which a daemon exits, in seconds.
 pub const IDLE_VARIABLE: &str = "EPITOME_IDLE_S";
 
-/// How long it does where nothing is set.
+/// Default for [`IDLE_VARIABLE`].
 const IDLE_TIME: Duration = Duration::from_secs(600);
 
-/// How long a predecessor may take to end that holds the lock and answers nobody any more.
+/// Time limit for a predecessor that holds the lock but accepts no connections to exit.
 const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// How often its lock is tried.
+/// Interval between attempts to take the predecessor's lock.
 const TRY_LOCK_EVERY: Duration = Duration::from_millis(2);
 
-/// How often it is looked again whether a turn still runs without a client.
+/// Interval between checks whether turns still run when a newer build waits to take over.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a daemon without clients looks whether its sockets are still where they were made.
+/// Interval at which a daemon without clients checks that its sockets are still in place.
 const PLACE_LOOK: Duration = Duration::from_secs(3);
 
-/// After an accept that failed: most often there are too many open files, and trying at once helps nobody.
+/// Delay after a failed accept, which usually means too many open files: an immediate retry would fail as
+/// well.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long attachments may take to end in an orderly way. Each gives itself 0.6 s.
+/// Time limit for attachments to close cleanly. Each limits itself to 0.6 s.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How long what is left may take when all front ends have gone: turns of control clients, the store.
+/// Time limit for the rest after all front ends have disconnected: turns of control clients, and the store.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How long clients of the control API may take to read their last answers.
+/// Time limit for clients of the control API to read their last responses.
 const CONTROL_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// How long an idle daemon stays, by its environment.
+/// Time after which an idle daemon exits, taken from the environment.
 pub fn idle_time() -> Duration {
     let set = std::env::var(IDLE_VARIABLE).ok().and_then(|seconds| seconds.parse::<f64>().ok());
     set.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(IDLE_TIME)
 }
 
-/// The place, taken: nobody else serves it while this lives.
+/// The claimed runtime directory: no other daemon serves it while this exists.
 pub struct Claim {
     place: Place,
     acp: Socket,
@@ -71,19 +73,19 @@ pub struct Claim {
     _lock: File,
 }
 
-/// What came of the attempt to take the place.
+/// Result of claiming the runtime directory.
 pub enum Claimed {
     Ours(Claim),
     /// Another daemon serves it.
     Others,
 }
 
-/// Takes the place and listens. An error is a sentence.
+/// Claims the runtime directory and listens on its sockets. An error is a sentence for the user.
 pub fn claim(place: &Place) -> Result<Claimed, String> {
     place.prepare().map_err(|error| format!("there is no place for sockets: {error}"))?;
     let Some(lock) = lock(place)? else { return Ok(Claimed::Others) };
     let listen = |path: PathBuf| {
-        // A stale one is in the way. It is nobody else's: we hold the lock.
+        // A stale socket may be left over. It can't belong to a running daemon, because we hold the lock.
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
         listening.map_err(|error| format!("{} can't be listened on: {error}", path.display()))
     };
@@ -95,7 +97,8 @@ pub fn claim(place: &Place) -> Result<Claimed, String> {
     }))
 }
 
-/// The daemon's lock with our number in it; `None` where its holder serves.
+/// Takes the daemon's lock and writes our process id into it. `None` if another daemon holds it and accepts
+/// connections.
 fn lock(place: &Place) -> Result<Option<File>, String> {
     let path = place.daemon_lock();
     let failed = |error: io::Error| format!("{} can't be locked: {error}", path.display());
@@ -123,20 +126,20 @@ fn lock(place: &Place) -> Result<Option<File>, String> {
     Ok(Some(file))
 }
 
-/// Why a daemon ended, for its log.
+/// Why a daemon shut down, for the log.
 #[derive(Debug)]
 enum End {
     Idle,
     Told,
     Signal,
     Newer(Build),
-    /// Its home was moved or removed, or another daemon has its place.
+    /// Its home was moved or removed, or another daemon has claimed its paths.
     Displaced,
-    /// Its sockets can't be made again, or signals not be heard.
+    /// Its sockets can't be recreated, or signals can't be received.
     Broken,
 }
 
-/// Serves until the daemon is to end, and ends it in an orderly way. The caller exits.
+/// Serves until the daemon is to shut down, then shuts it down cleanly. The caller exits the process.
 pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Result<()> {
     tracing::debug!(build = ?Build::own(), "the daemon serves");
     let doors = Doors::new(daemon.clone());
@@ -148,7 +151,7 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
         daemon,
         idle,
     };
-    // What has attached is taken leave of also where the entrance is broken.
+    // Attached clients get a clean goodbye even if the listening sockets are broken.
     let end = serving.run().await.unwrap_or_else(|error| {
         tracing::error!(%error, "the daemon can't be reached any more");
         End::Broken
@@ -202,7 +205,7 @@ impl Serving {
                     Ok(stream) => self.admit_control(stream),
                     Err(error) => refused(&error).await,
                 },
-                // The sender is the daemon's own and lives as long as we do.
+                // The sender is owned by the daemon and outlives this loop.
                 _ = stop.wait_for(|stop| *stop) => return Ok(End::Told),
                 () = any(&mut signals) => return Ok(End::Signal),
                 _ = attached.changed() => idle_since = tokio::time::Instant::now(),
@@ -233,23 +236,23 @@ impl Serving {
         }
     }
 
-    /// Whether a turn runs or waits, with or without a client.
+    /// Whether any session has a running turn, with or without a client.
     fn works(&self) -> bool {
         self.daemon.sessions.live_sessions().iter().any(|session| session.running)
     }
 
-    /// Whether its sockets are where clients look for them.
+    /// Whether its sockets are still at the paths where clients look for them.
     fn is_found(&self) -> bool {
         self.acp.is_found() && self.control.is_found()
     }
 
-    /// Closes the entrance, and says whether nobody stood in it. If somebody did they are served and it is opened
-    /// again. The start lock is kept for good otherwise: whoever waits for it starts the next daemon when this
-    /// one has ended.
+    /// Removes the sockets and returns whether no connection was pending. Pending connections are accepted,
+    /// and the sockets are created again. Otherwise the start lock is kept until the process exits, so that a
+    /// process waiting for it starts the next daemon only then.
     fn nobody_came(&mut self) -> io::Result<bool> {
         let lock = File::options().create(true).append(true).mode(0o600).open(self.place.start_lock())?;
         if lock.try_lock().is_err() {
-            // Somebody is about to connect.
+            // Another process is about to connect.
             return Ok(false);
         }
         self.remove_sockets();
@@ -263,7 +266,7 @@ impl Serving {
             self.admit_control(stream);
         }
         if came == 0 {
-            // Until the process ends.
+            // Keeps the lock until the process exits.
             std::mem::forget(lock);
             return Ok(true);
         }
@@ -287,7 +290,7 @@ impl Serving {
     }
 
     async fn end(self, farewell: Farewell) {
-        // Who comes now starts the next daemon, which waits for our lock.
+        // Clients that connect now start the next daemon, which waits for our lock.
         self.remove_sockets();
         drop((self.acp, self.control));
         self.daemon.stop.send_replace(true);
@@ -298,14 +301,14 @@ impl Serving {
         let store = self.daemon.store.clone();
         let settled = async {
             self.daemon.sessions.settled().await;
-            // What is written behind is made again out of the journals, should this panic.
+            // If this panics, the index is rebuilt from the journals.
             drop(tokio::task::spawn_blocking(move || store.settle()).await);
         };
         if tokio::time::timeout(SETTLE_TIME_MAX, settled).await.is_err() {
             tracing::warn!("sessions or the store did not settle in time");
         }
         let mut attached = self.daemon.attachments.count();
-        // The sender lives in the daemon, so it can only be late.
+        // The sender is owned by the daemon, so only the timeout can fail.
         drop(tokio::time::timeout(CONTROL_TIME_MAX, attached.wait_for(|count| *count == 0)).await);
     }
 
@@ -315,7 +318,7 @@ impl Serving {
     }
 }
 
-/// Gives back what a daemon that waits has no use for, beside what it serves.
+/// Releases memory that an idle daemon does not need, on a blocking thread.
 async fn look_lean(mut lean: Lean) -> Lean {
     let looked = tokio::task::spawn_blocking(move || {
         lean.look();
@@ -338,7 +341,7 @@ async fn any(signals: &mut [Signal; 3]) {
     }
 }
 
-/// The connection, if the process at its other end is this user's.
+/// Returns the connection if its peer runs as the same user.
 fn ours(stream: tokio::net::UnixStream) -> Option<tokio::net::UnixStream> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == rustix::process::getuid().as_raw() => Some(stream),

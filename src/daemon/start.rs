@@ -1,9 +1,9 @@
-//! Starts the daemon, detached from whoever starts it: hosts that end process groups, sessions or trees do not
-//! take it along.
+//! Starts the daemon, detached from its starter, so that it survives when the host kills the starter's
+//! process group, session or process tree.
 //!
-//! The starter learns at once how it went: the daemon's stdout is a socket of the starter's, on which it says one
-//! line and which it then closes. Nothing else of the starter stays with it, not its environment either: what a
-//! session needs of that comes with each attachment.
+//! The starter gets the result immediately: the daemon's stdout is a socket pair on which the daemon writes
+//! one line and which it then closes. The daemon inherits nothing else from the starter, not even its
+//! environment: each attachment brings the environment that its sessions need.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,23 +17,23 @@ use std::time::Duration;
 
 use epitome_session::resting::REST_VARIABLE;
 
-/// The arguments of the daemon itself.
+/// The arguments that run the daemon itself.
 pub const ARGUMENTS: [&str; 2] = ["daemon", "serve"];
 
-/// How long a daemon may take to say that it is ready, also where it waits for a predecessor's end.
+/// Time limit for a daemon to report that it is ready, including any wait for its predecessor to exit.
 const READY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The longest line of a daemon that starts, in bytes.
+/// Longest line that a starting daemon may write, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// What a daemon says that can be connected to.
+/// Line written by a daemon that accepts connections.
 const READY: &str = "ready";
 
-/// What of the environment the daemon itself uses: never keys, which are a session's.
+/// Environment variables that the daemon itself uses. API keys are excluded: they belong to sessions.
 const NAMES: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR", "TZ", "EPITOME_HOME", "EPITOME_LOG"];
 
-/// What their names begin with, for the rest of it.
+/// Prefixes of further variables that the daemon uses.
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "SSL_CERT_"];
 
 fn is_for_daemon(name: &OsStr) -> bool {
@@ -43,13 +43,13 @@ fn is_for_daemon(name: &OsStr) -> bool {
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The running executable, also after an upgrade has replaced or removed its file.
+/// Path of the running executable. It also works after an upgrade has replaced or removed the file.
 pub fn this_program() -> io::Result<PathBuf> {
     let own = Path::new("/proc/self/exe");
     if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() }
 }
 
-/// Starts a daemon and waits until it can be connected to. An error is a sentence.
+/// Starts a daemon and waits until it accepts connections. An error is a sentence for the user.
 pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(), String> {
     let failed = |error: io::Error| format!("the daemon could not be started: {error}");
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -63,14 +63,14 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
         .stdin(Stdio::null())
         .stdout(Stdio::from(OwnedFd::from(theirs)))
         .stderr(Stdio::null());
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `detach` makes system calls on
-    // numbers and a signal set of its own, and allocates nothing.
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. `detach` makes system calls on
+    // integers and a signal set of its own, and does not allocate.
     unsafe {
         command.pre_exec(detach);
     }
-    // The child ends at once; its own child is the daemon.
+    // The child exits immediately; the daemon is its child.
     let mut child = command.spawn().map_err(failed)?;
-    // The command holds the other end of the socket.
+    // The command still holds our copy of the daemon's end of the socket.
     drop(command);
     child.wait().map_err(failed)?;
     ours.set_read_timeout(Some(READY_TIME_MAX)).map_err(failed)?;
@@ -83,19 +83,19 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
     }
 }
 
-/// Runs in the child before the exec: a session of its own, out of reach by parenthood, with no descriptors and
-/// no blocked signals of the starter's.
+/// Runs in the child before exec: creates a new session, detaches from the process tree by a second fork, and
+/// drops the inherited descriptors and blocked signals.
 fn detach() -> io::Result<()> {
     rustix::process::setsid()?;
-    // SAFETY: `fork` is async-signal-safe; both sides go on with system calls only.
+    // SAFETY: `fork` is async-signal-safe; both processes continue with system calls only.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
         0 => {}
-        // SAFETY: ends this process without running anything of it.
+        // SAFETY: `_exit` ends this process without running destructors or exit handlers.
         _ => unsafe { libc::_exit(0) },
     }
     close_on_exec();
-    // SAFETY: the set is ours, and is filled before it is used.
+    // SAFETY: `none` is a local set that is initialized before use.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
@@ -104,11 +104,11 @@ fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Marks every descriptor but the first three as to be closed by the exec.
+/// Marks all descriptors except stdin, stdout and stderr as close-on-exec.
 fn close_on_exec() {
     #[cfg(target_os = "linux")]
     {
-        // SAFETY: a system call on numbers. The descriptors stay open until the exec.
+        // SAFETY: a system call on integers. The descriptors stay open until exec.
         let marked = unsafe {
             libc::syscall(libc::SYS_close_range, 3u32, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
         };
@@ -116,26 +116,26 @@ fn close_on_exec() {
             return;
         }
     }
-    /// Where a system has no call for all of them, the numbers up to here are marked one by one.
+    /// Upper bound of the descriptors marked one by one where there is no `close_range`.
     const DESCRIPTORS_MAX: i32 = 1024;
     for descriptor in 3..DESCRIPTORS_MAX {
-        // SAFETY: only flags are set; a number that is not open is refused.
+        // SAFETY: only flags are set; a number that is not an open descriptor is rejected.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// In the daemon: tells who started it, and lets go of the socket to it. `why` is the reason of a start that
-/// failed.
+/// Called in the daemon: reports the result to the starter and closes the socket to it. `why` in `outcome` is
+/// the reason for a failed start.
 pub fn tell_starter(outcome: Result<(), &str>) {
     let line = match outcome {
         Ok(()) => READY,
         Err(why) => why.lines().next().unwrap_or_default(),
     };
     let Ok(mut stdout) = io::stdout().as_fd().try_clone_to_owned().map(File::from) else { return };
-    // A starter that has gone wants to hear nothing.
+    // The starter may have exited already.
     drop(stdout.write_all(format!("{line}\n").as_bytes()));
     if let Ok(null) = File::options().write(true).open("/dev/null") {
-        // Where it fails the starter hears nothing more until we end, and waits for nothing more.
+        // If this fails, the socket stays open until the daemon exits. The starter does not wait for that.
         let _ = rustix::stdio::dup2_stdout(null);
     }
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_goes_along() {
+    fn api_keys_are_not_passed_to_the_daemon() {
         for (name, goes) in [
             ("PATH", true),
             ("EPITOME_HOME", true),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_or_why_not_is_told_so() {
+    fn a_failed_start_reports_the_reason() {
         let why = start(Path::new("/no/such/program"), &[]).expect_err("there is no such program");
         assert!(why.contains("could not be started"), "{why}");
         let ended = start(Path::new("/bin/true"), &[]).expect_err("it says nothing");

@@ -1,31 +1,32 @@
-//! Where the person's files are. The process's own working directory is not used past `main`.
+//! Locations of the user's files. The process's working directory isn't used after `main`.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Folders that are looked at for the root of a repository, from a directory upwards.
+/// Maximum number of directories to search upwards for the root of a repository.
 const ROOT_CLIMB_MAX: usize = 64;
 
-/// The directories of one person's Epitome.
+/// The directories of one user's Epitome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// Configuration, recipes, hooks: `EPITOME_HOME`, else `~/.epitome`.
     pub home: PathBuf,
-    /// Journals, blobs, sled: `XDG_DATA_HOME/epitome`, or `data` below a given `EPITOME_HOME`.
+    /// Journals, blobs, index: `XDG_DATA_HOME/epitome`, or `data` below a given `EPITOME_HOME`.
     pub data: PathBuf,
     /// Logs: `XDG_STATE_HOME/epitome`, or `state` below a given `EPITOME_HOME`.
     pub state: PathBuf,
-    /// Sockets and locks of the daemon: `XDG_RUNTIME_DIR/epitome`, or `run` below a given `EPITOME_HOME`; where
-    /// there is no such directory, one in the temporary directory that bears the user's number.
+    /// Sockets and locks of the daemon: `XDG_RUNTIME_DIR/epitome`, or `run` below a given `EPITOME_HOME`;
+    /// without either, `/run/user/<uid>/epitome`, or `/tmp/epitome-<uid>` if that directory doesn't exist or
+    /// isn't the user's.
     pub runtime: PathBuf,
-    /// The person's own home directory, for files of other agents; `None` in the barest environments.
+    /// The user's own home directory, for files of other agents; `None` in minimal environments.
     pub user_home: Option<PathBuf>,
 }
 
 impl Paths {
-    /// Reads the places from an environment. `HOME` may be missing (some editors pass `PATH` alone);
-    /// then the password file's entry counts.
+    /// Determines the locations from an environment. `HOME` may be missing (some editors only pass `PATH`);
+    /// then the home directory is taken from the password file.
     pub fn from_environment(get: impl Fn(&str) -> Option<OsString>) -> Paths {
         let absolute = |name: &str| get(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let user_home = absolute("HOME").or_else(|| etcetera::home_dir().ok());
@@ -37,7 +38,7 @@ impl Paths {
         let state = absolute("XDG_STATE_HOME").unwrap_or_else(|| base.join(".local/state"));
         let runtime = match absolute("XDG_RUNTIME_DIR") {
             Some(directory) => directory.join("epitome"),
-            // Some editors pass PATH alone: their windows must find the daemon of the others all the same.
+            // Some editors only pass `PATH`, but must find the same daemon as the others.
             None => {
                 let user = rustix::process::getuid().as_raw();
                 let usual = PathBuf::from(format!("/run/user/{user}"));
@@ -56,7 +57,7 @@ impl Paths {
         }
     }
 
-    /// All below one directory, as `EPITOME_HOME` gives it.
+    /// All locations below one directory, as for `EPITOME_HOME`.
     pub fn below(home: &Path) -> Paths {
         Paths {
             home: home.to_path_buf(),
@@ -71,11 +72,11 @@ impl Paths {
         self.home.join("config.toml")
     }
 
-    /// Where what belongs to a directory's repository is looked for: the directory itself, then the root
-    /// of its repository where that is another one. Blocks on the disk.
+    /// The directories in which project files are looked up: the directory itself, then the root of its
+    /// repository if that is a different one. Blocks on the disk.
     ///
-    /// The home directory and what is above it are no repository's: their folders are the person's own. A
-    /// root must belong to who owns the directory, as Git has it: in `/tmp`, anybody could make one.
+    /// The home directory and its parents never count as a repository: their files are the user's own. A root
+    /// must have the same owner as the directory, as in Git: in `/tmp`, anyone could create one.
     pub fn repository_roots(&self, cwd: &Path) -> Vec<PathBuf> {
         let owner = |path: &Path| std::fs::metadata(path).map(|metadata| metadata.uid()).ok();
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -99,7 +100,7 @@ impl Paths {
 mod tests {
     use super::*;
 
-    /// Makes a home with folders in it and says which roots a directory has, as paths below the home.
+    /// Creates a home with these directories; returns the roots for `cwd`, relative to the home.
     fn roots(folders: &[&str], cwd: &str) -> Vec<String> {
         let home = tempfile::tempdir().expect("a temporary directory can be made");
         let home = home.path().canonicalize().expect("it is there");
@@ -113,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_itself_and_the_root_of_its_repository() {
+    fn roots_are_the_directory_and_its_repository() {
         for (folders, cwd, wanted) in [
             (&["w/a/b"][..], "w/a/b", &["w/a/b"][..]),
             (&["w/.git", "w/a/b"], "w/a/b", &["w/a/b", "w"]),
             (&["w/.git"], "w", &["w"]),
             (&["w/.git", "w/a/.git", "w/a/b"], "w/a/b", &["w/a/b", "w/a"]),
-            // A home under version control is the person's own all the same.
+            // A home under version control still contains the user's own files.
             (&[".git", "w/a"], "w/a", &["w/a"]),
             (&[".git"], "", &[""]),
         ] {

@@ -1,8 +1,8 @@
-//! Files that are whole or not there, whenever we are killed.
+//! Atomic file writes.
 //!
-//! What is written has no name until it is complete, so that a process which dies on the way leaves nothing
-//! behind: the system forgets a file without a name. Only between getting its name and taking its place, two
-//! system calls in a row, a file of ours can be stranded.
+//! A file has no name until it is complete, so that a process killed during a write leaves nothing behind:
+//! the kernel removes unnamed files. A temporary file can only be left behind between two consecutive system
+//! calls, one that gives it a name and one that renames it to its destination.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,30 +13,30 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
 
-/// Where the system names the open files of a process; missing in some bare containers.
+/// The kernel's directory of a process's open files; missing in some minimal containers.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// A file that is being written.
 pub struct Unfinished {
     file: File,
     directory: PathBuf,
-    /// Where the system knows no files without a name.
+    /// The temporary name, if the system doesn't support unnamed files or while the file is being renamed.
     name: Option<PathBuf>,
 }
 
 impl Unfinished {
-    /// Begins a file in a directory, which must be that of the place it is for. `mode` are the rights of a new
-    /// file, as far as the process's mask lets them be.
+    /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a
+    /// new file, subject to the process's umask.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<Unfinished> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        // A file is given its name by that of its descriptor.
+        // Unnamed files are linked through the path of their descriptor.
         let begun = match Path::new(DESCRIPTORS).is_dir() {
             true => rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)),
             false => Err(Errno::OPNOTSUPP),
         };
         let (file, name) = match begun {
             Ok(file) => (File::from(file), None),
-            // Kernels and file systems that can't do it say so in different ways.
+            // Kernels and file systems without support return different errors.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let name = fresh_name(directory);
                 let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&name)?;
@@ -51,20 +51,20 @@ impl Unfinished {
         &mut self.file
     }
 
-    /// Puts what was written in the place of `path`, which a reader sees as it was or as it is now, also after a
-    /// loss of power.
+    /// Atomically moves the file to `path`. Readers see either the old or the new file, even after a power
+    /// loss.
     pub fn put(self, path: &Path) -> io::Result<()> {
         self.sync()?;
         self.put_unsynced(path)
     }
 
-    /// Brings what was written to the disk. Some file systems would otherwise show an empty file after a loss of
-    /// power.
+    /// Syncs the content to the disk. Without this, some file systems would show an empty file after a power
+    /// loss.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    /// The same as `put` for who has seen to the disk, or will.
+    /// Like `put`, for callers that sync the content themselves.
     pub fn put_unsynced(mut self, path: &Path) -> io::Result<()> {
         if self.name.is_none() {
             let name = fresh_name(&self.directory);
@@ -79,13 +79,13 @@ impl Unfinished {
         Ok(())
     }
 
-    /// The same as `put` where nothing may be in that place: what is there stays, and that is an error.
+    /// Like `put`, but fails if `path` already exists.
     pub fn put_new(self, path: &Path) -> io::Result<()> {
         self.sync()?;
         let own = format!("{DESCRIPTORS}/{}", self.file.as_raw_fd());
         match &self.name {
             None => linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)?,
-            // The other name goes when this is dropped.
+            // The temporary name is removed on drop.
             Some(name) => fs::hard_link(name, path)?,
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            // What was written so far is no use to anyone.
+            // An incomplete file is useless.
             let _ = fs::remove_file(name);
         }
     }
@@ -105,7 +105,7 @@ fn fresh_name(directory: &Path) -> PathBuf {
     directory.join(format!(".epitome-{:016x}.tmp", fastrand::u64(..)))
 }
 
-/// Puts a whole file that only its owner may read in the place of another.
+/// Atomically replaces a file with one that only its owner can read.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let mut new = Unfinished::begin(directory, 0o600)?;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_there_when_it_is_whole() {
+    fn file_appears_only_when_it_is_complete() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("trust.json");
         replace_private(&path, b"one").expect("written");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_takes_nobody_s_place() {
+    fn put_new_does_not_replace_an_existing_file() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("a");
         for (text, is_put) in [(b"one", true), (b"two", false)] {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_leaves_nothing() {
+    fn unfinished_file_leaves_nothing_behind() {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("missing").join("a");
         assert!(replace_private(&path, b"one").is_err());

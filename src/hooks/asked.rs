@@ -1,4 +1,5 @@
-//! Asks executables what they handle, and keeps their answers: a hook is asked once for each version.
+//! Queries executables for the events they handle and caches the answers: each version of a hook is queried
+//! once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,24 +19,24 @@ use super::trust;
 use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
 
-/// How long an executable may take to say what it handles.
+/// Maximum time an executable may take to answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Bytes of an answer; a manifest has some hundred.
+/// Maximum size of an answer in bytes; a manifest has a few hundred.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Executables that are asked at the same time.
+/// Maximum executables queried concurrently.
 const ASKED_AT_ONCE_MAX: usize = 8;
-/// Answers that are kept; beyond it those that this search did not use go.
+/// Maximum cached answers; beyond it, answers that this search did not use are dropped.
 const ANSWERS_MAX: usize = 2_000;
-/// Bytes of the file that they are kept in.
+/// Maximum size of the cache file in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Characters that are repeated of what a failing executable wrote to stderr.
+/// Characters quoted from stderr of a failing executable.
 const WORDS_CHARS_MAX: usize = 200;
 
-/// The answers that are known, by file.
+/// Known answers, by file.
 pub(super) struct Answers {
     file: PathBuf,
     known: BTreeMap<PathBuf, Answer>,
-    /// Why there is no answer.
+    /// Why a file has no answer.
     failed: BTreeMap<PathBuf, String>,
     used: BTreeMap<PathBuf, ()>,
     changed: bool,
@@ -48,8 +49,8 @@ struct Answer {
     answer: String,
 }
 
-/// What a file looks like from outside. Who may write the file can forge all of it but the time of
-/// change, which counts only for the person's own files.
+/// Metadata by which an unchanged file is recognized. Anyone who can write a file can forge all of it except
+/// the change time, so it is relied on only for the user's own files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Look {
     size: u64,
@@ -73,7 +74,7 @@ impl Look {
 }
 
 impl Answers {
-    /// Reads what is known. A damaged file is as good as none: everything is asked again.
+    /// Loads the cache. A damaged cache file counts as empty: every executable is queried again.
     pub fn load(paths: &Paths) -> Answers {
         let file = paths.data.join("hooks-cache.json");
         let mut bytes = Vec::new();
@@ -85,14 +86,14 @@ impl Answers {
         Answers { file, known, failed: BTreeMap::new(), used: BTreeMap::new(), changed: false }
     }
 
-    /// The digest of a file that looks as it did.
+    /// The digest of a file whose metadata is unchanged.
     pub fn digest(&self, path: &Path) -> Option<String> {
         let known = self.known.get(path)?;
         let look = Look::of(&path.metadata().ok()?);
         (known.look == look).then(|| known.sha256.clone())
     }
 
-    /// Whether the answer of this version is known.
+    /// Marks an answer as used; returns whether the answer of this version is known.
     pub fn keep(&mut self, path: &Path, digest: &str) -> bool {
         let known = self.known.get(path).is_some_and(|known| known.sha256 == digest);
         if known {
@@ -116,7 +117,7 @@ impl Answers {
         }
     }
 
-    /// What an executable answered, or why there is no answer.
+    /// The answer of an executable, or why there is none.
     pub fn answer(&self, path: &Path) -> Result<&str, &str> {
         if let Some(reason) = self.failed.get(path) {
             return Err(reason);
@@ -124,7 +125,7 @@ impl Answers {
         self.known.get(path).map(|known| known.answer.as_str()).ok_or("it was not asked")
     }
 
-    /// Keeps what was learnt. Where that fails it is asked again next time.
+    /// Saves new answers. If that fails, the executables are queried again next time.
     pub fn save(&mut self) {
         if !self.changed {
             return;
@@ -140,7 +141,7 @@ impl Answers {
     }
 }
 
-/// Asks several executables, some at the same time. Each has its name beside it.
+/// Queries several executables, each given with its name, some of them concurrently.
 pub(super) fn ask_all(
     reaper: &Arc<Reaper>,
     executables: &[(&Path, &str)],
@@ -150,7 +151,7 @@ pub(super) fn ask_all(
     if executables.is_empty() {
         return Vec::new();
     }
-    // A thread of its own: the caller's may be one of a runtime, where another cannot run.
+    // On a separate thread: the caller's thread may belong to a runtime, in which another one cannot run.
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,9 +1,9 @@
-//! In what order the hooks of a moment run, and what all of their results together mean.
+//! The order in which the hooks of an event run, and their combined result.
 //!
 //! A pure state machine: the session asks what to run [`next`](Chain::next), runs it, and
-//! [tells](Chain::tell) what came of it, until there is nothing more to run; then it
-//! [finishes](Chain::finish). What one hook changes, the next one is given. Nothing is decided in silence:
-//! whatever is not done as a hook asked is in the trail with its reason.
+//! [reports](Chain::tell) the results, until there is nothing more to run; then it [finishes](Chain::finish).
+//! Changes made by a hook are visible to the next one. No request of a hook is dropped silently: each one
+//! that is not carried out is in the trail with its reason.
 //!
 //! - The first block or deny is final and ends the chain. (`must` compactions cannot be blocked.)
 //! - The first mutation, callback, swap or compaction wins; later ones are conflicts.
@@ -28,7 +28,7 @@ use super::output::{Ran, Resolution};
 
 type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
 
-/// Whether the tool of a call takes an input; the error says why not.
+/// Checks whether the tool of a call accepts an input; the error is the reason if not.
 #[derive(Clone)]
 pub struct Takes(pub Arc<InputCheck>);
 
@@ -38,16 +38,16 @@ impl fmt::Debug for Takes {
     }
 }
 
-/// Something that runs at a moment.
+/// Something that runs at an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Link {
     Hook(Arc<Hook>),
-    /// A handler that a recipe declares, or one that is built in.
+    /// A handler that a recipe declares, or one that always runs.
     Handler(Arc<Handler>),
 }
 
 impl Link {
-    /// How trail and notices call it: `audit`, `compact:swap_context`, `builtin:compact-trigger`.
+    /// Its name in the trail and in notices: `audit`, `compact:swap_context`, `builtin:compact-trigger`.
     pub fn name(&self) -> String {
         match self {
             Link::Hook(hook) => hook.name.clone(),
@@ -56,12 +56,13 @@ impl Link {
         }
     }
 
-    /// Whether it runs without anybody having declared it.
+    /// Whether it is a handler without a recipe: the compaction trigger, or a placeholder for a script that
+    /// was not found.
     pub(super) fn is_always_there(&self) -> bool {
         matches!(self, Link::Handler(handler) if handler.recipe.is_empty())
     }
 
-    /// What runs, in hexadecimal; empty for what is built in.
+    /// The digest of what runs, in hexadecimal; empty for handlers.
     pub(super) fn digest(&self) -> String {
         match self {
             Link::Hook(hook) => hook.digest.clone(),
@@ -70,8 +71,8 @@ impl Link {
     }
 }
 
-/// The hooks that run at a moment: higher priorities first, then as the list has them. Handlers are put
-/// behind them, or between them, by the caller.
+/// The hooks that run at an event: higher priorities first, otherwise in the order of `hooks`. The caller
+/// adds handlers after or between them.
 pub fn links(hooks: &[Arc<Hook>], moment: &Moment) -> Vec<Link> {
     let mut fitting: Vec<&Arc<Hook>> =
         hooks.iter().filter(|hook| registered(hook, moment).is_some()).collect();
@@ -79,17 +80,17 @@ pub fn links(hooks: &[Arc<Hook>], moment: &Moment) -> Vec<Link> {
     fitting.into_iter().map(|hook| Link::Hook(hook.clone())).collect()
 }
 
-/// One run that the chain asks for.
+/// One run requested by the chain.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub link: Link,
-    /// As the hooks before have changed it.
+    /// The moment, including changes by earlier hooks.
     pub moment: Moment,
-    /// As the hook registered it.
+    /// The event name under which the hook registered.
     pub event_name: String,
 }
 
-/// The hooks of one moment on their way.
+/// The hooks of one event in progress.
 #[derive(Clone, Debug)]
 pub struct Chain {
     waiting: VecDeque<Link>,
@@ -102,15 +103,15 @@ impl Chain {
         Chain { waiting: links.into(), running: Vec::new(), fold: Fold::new(moment) }
     }
 
-    /// The same, with a check of the inputs that hooks give to a call.
+    /// Adds a check of the inputs that hooks give to a call.
     pub fn checking_inputs(mut self, takes: Takes) -> Chain {
         self.fold.check_inputs(takes);
         self
     }
 
-    /// What is to be run now; more than one are run side by side. The same again until it was told what
-    /// came of it; `None` when the chain is at its end.
-    #[expect(clippy::should_implement_trait, reason = "no iterator: it repeats itself until it is told")]
+    /// Returns what to run now; several runs are run concurrently. Returns the same runs until their results
+    /// are reported with `tell`; `None` at the end of the chain.
+    #[expect(clippy::should_implement_trait, reason = "no iterator: repeats until `tell` is called")]
     pub fn next(&mut self) -> Option<Vec<Run>> {
         if self.running.is_empty() && !self.fold.is_over() {
             let first = self.waiting.pop_front()?;
@@ -127,7 +128,8 @@ impl Chain {
         (!self.running.is_empty()).then(|| self.running.clone())
     }
 
-    /// What came of the runs, in their order, and how long each took. One that is missing was given up.
+    /// Records the results of the runs, in their order, with their durations. A missing result means that the
+    /// run was abandoned.
     pub fn tell(&mut self, heard: Vec<(Ran, Duration)>) {
         let side_by_side = self.running.len() > 1;
         let mut heard = heard.into_iter();
@@ -144,18 +146,18 @@ impl Chain {
         }
     }
 
-    /// The moment as the hooks so far have changed it.
+    /// The moment, including the changes by hooks so far.
     pub fn moment(&self) -> &Moment {
         self.fold.moment()
     }
 
-    /// What everything that was told means together.
+    /// The combined result of everything reported.
     pub fn finish(self) -> Resolution {
         self.fold.finish()
     }
 
-    /// The moment that a run's words are about: that which it was given, but what hooks add to the
-    /// instructions of a compaction is put behind what others beside them added.
+    /// The moment in which a run's output is interpreted: the one that it was given, except that instructions
+    /// for a compaction are appended to those that hooks running concurrently have added.
     fn heard_at<'a>(&'a self, run: &'a Run) -> &'a Moment {
         match run.moment.what.event() {
             HookEvent::PreCompact => self.fold.moment(),
@@ -180,7 +182,7 @@ impl Chain {
     }
 }
 
-/// Claude Code runs the hooks of one group side by side; groups are counted in their file.
+/// Claude Code runs the hooks of one group concurrently; groups are numbered within their file.
 fn group(link: &Link) -> Option<(Option<&Path>, usize)> {
     match link {
         Link::Hook(hook) => match &hook.kind {

@@ -1,7 +1,7 @@
-//! Claude Code's hooks as its settings files declare them, and when each of them runs. Pure.
+//! Claude Code's hooks as declared in its settings files, and when each of them runs. Pure.
 //!
-//! A file has groups by event, each with a matcher and commands. What Claude Code knows and this program
-//! does not (other kinds of hooks, other events) is a problem that names it; the rest of the file counts.
+//! A file contains groups by event, each with a matcher and commands. Kinds of hooks and events that Claude
+//! Code supports and this program does not are reported as problems; the rest of the file takes effect.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,16 +22,16 @@ use super::hook::{FailMode, Hook, Kind, Manifest, Place, RUN_TIME_MAX, RUN_TIME_
 use super::moment::{Moment, What};
 use epitome_problem::{Problem, nearest, place_in};
 
-/// How long a command may take unless it says otherwise.
+/// Default timeout of a command.
 pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(60);
-/// Commands of one file; more are a slip of a generator.
+/// Maximum commands per file; more are probably a mistake of a generator.
 pub const COMMANDS_MAX: usize = 256;
-/// Bytes of one command line.
+/// Maximum length of a command line in bytes.
 pub const LINE_BYTES_MAX: usize = 16 * 1024;
-/// Letters of a matcher in a hook's name; the whole matcher is in the hook.
+/// Characters of a matcher shown in a hook's name.
 const LABEL_CHARS_MAX: usize = 60;
 
-/// What Claude Code calls the moments that come here.
+/// Claude Code's names of the supported events.
 const EVENTS: [(&str, HookEvent); 10] = [
     ("SessionStart", HookEvent::SessionStart),
     ("UserPromptSubmit", HookEvent::UserMessageSend),
@@ -45,7 +45,7 @@ const EVENTS: [(&str, HookEvent); 10] = [
     ("SessionEnd", HookEvent::SessionEnd),
 ];
 
-/// What Claude Code calls moments that do not come here.
+/// Claude Code's names of unsupported events.
 const FOREIGN_EVENTS: [&str; 23] = [
     "ConfigChange",
     "CwdChanged",
@@ -72,11 +72,11 @@ const FOREIGN_EVENTS: [&str; 23] = [
     "WorktreeRemove",
 ];
 
-/// Reads the hooks of a settings file, `project` being the directory that its lines run in. What is wrong
-/// is left out and told.
+/// Parses the hooks of a settings file. `project` is the directory in which its commands run. Invalid parts
+/// are left out and reported.
 ///
-/// The digest is over the declaration alone. `files` has the settings file first, then what the line
-/// names, which may not be there: whoever reads the disk adds their contents.
+/// The digest covers only the declaration. `files` contains the settings file first, then the paths that the
+/// command line names, which may not exist: the code that reads the disk adds their contents.
 pub fn parse(path: &Path, text: &str, place: Place, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
     let mut reading = Reading {
         path,
@@ -91,8 +91,8 @@ pub fn parse(path: &Path, text: &str, place: Place, project: &Path) -> (Vec<Hook
     (reading.hooks, reading.problems)
 }
 
-/// Whether the file says `disableAllHooks`. `parse` leaves out its own hooks then; in a person's file it
-/// is meant for those of every settings file.
+/// Whether the file sets `disableAllHooks`. `parse` then returns no hooks; in a user's file the setting
+/// applies to the hooks of all settings files.
 pub fn disables_all(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Switch {
@@ -102,14 +102,14 @@ pub fn disables_all(text: &str) -> bool {
     serde_json::from_str::<Switch>(text).is_ok_and(|switch| switch.disable_all_hooks)
 }
 
-/// Whether a Claude Code hook runs at this moment. Hooks of another kind never fit.
+/// Whether a Claude Code hook runs at this moment. Other kinds of hooks never match.
 pub fn fits(hook: &Hook, moment: &Moment) -> bool {
     let Kind::Claude { matcher, only_if, .. } = &hook.kind else { return false };
     let Some(name) = event_name(moment) else { return false };
     let registered = hook.events.iter().any(|(_, registered)| registered == name);
     let matched = || match subjects(moment) {
         Some(subjects) => Matcher::read(matcher).is_ok_and(|matcher| matcher.fits(&subjects)),
-        // Such an event ignores what a matcher says.
+        // Such an event ignores its matcher.
         None => true,
     };
     let ruled = || match only_if.as_str() {
@@ -119,7 +119,7 @@ pub fn fits(hook: &Hook, moment: &Moment) -> bool {
     registered && matched() && ruled()
 }
 
-/// What a matcher is held against: Claude Code's word, and ours.
+/// The names that a matcher is compared with: Claude Code's, then ours.
 fn subjects(moment: &Moment) -> Option<[&str; 2]> {
     match &moment.what {
         What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => {
@@ -135,7 +135,7 @@ fn subjects(moment: &Moment) -> Option<[&str; 2]> {
     }
 }
 
-/// A part of the file as it stands there, whose place can be told.
+/// A part of the file as raw text, from which its position can be computed.
 type Raw<'a> = &'a RawValue;
 
 struct Reading<'a> {
@@ -143,7 +143,7 @@ struct Reading<'a> {
     text: &'a str,
     place: Place,
     project: &'a Path,
-    /// How many hooks have the same event and matcher.
+    /// Number of hooks with the same event and matcher.
     numbers: BTreeMap<String, usize>,
     hooks: Vec<Hook>,
     problems: Vec<Problem>,
@@ -151,7 +151,7 @@ struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     fn file(&mut self) {
-        // Some editors write a mark before the text, which JSON does not know.
+        // Some editors write a byte order mark before the text, which JSON does not allow.
         let text = self.text.trim_start_matches('\u{feff}');
         if text.trim().is_empty() {
             return;
@@ -345,7 +345,7 @@ impl<'a> Reading<'a> {
         format!("{label}#{number}@{}", file.display())
     }
 
-    /// One value of the file as a type; otherwise the problem names what it should be.
+    /// Deserializes one value of the file; reports the expected form on failure.
     fn read<T: Deserialize<'a>>(&mut self, raw: Raw<'a>, what: &str, form: &str) -> Option<T> {
         match serde_json::from_str(raw.get()) {
             Ok(value) => Some(value),
@@ -357,14 +357,14 @@ impl<'a> Reading<'a> {
     }
 
     fn report(&mut self, raw: Raw<'a>, message: String, hint: Option<String>) {
-        // A raw value is a piece of `text`, so the distance of their beginnings is its place.
+        // A raw value is a slice of `text`, so the pointer difference is its offset.
         let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         let place = Some(place_in(self.text, offset.min(self.text.len())));
         self.problems.push(Problem { path: self.path.to_path_buf(), place, message, hint });
     }
 }
 
-/// A hook of a group as the file has it.
+/// A hook of a group, as in the file.
 #[derive(Deserialize)]
 struct Command {
     #[serde(rename = "type")]
@@ -385,7 +385,7 @@ struct Command {
     async_rewake: bool,
 }
 
-/// The parser's sentence without its own line and column, which are told apart.
+/// The parser's message without its position, which is reported separately.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
@@ -394,7 +394,7 @@ fn without_place(error: &serde_json::Error) -> String {
 fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut sha = Sha256::new();
     for part in parts {
-        // The length first, or two declarations could be cut differently into the same bytes.
+        // Length-prefixed, because otherwise two declarations could concatenate to the same bytes.
         sha.update((part.len() as u64).to_le_bytes());
         sha.update(part.as_bytes());
     }

@@ -8,32 +8,32 @@ use ignore::gitignore::GitignoreBuilder;
 use super::claude_tools::{aliases, tool_name};
 use super::moment::{Call, Moment};
 
-/// Bytes of a matcher or rule.
+/// Maximum length of a matcher or rule in bytes.
 const PATTERN_BYTES_MAX: usize = 1024;
-/// Steps back that a regular expression may take on one name; names are short.
+/// Backtracking limit of a regular expression on one name; names are short.
 const BACKTRACKS_MAX: usize = 100_000;
-/// Signs by which an expression says what must not be there.
+/// Syntax by which a regular expression excludes text.
 const EXCLUDING: [&str; 3] = ["(?!", "(?<!", "[^"];
 
-/// A matcher: nothing or `*` for all, names with `|` or `,` between them, else a regular expression that
-/// may fit anywhere in the name.
+/// A matcher: empty or `*` for all, names separated by `|` or `,`, otherwise a regular expression that may
+/// match anywhere in the name.
 pub enum Matcher {
     All,
     Names(Vec<String>),
     Expression(Box<Regex>, Reach),
 }
 
-/// Which names an expression is held against.
+/// The names that an expression is compared with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Claude Code's and ours.
     Both,
-    /// Claude Code's alone. An expression that excludes `Bash` does not mean to fit our `bash`.
+    /// Only Claude Code's. An expression that excludes `Bash` is not meant to match our `bash`.
     Theirs,
 }
 
 impl Matcher {
-    /// The error is a clause.
+    /// Parses a matcher. The error is a clause.
     pub fn read(matcher: &str) -> Result<Matcher, String> {
         let matcher = matcher.trim();
         if matcher.is_empty() || matcher == "*" {
@@ -49,7 +49,7 @@ impl Matcher {
         Ok(Matcher::Expression(Box::new(expression(matcher)?), reach))
     }
 
-    /// Whether it fits Claude Code's word or ours.
+    /// Whether it matches Claude Code's name or ours.
     pub fn fits(&self, [theirs, ours]: &[&str; 2]) -> bool {
         match self {
             Matcher::All => true,
@@ -74,14 +74,14 @@ fn expression(pattern: &str) -> Result<Regex, String> {
         .map_err(|error| format!("`{pattern}` is not a valid regular expression: {error}"))
 }
 
-/// A permission rule: a tool, and what its call must be like.
+/// A permission rule: a tool, and optionally a pattern for its call.
 pub struct Rule {
     tool: String,
     like: Option<String>,
 }
 
 impl Rule {
-    /// Reads `Bash`, `Bash(git *)`, `Edit(src/**)`. The error is a clause.
+    /// Parses `Bash`, `Bash(git *)`, `Edit(src/**)`. The error is a clause.
     pub fn read(rule: &str) -> Result<Rule, String> {
         if rule.len() > PATTERN_BYTES_MAX {
             return Err(format!("it is longer than {PATTERN_BYTES_MAX} bytes"));
@@ -98,7 +98,7 @@ impl Rule {
         }
     }
 
-    /// Whether the moment is a call that the rule names. At moments without a call no rule fits.
+    /// Whether the moment is a call that matches the rule. Moments without a call never match.
     pub fn fits(&self, moment: &Moment) -> bool {
         moment.what.call().is_some_and(|call| self.fits_call(call, &moment.base.cwd))
     }
@@ -117,10 +117,10 @@ impl Rule {
     }
 }
 
-/// A command fits when the whole of it does or one of the commands in it. Quotes are not looked at: a
-/// piece too many runs a hook that then looks for itself, a piece too few would not run it.
+/// Whether a command line or one of the commands in it matches. Quotes are ignored: a wrongly split command
+/// only runs a hook that then checks for itself, whereas a missed one would not run it.
 fn fits_command(like: &str, command: &str) -> bool {
-    // `git:*` is the older way to write `git *`.
+    // `git:*` is the older form of `git *`.
     let like = like.strip_suffix(":*").map_or(like.to_owned(), |start| format!("{start} *"));
     let mut pattern = String::from("(?s)^");
     let (start, tail) = like.strip_suffix(" *").map_or((like.as_str(), "$"), |start| (start, "(?:\\s.*)?$"));
@@ -135,7 +135,7 @@ fn fits_command(like: &str, command: &str) -> bool {
     std::iter::once(command.trim()).chain(pieces).any(|piece| regex.is_match(piece).unwrap_or(true))
 }
 
-/// A command without the variables that are set before it (`LANG=C git status`).
+/// A command without the variable assignments before it (`LANG=C git status`).
 fn without_variables(command: &str) -> &str {
     let mut rest = command.trim();
     while let Some((word, tail)) = rest.split_once(char::is_whitespace) {
@@ -150,7 +150,8 @@ fn without_variables(command: &str) -> &str {
     rest
 }
 
-/// A path fits a pattern as in a `.gitignore` of the working directory; `//` begins an absolute one.
+/// Whether a path matches a pattern, as in a `.gitignore` of the working directory; `//` starts an absolute
+/// pattern.
 fn fits_path(like: &str, path: &str, cwd: &Path) -> bool {
     let (root, like) = match like.strip_prefix("//") {
         Some(absolute) => (Path::new("/"), format!("/{absolute}")),

@@ -1,8 +1,8 @@
-//! What a Claude Code hook's end, stdout and stderr mean. Pure.
+//! Interprets the exit code, stdout and stderr of a Claude Code hook. Pure.
 //!
-//! Exit 0 with a JSON object is read field by field, with any other text it is context where the event
-//! has a use for it. Exit 2 stops what the event can stop, stderr being the reason. Any other end is a
-//! failure, and work goes on.
+//! With exit code 0, a JSON object is read field by field; any other text is context if the event uses
+//! context. Exit code 2 blocks what the event can block, with stderr as the reason. Any other end is a
+//! failure, and work continues.
 
 use serde_json::{Map, Value};
 
@@ -13,10 +13,11 @@ use super::moment::{Moment, What};
 use super::output::{Exit, HookOutput, PermissionDecision, Utterance};
 use epitome_thread::Role;
 
-/// The reason where a hook gives none.
+/// The reason if a hook gives none.
 const NO_REASON: &str = "A hook stopped this without a reason.";
 
-/// Reads the result of a run of a hook that registered the moment by this name; `None` when it failed.
+/// Interprets a run of a hook that registered for the event under the name `registered`; `None` if the run
+/// failed.
 pub fn normalise(
     registered: &str,
     moment: &Moment,
@@ -47,7 +48,7 @@ fn read(event: HookEvent, registered: &str, moment: &Moment, stdout: &str) -> Ho
     }
 }
 
-/// Text on stdout that is no JSON.
+/// Text on stdout that is not JSON.
 fn plain(event: HookEvent, moment: &Moment, text: &str) -> HookOutput {
     let mut output = HookOutput::default();
     if text.is_empty() {
@@ -81,7 +82,7 @@ fn plain(event: HookEvent, moment: &Moment, text: &str) -> HookOutput {
     output
 }
 
-/// `decision: block` and exit 2: what it means at each event.
+/// The effect of `decision: block` and of exit code 2, by event.
 fn blocked(event: HookEvent, reason: &str) -> HookOutput {
     let given = (!reason.is_empty()).then(|| reason.to_owned());
     let reason = given.clone().unwrap_or_else(|| NO_REASON.to_owned());
@@ -94,7 +95,7 @@ fn blocked(event: HookEvent, reason: &str) -> HookOutput {
         HookEvent::UserMessageSend | HookEvent::PreCompact => output.block = Some(given),
         HookEvent::AfterToolCall => output.context.push(reason),
         HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
-        // Nothing can be stopped there: the person is told.
+        // Nothing can be blocked here: show the reason to the user.
         HookEvent::SessionStart | HookEvent::TurnEnd | HookEvent::PostCompact | HookEvent::SessionEnd => {
             output.notice = given;
         }
@@ -127,7 +128,7 @@ impl Fields<'_> {
         if self.flag(fields, "continue") == Some(false) {
             let why = self.text(fields, "stopReason").or(reason).unwrap_or_else(|| NO_REASON.to_owned());
             self.output.halt = Some(why);
-            // It comes before a wish to go on.
+            // Ending the turn takes precedence over continuing.
             self.output.follow_ups.clear();
         }
         self.output
@@ -169,7 +170,7 @@ impl Fields<'_> {
                 if let Some(reason) = self.text(special, "permissionDecisionReason") {
                     self.output.decision_reason = Some(reason);
                 }
-                // An input that is given back as it was given is no change.
+                // An input returned unchanged is not a change.
                 if let Some(input) = self.object(special, "updatedInput")
                     && input != theirs(call, &self.moment.base.cwd)
                 {
@@ -200,7 +201,7 @@ impl Fields<'_> {
             "allow" => Some(PermissionDecision::Allow),
             "ask" => Some(PermissionDecision::Ask),
             "deny" => Some(PermissionDecision::Deny),
-            // `defer` leaves it to the caller of a headless run, which there is none of here.
+            // `defer` leaves the decision to the caller of a headless run, which does not exist here.
             "defer" => return self.warn("`permissionDecision` `defer` is not followed"),
             other => {
                 return self
@@ -209,7 +210,7 @@ impl Fields<'_> {
         };
     }
 
-    /// Text for the model: beside what happens, or, at a stop, to go on with.
+    /// Text for the model: additional context or, at a stop, a message to continue with.
     fn context(&mut self, text: String) {
         match self.event {
             HookEvent::AgentStop => self.output.follow_ups.push(Utterance { role: Role::User, text }),

@@ -1,4 +1,4 @@
-//! What Claude Code's hooks are given on stdin: a moment with their names for everything. Pure.
+//! The stdin payload of Claude Code's hooks: a moment with Claude Code's names. Pure.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub fn payload(moment: &Moment, transcript: &Path) -> Value {
     payload
 }
 
-/// What a payload has beside the fields of all.
+/// The fields specific to an event.
 fn special(moment: &Moment) -> Value {
     let base = &moment.base;
     match &moment.what {
@@ -83,8 +83,8 @@ fn failure(result: &CallResult) -> &str {
     result.error.as_deref().filter(|error| !error.is_empty()).unwrap_or(&result.text)
 }
 
-/// Claude Code's name of the moment; `None` for a moment that it does not have. A call that was stopped
-/// by a hook is none of its moments either.
+/// Claude Code's name of the event; `None` if it has no such event. That includes the result of a call that a
+/// hook blocked.
 pub fn event_name(moment: &Moment) -> Option<&'static str> {
     match &moment.what {
         What::SessionStart { .. } => Some("SessionStart"),
@@ -104,7 +104,7 @@ pub fn event_name(moment: &Moment) -> Option<&'static str> {
     }
 }
 
-/// The kind of a subagent, which is the recipe that it runs; `None` in the main conversation.
+/// The type of a subagent, which is the recipe that it runs; `None` in the main conversation.
 pub fn agent_type(moment: &Moment) -> Option<&str> {
     match moment.base.invoked_by {
         InvokedBy::Main => None,
@@ -122,12 +122,12 @@ fn permission_mode(mode: Mode) -> &'static str {
     }
 }
 
-/// Claude Code knows `startup`, `resume`, `clear`, `compact` and `fork`.
+/// Claude Code's sources are `startup`, `resume`, `clear`, `compact` and `fork`.
 pub fn start_source(source: &str) -> &str {
     if source == "load" { "resume" } else { source }
 }
 
-/// Claude Code knows these reasons for a session's end; any other is `other`.
+/// Maps to Claude Code's reasons for a session's end; any other is `other`.
 pub fn end_reason(reason: &str) -> &str {
     match reason {
         "clear" | "resume" | "logout" | "prompt_input_exit" => reason,

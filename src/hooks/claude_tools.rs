@@ -1,5 +1,5 @@
-//! Tools as Claude Code's hooks know them: their names, the keys of their inputs, the forms of their
-//! results. Pure, and tolerant of any input: a key that has no other name keeps its own.
+//! Translates tools for Claude Code's hooks: their names, the keys of their inputs, and the form of their
+//! results. Pure, and tolerant of any input: keys without a counterpart are kept.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::moment::{Call, CallResult};
 
-/// Our tools with Claude Code's names.
+/// Our tool names with Claude Code's.
 const NAMES: [(&str, &str); 11] = [
     ("bash", "Bash"),
     ("bash_output", "BashOutput"),
@@ -22,12 +22,12 @@ const NAMES: [(&str, &str); 11] = [
     ("task", "Task"),
 ];
 
-/// The tool's name for Claude Code's hooks; other tools have the same there and here.
+/// Claude Code's name of a tool; tools without an entry have the same name in both.
 pub fn tool_name(ours: &str) -> &str {
     NAMES.into_iter().find(|(name, _)| *name == ours).map_or(ours, |(_, theirs)| theirs)
 }
 
-/// Names that Claude Code had or has for the same tool beside `tool_name`.
+/// Other names, past or present, that Claude Code uses for the same tool.
 pub fn aliases(theirs: &str) -> &'static [&'static str] {
     match theirs {
         "Task" => &["Agent"],
@@ -36,7 +36,7 @@ pub fn aliases(theirs: &str) -> &'static [&'static str] {
     }
 }
 
-/// The keys of a tool's input: ours, then Claude Code's.
+/// Renamed keys of a tool's input: ours, then Claude Code's.
 fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
     match theirs {
         "Bash" => &[("background", "run_in_background"), ("outside_sandbox", "dangerouslyDisableSandbox")],
@@ -56,7 +56,7 @@ fn keys(theirs: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// A call's input with Claude Code's keys, paths absolute, times in milliseconds.
+/// Translates a call's input: Claude Code's keys, absolute paths, times in milliseconds.
 pub fn theirs(call: &Call, cwd: &Path) -> Map<String, Value> {
     let tool = tool_name(&call.tool);
     let mut input: Map<String, Value> = Map::new();
@@ -84,14 +84,14 @@ pub fn theirs(call: &Call, cwd: &Path) -> Map<String, Value> {
     input
 }
 
-/// An input that a hook changed, with our keys again. Claude Code's input stands for the whole, so what it
-/// leaves out is left out.
+/// Translates an input changed by a hook back to our keys. The hook's input replaces the original completely,
+/// so keys that it omits are dropped.
 pub fn ours(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
     let tool = tool_name(tool);
     let mut changed: Map<String, Value> = Map::new();
     for (key, value) in input {
         let name = keys(tool).iter().find(|(_, theirs)| theirs == key).map_or(key.as_str(), |(ours, _)| ours);
-        // Ripgrep's other flags for the same thing.
+        // Ripgrep's other flag for the same option.
         let name = if tool == "Grep" && key == "context" { "surround_lines" } else { name };
         changed.insert(name.to_owned(), value.clone());
     }
@@ -110,8 +110,8 @@ pub fn ours(tool: &str, input: &Map<String, Value>) -> Map<String, Value> {
     changed
 }
 
-/// A tool's result as `tool_response`, as far as it is known here: the whole old text of a changed file,
-/// for one, is not.
+/// A tool's result as `tool_response`, as far as it is known here: the previous content of a changed file,
+/// for example, is not.
 pub fn response(call: &Call, result: &CallResult, cwd: &Path) -> Value {
     let input = theirs(call, cwd);
     let given = |key: &str| input.get(key).cloned().unwrap_or(Value::Null);
@@ -154,7 +154,7 @@ pub fn response(call: &Call, result: &CallResult, cwd: &Path) -> Value {
     }
 }
 
-/// The lines of a file without the numbers that the model reads before them.
+/// The lines of a file without the line numbers shown to the model.
 fn read_response(text: &str, path: Value) -> Value {
     let numbered = |line: &str| {
         let (number, line) = line.split_once('\t')?;
@@ -176,8 +176,8 @@ fn read_response(text: &str, path: Value) -> Value {
     })
 }
 
-/// The text of a tool's output that a hook put in the place of the true one: a text, or an object in one
-/// of the forms of `response`, or content blocks.
+/// The text of a tool output supplied by a hook: a string, an object in one of the forms of `response`, or
+/// content blocks.
 pub fn output_text(output: &Value) -> String {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let blocks = |value: &Value| {

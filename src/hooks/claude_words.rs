@@ -1,12 +1,12 @@
-//! The command lines of Claude Code hooks: which files they name, and lines made of argument lists.
+//! Command lines of Claude Code hooks: the files that they name, and lines built from argument lists.
 
 use std::path::{Path, PathBuf};
 
 use epitome_tools::normal;
 
-/// Files that one line can name; the rest of a longer line is not looked at.
+/// Maximum files named by one line; further ones are ignored.
 pub(super) const FILES_NAMED_MAX: usize = 64;
-/// The ways in which lines name the project's directory.
+/// The ways in which command lines refer to the project's directory.
 const PROJECT_SPELLINGS: [&str; 7] = [
     "$(git rev-parse --show-toplevel)",
     "`git rev-parse --show-toplevel`",
@@ -17,11 +17,12 @@ const PROJECT_SPELLINGS: [&str; 7] = [
     "`pwd`",
 ];
 
-/// The paths that a shell line names, absolute and without repetition: words that could be files, there
-/// or not. Words are tried below `project` and below the directories that the line changes to.
+/// The paths that a shell line names, absolute and without duplicates: words that could be files, existing or
+/// not. Words are resolved against `project` and the directories that the line changes to.
 ///
-/// What only the running shell knows (other variables, computed names) is not found. What output goes to (`>> log.txt`)
-/// is named by no word: a line that keeps a log would be another one after each run.
+/// Paths known only at run time (other variables, computed names) are not found. Targets of output
+/// redirection (`>> log.txt`) are left out: otherwise the digest of a line that appends to a log would change
+/// with each run.
 pub fn files_named(line: &str, project: &Path) -> Vec<PathBuf> {
     let mut line = with_plain_braces(line);
     for spelling in PROJECT_SPELLINGS {
@@ -33,7 +34,7 @@ pub fn files_named(line: &str, project: &Path) -> Vec<PathBuf> {
     for word in words(&line) {
         let entered = changes;
         changes = word == "cd";
-        // A quoted word may be a path with blanks or a line for another shell; `NAME=path` names a path.
+        // A quoted word may be a path with spaces or a line for another shell; `NAME=path` names a path.
         let pieces = word.split_whitespace().filter(|piece| *piece != word);
         for piece in std::iter::once(word.as_str()).chain(pieces) {
             let piece =
@@ -57,7 +58,7 @@ pub fn files_named(line: &str, project: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// `${CLAUDE_PROJECT_DIR}`, also with a default in it, as `$CLAUDE_PROJECT_DIR`.
+/// Replaces `${CLAUDE_PROJECT_DIR}`, also with a default value, by `$CLAUDE_PROJECT_DIR`.
 fn with_plain_braces(line: &str) -> String {
     const OPEN: &str = "${CLAUDE_PROJECT_DIR";
     let mut plain = String::new();
@@ -70,7 +71,7 @@ fn with_plain_braces(line: &str) -> String {
     plain + rest
 }
 
-/// Words as a shell would cut them, quotes taken off, without those that output is sent to.
+/// Splits a line into words as a shell would, without quotes and redirection targets.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -91,7 +92,7 @@ fn words(line: &str) -> Vec<String> {
                 }
                 is_target = match letter {
                     '>' => true,
-                    // `>& file`, and blanks before the name. A line's end is a blank that ends a command.
+                    // `>& file`, and blanks before the name. A newline ends the command.
                     '&' | ' ' | '\t' => is_target && !has_ended,
                     _ => false,
                 };
@@ -106,8 +107,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A program and its arguments as a line that a shell takes to mean just these. Of variables only the
-/// project's directory is filled in.
+/// Quotes a program and its arguments as a shell line. Of variables, only the project's directory is
+/// expanded.
 pub fn exec_form(program: &str, args: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(program).chain(args.iter().map(String::as_str)).map(quoted).collect();

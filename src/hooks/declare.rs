@@ -1,4 +1,4 @@
-//! What a file that may be a hook declares, and in words what one would do that may not run yet.
+//! Reads what a hook candidate declares, and describes candidates that are not trusted yet.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use super::hook::{Hook, Kind};
 use super::manifest::{self, Declared, Form, Given};
 use epitome_problem::Problem;
 
-/// Characters that a description of what consent is asked for has.
+/// Maximum characters of the description in a consent prompt.
 const WHAT_CHARS_MAX: usize = 400;
 
 impl Finder<'_> {
-    /// The hook that a candidate declares; where there is none it is told why.
+    /// The hook that a candidate declares; if there is none, the reason is reported as a problem.
     pub fn hook(&mut self, candidate: &Candidate, answers: &Answers) -> Option<Hook> {
         let declared = match &candidate.written {
             Written::Claude(hook) => return Some(self.of_claude(hook, candidate)),
@@ -48,7 +48,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A line of a settings file with the person's fields on top; how it is matched and run is its own.
+    /// A hook of a settings file with the user's overrides applied; its matcher and command stay its own.
     fn of_claude(&mut self, hook: &Hook, candidate: &Candidate) -> Hook {
         let mut hook = Hook { digest: candidate.digest.clone(), ..hook.clone() };
         if let Some(fields) = self.search.settings.overrides.get(&hook.name) {
@@ -60,7 +60,7 @@ impl Finder<'_> {
         hook
     }
 
-    /// What a candidate declares: by its file, or by the answer that it gave.
+    /// What a candidate declares: in its file, or in its answer to `hook`.
     fn declared(&self, candidate: &Candidate, answer: Option<&str>) -> Result<Declared, Problem> {
         let overrides = &self.search.settings.overrides;
         let by_alias = || candidate.alias.as_ref().and_then(|alias| overrides.get(alias));
@@ -103,7 +103,7 @@ impl Finder<'_> {
         })
     }
 
-    /// What an untrusted file would do, in words. An executable is not asked.
+    /// Describes what an untrusted file would do. Executables are not queried.
     pub fn what(&self, candidate: &Candidate) -> String {
         let what = match &candidate.written {
             Written::Executable => "runs this file at the moments that it names".to_owned(),

@@ -1,16 +1,17 @@
-//! What consent is pinned to: SHA-256 over a declaration and the contents of the files that it names.
+//! Digests to which consent is pinned: SHA-256 over a declaration and the contents of the files that it
+//! names.
 //!
-//! One file alone has the digest that `sha256sum` prints. Several parts have the digest of their digests,
-//! so that no byte can wander from one to the next.
+//! A single file has the digest that `sha256sum` prints. Several parts have the digest of their digests, so
+//! that no byte can move from one part to the next.
 //!
-//! Only files that a line names itself are covered; what a script reads or starts in turn is not.
+//! Only files that a line names directly are covered; files that a script reads or starts are not.
 //!
-//! The files are hashed right before each run, and then the system opens them by their names: whoever
-//! changes one in the milliseconds between has it run. To run the very bytes that were hashed, from a
-//! private copy, would close that gap and break what scripts rely on: `$0`, the files beside them, the
-//! interpreter of a virtual environment. And it would keep nobody out: who can write there at that moment
-//! can as well write what the script reads and starts, at any time. Consent protects from what a
-//! repository *brings*; programs that already run as the person are kept out by nothing here.
+//! The files are hashed right before each run and then opened by the system by name: a file replaced in the
+//! milliseconds in between is run nevertheless. Running the exact bytes that were hashed, from a private
+//! copy, would close that gap but break what scripts rely on: `$0`, neighboring files, the interpreter of a
+//! virtual environment. It would also protect against nobody: a process that can write there at that moment
+//! can also change what the script reads and starts, at any time. Consent protects against what a repository
+//! *ships*; nothing here protects against programs that already run as the user.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,15 +22,14 @@ use sha2::{Digest, Sha256};
 use super::claude_words::{FILES_NAMED_MAX, files_named};
 use super::hook::{Hook, Kind, Place};
 
-/// Bytes of one file that consent can be pinned to. They are read before each run: 64 MiB take some
-/// 50 ms where the processor helps.
+/// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
+/// take about 50 ms on a processor with SHA instructions.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Bytes read at once.
+/// Read buffer size in bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// Whether a hook is still what its digest was made of. Hashes the files each time: size and time of a
-/// file can be set to anything by who writes it. The person's own hooks need no consent, so there is
-/// nothing to compare. Blocks on the disk.
+/// Whether a hook still matches its digest. Hashes the files each time, because size and times of a file can
+/// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
     match hook.place {
         Place::Enforced | Place::Person => true,
@@ -40,7 +40,7 @@ pub fn unchanged(hook: &Hook) -> bool {
 /// The digest of a hook as it is on disk now.
 pub fn of_hook(hook: &Hook) -> Result<String, String> {
     let Kind::Claude { line, group: _, matcher, only_if } = &hook.kind else { return of_files(&hook.files) };
-    // The settings file holds more than this line, and the rest is not about it.
+    // The settings file contains more than this line, and the rest is irrelevant.
     let names = hook.events.iter().map(|(_, name)| name.as_str());
     let limit = hook.manifest.timeout.as_millis().to_string();
     let mut parts: Vec<Sum> =
@@ -57,8 +57,8 @@ pub fn of_files(files: &[PathBuf]) -> Result<String, String> {
     Ok(joined(&parts))
 }
 
-/// The digest of a recipe or command that runs shell calls: of its text and of the files below `roots`
-/// that the calls name. The first of `roots` is where they run. Blocks on the disk.
+/// The digest of a recipe or command that runs shell calls: its text and the files below `roots` that the
+/// calls name. The first root is the directory in which they run. Blocks on disk I/O.
 pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<String, String> {
     let mut parts = vec![of_text(&path.to_string_lossy()), of_text(text)];
     for call in shell_calls(text) {
@@ -69,8 +69,8 @@ pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<Strin
     Ok(joined(&parts))
 }
 
-/// The paths below `roots` that words of a shell line name, there or not. The line may run in any of
-/// the roots. An error is a sentence: a line that names more than are looked at could hide one.
+/// The paths below `roots` that words of a shell line name, existing or not. The line may run in any of the
+/// roots. Fails if the line names more files than are examined, since one of them would go unchecked.
 pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for root in roots {
@@ -78,7 +78,7 @@ pub fn named(line: &str, roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         if found.len() >= FILES_NAMED_MAX {
             return Err(format!("a line names more than {FILES_NAMED_MAX} files, so they cannot be pinned"));
         }
-        // What is elsewhere on the machine did not come with the repository.
+        // Files elsewhere on the machine did not come with the repository.
         files.extend(found.into_iter().filter(|file| roots.iter().any(|root| file.starts_with(root))));
     }
     files.sort();
@@ -106,7 +106,7 @@ type Sum = [u8; 32];
 
 const NO_FILE: Sum = [0; 32];
 
-/// Of a file that a line names. One that is not there has a sum as well: if it comes, that is a change.
+/// The digest of a named file. A missing file has one as well, so that its creation is a change.
 fn of_named(path: &Path) -> Result<Sum, String> {
     if path.is_file() { of_file(path) } else { Ok(NO_FILE) }
 }
@@ -117,7 +117,7 @@ fn of_text(text: &str) -> Sum {
 
 fn of_file(path: &Path) -> Result<Sum, String> {
     let unreadable = |error: io::Error| format!("{} cannot be read: {error}", path.display());
-    // Opening a pipe would wait for its writer.
+    // Opening a named pipe would block until a writer appears.
     if !path.metadata().map_err(unreadable)?.is_file() {
         return Err(format!("{} is not an ordinary file", path.display()));
     }

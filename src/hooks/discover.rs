@@ -1,7 +1,7 @@
-//! Finds the hooks of a session: what is in the places, what of it may run, and what it declares.
+//! Discovers a session's hooks: finds candidates, checks which of them may run, and reads what they declare.
 //!
-//! Nothing that a repository brings is started, not even to be asked what it handles, before the person
-//! has consented to it. What is not taken is listed with its reason; nothing is passed over in silence.
+//! Nothing from a repository is started before the user has consented to it, not even to query its events.
+//! Everything that is not used is listed with its reason.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,16 +21,16 @@ use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
 use epitome_problem::Problem;
 
-/// Hooks of one session; a folder with more is one of something else.
+/// Maximum hooks per session; a folder with more contains something else.
 pub const HOOKS_MAX: usize = 500;
-/// Directory entries looked at for one search.
+/// Maximum directory entries read per search.
 pub const ENTRIES_MAX: usize = 10_000;
-/// Bytes of a declarative file or of a settings file.
+/// Maximum size of a declarative file or a settings file in bytes.
 pub const DECLARATION_BYTES_MAX: u64 = 256 * 1024;
-/// Problems kept of one search; more of them is one mistake made often.
+/// Maximum problems kept per search; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
 
-/// What a search goes by.
+/// The inputs of a search.
 #[derive(Clone, Copy)]
 pub struct Search<'a> {
     pub paths: &'a Paths,
@@ -38,44 +38,44 @@ pub struct Search<'a> {
     pub cwd: &'a Path,
     pub settings: &'a config::Hooks,
     pub reaper: &'a Arc<Reaper>,
-    /// What executables run in, and where `$NAME` of a webhook is looked up.
+    /// The environment of executables, in which `$NAME` of a webhook is also looked up.
     pub environment: &'a Arc<Vec<(OsString, OsString)>>,
     pub trust: &'a Trust,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Found {
     /// In the order in which they run: by priority, then by place, then by name.
     pub hooks: Vec<Arc<Hook>>,
-    /// What came with the repository and waits for the person's word.
+    /// Hooks from the repository that wait for the user's decision.
     pub untrusted: Vec<Untrusted>,
     pub skipped: Vec<Skipped>,
     pub problems: Vec<Problem>,
 }
 
-/// Something that runs only if the person allows it.
+/// A hook that runs only if the user allows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Untrusted {
     pub name: String,
-    /// The declaration.
+    /// The file with the declaration.
     pub path: PathBuf,
     pub digest: String,
-    /// In words, what it would do; bounded.
+    /// Description of what it would do; bounded.
     pub what: String,
-    /// What the digest is over: the declaration first.
+    /// Files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
 }
 
-/// Something in a place for hooks that is none, or is not used.
+/// A file in a hook folder that is not a hook or is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     pub path: PathBuf,
     pub reason: String,
 }
 
-/// Finds the hooks of a session. Blocks on the disk and on the executables that are asked what they
-/// handle: call it on a blocking thread.
+/// Finds the hooks of a session. Blocks on disk I/O and on the executables that are queried for their events:
+/// call it on a blocking thread.
 pub fn discover(search: &Search<'_>) -> Found {
     if !search.settings.enabled {
         return Found::default();
@@ -97,7 +97,7 @@ pub fn discover(search: &Search<'_>) -> Found {
         finder.source(source, switch.as_deref());
     }
     if finder.candidates.is_empty() {
-        // Most sessions: there is nothing to look up.
+        // The common case: nothing was found.
         return finder.found;
     }
     let mut answers = Answers::load(search.paths);
@@ -110,14 +110,14 @@ pub fn discover(search: &Search<'_>) -> Found {
 /// A file that may be a hook.
 pub(super) struct Candidate {
     pub name: String,
-    /// Another name that the person may use for it.
+    /// Another name that the user may use for it.
     pub alias: Option<String>,
     pub path: PathBuf,
     pub place: Place,
     pub written: Written,
-    /// What the digest is over, the declaration first.
+    /// Files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
-    /// Filled by `judge`.
+    /// Filled in by `judge`.
     pub digest: String,
     pub verdict: Verdict,
 }
@@ -128,7 +128,7 @@ pub(super) enum Written {
         syntax: Syntax,
         content: String,
     },
-    /// One line of a settings file, as it was read there.
+    /// One command of a settings file, as parsed.
     Claude(Box<Hook>),
 }
 
@@ -136,18 +136,18 @@ pub(super) struct Finder<'a> {
     pub search: &'a Search<'a>,
     /// The session's directory and the root of its repository.
     pub roots: Vec<PathBuf>,
-    /// The latter's real path.
+    /// The canonical path of the repository root.
     pub repository: Option<PathBuf>,
     pub found: Found,
-    /// Directory entries that may still be looked at.
+    /// Directory entries that may still be read.
     pub entries: usize,
     pub candidates: Vec<Candidate>,
-    /// Groups of the settings files so far.
+    /// Number of groups in the settings files so far.
     pub groups: usize,
 }
 
 impl Finder<'_> {
-    /// Makes the digests, and by them decides what may run.
+    /// Computes the digests, and decides based on them what may run.
     fn judge(&mut self, answers: &Answers) {
         let trust = self.search.trust;
         let mut judged = Vec::new();
@@ -157,7 +157,7 @@ impl Finder<'_> {
                 (Written::Executable | Written::Declarative { .. }, Place::Repository) => {
                     digest::of_files(&candidate.files)
                 }
-                // The person's own needs no consent, so that the look of the file does.
+                // The user's own files need no consent, so unchanged metadata is sufficient.
                 (Written::Executable | Written::Declarative { .. }, Place::Enforced | Place::Person) => {
                     answers.digest(&candidate.path).map_or_else(|| digest::of_files(&candidate.files), Ok)
                 }
@@ -178,7 +178,7 @@ impl Finder<'_> {
         self.candidates = judged;
     }
 
-    /// Asks the trusted executables whose answer is not known.
+    /// Queries the trusted executables whose answer is not cached.
     fn ask(&self, answers: &mut Answers) {
         let executables = self.candidates.iter().filter(|candidate| {
             matches!(candidate.written, Written::Executable) && candidate.verdict == Verdict::Trusted
@@ -196,7 +196,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Reads what each declares; of several with one name the earliest valid one counts.
+    /// Reads what each candidate declares; if names clash, the first valid one wins.
     fn declare(mut self, answers: &Answers) -> Found {
         let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
         let mut hooks = Vec::new();
@@ -228,7 +228,7 @@ impl Finder<'_> {
                 }
             }
         }
-        // Stable: within a priority the order of the places, and in one place that of the names, stays.
+        // Stable sort: equal priorities keep the order of places, and of names within a place.
         hooks.sort_by_key(|hook| std::cmp::Reverse(hook.manifest.priority));
         self.found.hooks = hooks.into_iter().map(Arc::new).collect();
         self.found

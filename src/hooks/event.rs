@@ -1,17 +1,17 @@
-//! The moments at which hooks run, under every name that they have been given.
+//! The events at which hooks run, with all of their names.
 
 use std::fmt;
 
-/// A moment of a session.
+/// An event at which hooks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HookEvent {
     SessionStart,
     UserMessageSend,
     BeforeToolCall,
     AfterToolCall,
-    /// A model's reply and the outcomes of its calls are in: a round's end.
+    /// End of a round: the model's reply and the results of its tool calls are complete.
     TurnEnd,
-    /// The agent would stop work on this prompt.
+    /// The agent is about to stop work on this prompt.
     AgentStop,
     PreCompact,
     PostCompact,
@@ -31,12 +31,12 @@ impl HookEvent {
         HookEvent::SessionEnd,
     ];
 
-    /// The name in payloads, logs and documents.
+    /// The canonical name, used in payloads, logs and documentation.
     pub fn name(self) -> &'static str {
         self.names()[0]
     }
 
-    /// All names, the canonical one first: kodelet's newer ones, then Claude Code's.
+    /// All names, the canonical one first, then kodelet's newer ones and Claude Code's.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             HookEvent::SessionStart => &["session_start", "session.start", "SessionStart"],
@@ -51,12 +51,12 @@ impl HookEvent {
         }
     }
 
-    /// Reads any of the names.
+    /// Parses any of the names.
     pub fn parse(name: &str) -> Option<HookEvent> {
         HookEvent::ALL.into_iter().find(|event| event.names().contains(&name))
     }
 
-    /// Whether a hook may stop what is about to happen.
+    /// Whether a hook may block what is about to happen.
     pub fn blocks(self) -> bool {
         match self {
             HookEvent::UserMessageSend | HookEvent::BeforeToolCall | HookEvent::PreCompact => true,

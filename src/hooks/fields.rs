@@ -1,15 +1,15 @@
-//! The fields of one JSON object by the types that a reader wants, with a warning for each that is not so.
+//! Typed access to the fields of one JSON object, with a warning for each field of the wrong type.
 //!
-//! It knows no field's name and no meaning; `normalise` does.
+//! It knows neither names nor meanings of fields; `normalise` does.
 
 use serde_json::{Map, Value};
 
 use super::read::shown;
 
-/// Warnings of one result that are kept; a script that prints nonsense prints a lot of it.
+/// Maximum warnings kept per result; a script that prints garbage would produce many.
 const WARNINGS_MAX: usize = 12;
 
-/// Fields that are there, `null` ones left out.
+/// The fields present in an object, except `null` ones.
 #[derive(Debug, Default)]
 pub struct Fields<'a> {
     found: Vec<(&'a str, &'a Value)>,
@@ -20,7 +20,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Those of an object inside the result.
+    /// Fields of an object nested in the result.
     pub fn within(name: &'static str) -> Fields<'a> {
         Fields { within: name, ..Fields::default() }
     }
@@ -34,12 +34,12 @@ impl<'a> Fields<'a> {
         self.found.iter().find(|(found, _)| *found == name).map(|(_, value)| *value)
     }
 
-    /// Text; blank text is absent.
+    /// Text; blank text counts as absent.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.exact_text(name).filter(|text| !text.trim().is_empty())
     }
 
-    /// Text as it stands.
+    /// Text, even if it is blank.
     pub fn exact_text(&mut self, name: &str) -> Option<String> {
         let value = self.any(name)?;
         if !value.is_string() {
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
         texts
     }
 
-    /// Yes or no; absent is no. Text and numbers that mean one of them are taken, with a warning.
+    /// A boolean; absent is false. Text and numbers that stand for one are accepted with a warning.
     pub fn flag(&mut self, name: &str) -> bool {
         self.optional_flag(name).unwrap_or(false)
     }
@@ -96,7 +96,7 @@ impl<'a> Fields<'a> {
         flag
     }
 
-    /// A whole number from 0.
+    /// A non-negative integer.
     pub fn count(&mut self, name: &str) -> Option<usize> {
         let value = self.any(name)?;
         let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
@@ -146,7 +146,7 @@ impl<'a> Fields<'a> {
         self.warn(format!("`{}` must be {wanted}, not {found}; it was ignored", self.path(name)));
     }
 
-    /// A word that is none of those that the field knows.
+    /// Warns of a word that is not one of the known values of a field.
     pub fn warn_value(&mut self, name: &str, word: &str, known: &str) {
         self.warn(format!(
             "`{}` is {:?}, which is none of {known}; it was ignored",

@@ -1,4 +1,4 @@
-//! Whether a hook runs at a moment at all.
+//! Whether a hook runs at a moment.
 
 use globset::GlobBuilder;
 
@@ -6,12 +6,12 @@ use super::claude;
 use super::hook::{Hook, Kind, Match};
 use super::moment::{Base, CompactTrigger, InvokedBy, Moment, What};
 
-/// The name that the hook registered the moment by, where it handles it and its conditions fit. A hook that
-/// registered one moment under several names still runs once.
+/// The name under which the hook registered for the event, if it handles the event and its conditions match.
+/// A hook registered under several names of one event still runs once.
 pub fn registered<'a>(hook: &'a Hook, moment: &Moment) -> Option<&'a str> {
     let event = moment.what.event();
     let name = hook.events.iter().find(|(registered, name)| {
-        // Claude Code's word for the stop of a subagent alone.
+        // Claude Code's name for the stop of a subagent only.
         let of_subagents = name == "SubagentStop";
         *registered == event && (!of_subagents || moment.base.invoked_by == InvokedBy::Subagent)
     });
@@ -28,8 +28,8 @@ fn fits(hook: &Hook, moment: &Moment) -> bool {
 }
 
 impl Match {
-    /// Whether every given condition holds. A condition on something that the moment has not (a tool's name
-    /// when a round ends) does not bind.
+    /// Whether all given conditions hold. A condition on something that the moment lacks (a tool's name at
+    /// the end of a round) is ignored.
     pub fn fits(&self, moment: &Moment) -> bool {
         let base = &moment.base;
         let tool = moment.what.call().map(|call| call.tool.as_str());
@@ -63,7 +63,7 @@ impl Match {
 }
 
 impl InvokedBy {
-    /// The word in payloads and conditions.
+    /// The name in payloads and conditions.
     pub fn name(self) -> &'static str {
         match self {
             InvokedBy::Main => "main",
@@ -73,7 +73,7 @@ impl InvokedBy {
 }
 
 impl CompactTrigger {
-    /// The word in payloads and conditions.
+    /// The name in payloads and conditions.
     pub fn name(self) -> &'static str {
         match self {
             CompactTrigger::Auto => "auto",
@@ -82,13 +82,13 @@ impl CompactTrigger {
     }
 }
 
-/// The share of the window that is used.
+/// The used fraction of the context window.
 fn used_share(base: &Base) -> f64 {
     base.usage.used as f64 / base.usage.size.max(1) as f64
 }
 
-/// Whether any of the globs fits the name. No name at all (no recipe runs) fits only the empty glob, so
-/// that `*` means any recipe. What is no valid glob is compared letter by letter.
+/// Whether any of the globs matches the name. An empty name (no recipe runs) matches only an empty glob, so
+/// that `*` means any recipe. An invalid glob is compared literally.
 fn named(globs: &[String], name: Option<&str>) -> bool {
     let Some(name) = name else { return true };
     globs.is_empty()

@@ -1,7 +1,7 @@
-//! Folds what hooks said, one after another, into the resolution and the trail. Pure; `chain` orders the
-//! runs.
+//! Aggregates the outputs of hooks, one after another, into the resolution and the trail. Pure; `chain`
+//! orders the runs.
 //!
-//! In the resolution's pairs the hook comes first, then what it gave.
+//! Pairs in the resolution contain the hook's name first, then its value.
 
 mod changes;
 
@@ -16,21 +16,21 @@ use super::settle::checked;
 use super::words;
 use epitome_thread::{HookRun, Verdict};
 
-/// The moment as changed so far, and what is decided so far.
+/// The moment as changed so far, and the decisions so far.
 #[derive(Clone, Debug)]
 pub struct Fold {
     moment: Moment,
     resolution: Resolution,
     over: bool,
-    /// The runs that are heard now ran side by side: all were given the same moment.
+    /// Whether the current batch of runs ran concurrently, all with the same moment.
     side_by_side: bool,
-    /// Which of them changed it first.
+    /// The first hook of the batch that changed the moment.
     changed_by: Option<String>,
-    /// What a changed input has to pass; `None` lets everything pass.
+    /// Check for changed inputs; `None` accepts all.
     takes: Option<Takes>,
 }
 
-/// What is written down of one run while its parts are folded.
+/// The trail record of one run while its output is processed.
 #[derive(Debug, Default)]
 struct Account {
     hook: String,
@@ -81,7 +81,7 @@ impl Fold {
         self.changed_by = None;
     }
 
-    /// Takes in one run.
+    /// Processes one run.
     pub fn hear(&mut self, run: &Run, said: Said, took: Duration) {
         let mut account = Account { hook: run.link.name(), remarks: said.remarks, ..Account::default() };
         self.take(said.output, &mut account);
@@ -93,7 +93,7 @@ impl Fold {
             Came::Result => Verdict::Done,
         };
         if verdict == Verdict::Nothing && account.remarks.is_empty() {
-            // Nobody wrote what is always there, so nobody looks for it in the count.
+            // The compaction trigger runs every round, so users do not expect it in the count.
             if !run.link.is_always_there() {
                 self.resolution.quiet += 1;
                 self.resolution.quiet_names.push(account.hook);
@@ -141,7 +141,7 @@ impl Fold {
             account.done("notice");
             self.resolution.notices.push((account.hook.clone(), text));
         }
-        // Nothing of a hook that ran beside the one that said no is done any more.
+        // After a concurrent hook has blocked, nothing else that this hook requests is done.
         if let Some((by, _)) = self.resolution.block.clone().filter(|_| self.over) {
             let asked = match decision {
                 _ if block.is_some() => Some("block"),
@@ -161,7 +161,7 @@ impl Fold {
             self.block(reason, account);
         }
         if self.over {
-            // What it wants done to the history instead of the compaction.
+            // A hook may block a compaction and request edits of the history instead.
             if let Some(edits) = edits {
                 self.edit(edits, account);
             }
@@ -193,7 +193,7 @@ impl Fold {
         }
         self.result(output, output_text, account);
         self.context(context, account);
-        // Only what was taken goes on: a refused callback has nothing to go on after.
+        // Continue only after an accepted action: after a refused callback there is nothing to continue with.
         let taken = self.act(action, account);
         self.resolution.go_on |= go_on && taken;
         if let Some(edits) = edits {
@@ -224,7 +224,7 @@ impl Fold {
         self.over = true;
     }
 
-    /// Ends the turn, and with it a prompt or a call that is only about to be.
+    /// Ends the turn, and blocks a prompt or call that has not started yet.
     fn halt(&mut self, reason: String, account: &mut Account) {
         account.done("end the turn");
         match self.moment.what.event() {
@@ -245,7 +245,7 @@ impl Fold {
         }
     }
 
-    /// The strictest decision stands. A denied call is a blocked one.
+    /// The strictest decision wins. A denied call is blocked.
     fn decide(&mut self, decision: PermissionDecision, reason: Option<String>, account: &mut Account) {
         let word = words::decision(decision);
         if decision == PermissionDecision::Allow
@@ -277,7 +277,7 @@ impl Fold {
         }
     }
 
-    /// Whether the action, if there is one, is the one that is done.
+    /// Records the action; returns false if it is refused.
     fn act(&mut self, action: Action, account: &mut Account) -> bool {
         let Some(word) = words::action(&action) else { return true };
         if self.resolution.action != Action::None {
@@ -294,7 +294,7 @@ impl Fold {
             }
             return false;
         }
-        // What replaces the history was made from the one before the edits.
+        // A replacement was made from the history before the edits.
         let replaces = matches!(action, Action::Mutate { .. } | Action::Swap { .. });
         if let Some((by, _)) = self.resolution.edits.first().filter(|_| replaces) {
             account.refused(word, format!("the edits of {by} were first"));

@@ -1,6 +1,5 @@
-//! Functions of the program that Epitome is built into, under the names by which hooks call them and
-//! recipes declare them. It runs them and catches their panics; what a result means is decided where the
-//! results of scripts are.
+//! Functions of an embedding program, registered under the names by which hooks call them and recipes declare
+//! them. Runs them and catches their panics; their results are interpreted like those of scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -18,13 +17,14 @@ type Running<T> = Pin<Box<dyn Future<Output = Result<T, String>> + Send>>;
 type Callback = Arc<dyn Fn(CallbackInput) -> Running<CallbackOutput> + Send + Sync>;
 type Answer = Arc<dyn Fn(Handler, Moment) -> Running<HookOutput> + Send + Sync>;
 
-/// Callbacks and handlers by name. Cheap to clone; a clone does not see what is registered later, so
-/// register first and give it to the sessions then (the field `functions` of
+/// Callbacks and handlers by name. Cheap to clone; a clone does not see later registrations, so register
+/// first and then pass it to the sessions (the field `functions` of
 /// [`Services`](epitome_session::registry::Services)).
 ///
-/// A callback is what a hook names in `{"result": "callback", "callback": NAME}`. It comes before a
-/// recipe of the same name. A handler is what a recipe names in its `hooks` table; it comes before the
-/// built-in handler of the same name. For both, a later registration replaces an earlier one.
+/// A callback is the function that a hook names in `{"result": "callback", "callback": NAME}`. It takes
+/// precedence over a recipe of the same name. A handler is the function that a recipe names in its `hooks`
+/// table; it takes precedence over the built-in handler of the same name. For both, a later registration
+/// replaces an earlier one.
 ///
 /// ```
 /// use epitome_hooks::functions::{CallbackInput, CallbackOutput, Functions};
@@ -67,40 +67,40 @@ struct Tables {
     handlers: BTreeMap<String, Answer>,
 }
 
-/// What a callback is given.
+/// The input of a callback.
 #[derive(Clone, Debug, Default)]
 pub struct CallbackInput {
     /// The hook's `callback_args`.
     pub args: BTreeMap<String, String>,
-    /// The moment at which the hook asked for it; `None` where no hook did.
+    /// The moment at which the hook requested the callback; `None` if it was not requested by a hook.
     pub moment: Option<Moment>,
-    /// The conversation as the model sees it, oldest first.
+    /// The conversation as the model sees it, oldest message first.
     pub messages: Vec<Utterance>,
 }
 
-/// What a callback gives back. Empty text and no messages change nothing.
+/// The result of a callback. Empty text and no messages change nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallbackOutput {
-    /// Takes the history's place as one user message; left aside where `messages` are given.
+    /// Replaces the history with one user message; ignored if `messages` is not empty.
     pub text: String,
     /// The new history.
     pub messages: Vec<Utterance>,
-    /// At the agent's stop: go on with the new history.
+    /// At the agent's stop: continue with the new history.
     pub go_on: bool,
 }
 
-/// Why a function came to no result.
+/// Why a function returned no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FunctionError {
     #[error("no function is called {0:?}")]
     NotFound(String),
-    /// Its own error, or its panic's message.
+    /// The function's own error, or its panic message.
     #[error("the function {name:?} failed: {why}")]
     Failed { name: String, why: String },
 }
 
 impl Functions {
-    /// Makes a function known to hooks as a callback.
+    /// Registers a function that hooks can call as a callback.
     pub fn register_callback<F, R>(&mut self, name: impl Into<String>, function: F)
     where
         F: Fn(CallbackInput) -> R + Send + Sync + 'static,
@@ -110,7 +110,7 @@ impl Functions {
         Arc::make_mut(&mut self.tables).callbacks.insert(name.into(), function);
     }
 
-    /// Makes a function known to recipes as a handler.
+    /// Registers a function that recipes can declare as a handler.
     pub fn register_handler<F, R>(&mut self, name: impl Into<String>, function: F)
     where
         F: Fn(Handler, Moment) -> R + Send + Sync + 'static,
@@ -120,12 +120,12 @@ impl Functions {
         Arc::make_mut(&mut self.tables).handlers.insert(name.into(), function);
     }
 
-    /// Whether a callback has this name.
+    /// Whether a callback with this name is registered.
     pub fn has_callback(&self, name: &str) -> bool {
         self.tables.callbacks.contains_key(name)
     }
 
-    /// Whether a handler has this name.
+    /// Whether a handler with this name is registered.
     pub fn has_handler(&self, name: &str) -> bool {
         self.tables.handlers.contains_key(name)
     }
@@ -135,14 +135,14 @@ impl Functions {
         self.tables.handlers.keys().map(String::as_str).collect()
     }
 
-    /// Runs a callback to its end. It has no limit of its own: the caller sets one and drops the future.
+    /// Runs a callback. There is no timeout: the caller sets one and drops the future.
     pub async fn call(&self, name: &str, input: CallbackInput) -> Result<CallbackOutput, FunctionError> {
         let function = self.tables.callbacks.get(name);
         let function = function.ok_or_else(|| FunctionError::NotFound(name.to_owned()))?.clone();
         caught(name, async move { function(input).await }).await
     }
 
-    /// Runs a registered handler to its end, as `call` does.
+    /// Runs a registered handler, without a timeout as in `call`.
     pub async fn handle(&self, handler: &Handler, moment: &Moment) -> Result<HookOutput, FunctionError> {
         let function = self.tables.handlers.get(&handler.name);
         let function = function.ok_or_else(|| FunctionError::NotFound(handler.name.clone()))?.clone();
@@ -160,7 +160,7 @@ impl std::fmt::Debug for Functions {
     }
 }
 
-/// Makes a panic of somebody else's code an error.
+/// Turns a panic of foreign code into an error.
 async fn caught<T>(name: &str, running: impl Future<Output = Result<T, String>>) -> Result<T, FunctionError> {
     let why = match AssertUnwindSafe(running).catch_unwind().await {
         Ok(Ok(value)) => return Ok(value),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_registration_replaces_the_earlier_one_and_leaves_clones_alone() {
+    async fn later_registrations_replace_earlier_ones_but_not_in_clones() {
         let mut functions = Functions::default();
         functions.register_callback("greet", |_| async { Ok(text("one")) });
         let before = functions.clone();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn errors_and_panics_are_sentences_that_name_the_function() {
+    async fn errors_and_panics_name_the_function() {
         let mut functions = Functions::default();
         functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
         functions.register_callback("late", |_| async { panic!("on the way") });

@@ -1,4 +1,4 @@
-//! Looks into the places for what may be a hook. Nothing is run or judged here.
+//! Collects hook candidates from folders and settings files. Nothing is run or checked for consent here.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -17,7 +17,7 @@ use epitome_problem::Problem;
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 
 impl Finder<'_> {
-    /// `switch` is the person's file that switches off the hooks of all settings files.
+    /// `switch` is the user's settings file that disables the hooks of all settings files, if any.
     pub fn source(&mut self, source: &Source, switch: Option<&Path>) {
         match source.form {
             SourceForm::Settings => self.settings(&source.path, source.place, switch),
@@ -51,7 +51,7 @@ impl Finder<'_> {
                         continue;
                     }
                     let found_as = format!("{prefix}{name}");
-                    // Installed as `org@repo`, shown as `org/repo/name`.
+                    // Plugins are installed as `org@repo` and shown as `org/repo/name`.
                     let alias = prefix.contains('@').then(|| found_as.clone());
                     let name = if alias.is_some() { found_as.replacen('@', "/", 1) } else { found_as };
                     let (digest, verdict, files) = (String::new(), Verdict::Unknown, vec![path.clone()]);
@@ -97,7 +97,7 @@ impl Finder<'_> {
         for mut hook in hooks {
             let named = match &mut hook.kind {
                 Kind::Claude { line, group, .. } => {
-                    // Those of two files never run side by side.
+                    // Numbered across files, so that groups of two files never run concurrently.
                     *group += groups;
                     self.groups = self.groups.max(*group + 1);
                     match place {
@@ -133,7 +133,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What a file is, or why it is no hook. `None`: a problem was told.
+    /// Classifies a file; the error is why it is not a hook. `None` if a problem was reported.
     fn written(&mut self, place: Place, path: &Path) -> Result<Option<(String, Written)>, String> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or("its name is not UTF-8")?.to_owned();
@@ -166,8 +166,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether a file or folder may be looked into. A repository's link to somewhere else could swap what
-    /// was consented to from outside, or run what was never meant as a hook.
+    /// Whether a file or folder may be read. A repository's link to the outside would allow content to change
+    /// without consent, or run a file that was never meant as a hook.
     fn may_enter(&self, place: Place, path: &Path) -> bool {
         match place {
             Place::Enforced | Place::Person => true,
@@ -178,7 +178,7 @@ impl Finder<'_> {
         }
     }
 
-    /// What is in a folder, sorted by name. A missing folder is empty.
+    /// The entries of a folder, sorted by name. A missing folder is empty.
     fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -203,13 +203,13 @@ impl Finder<'_> {
     }
 }
 
-/// Whether it is a settings file of the person's that switches the hooks of all of them off.
+/// Whether this is a settings file of the user that disables the hooks of all settings files.
 pub(super) fn switches_settings_off(source: &Source) -> bool {
     let of_person = source.form == SourceForm::Settings && source.place == Place::Person;
     of_person && declaration(&source.path).is_ok_and(|text| claude::disables_all(&text))
 }
 
-/// Why a file of this name is no hook.
+/// Why a file with this name is not a hook.
 fn not_by_name(name: &str) -> Option<&'static str> {
     if name.starts_with('.') {
         return Some("a hidden file");
@@ -234,10 +234,10 @@ fn syntax_of(name: &str) -> Option<Syntax> {
     }
 }
 
-/// The text of a declaration, an ordinary file.
+/// Reads a declaration, which must be an ordinary file.
 fn declaration(path: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("cannot read this file: {error}");
-    // Opening a pipe would wait for its writer.
+    // Opening a named pipe would block until a writer appears.
     if !path.metadata().map_err(unreadable)?.is_file() {
         return Err("a declaration of hooks must be an ordinary file".to_owned());
     }

@@ -1,4 +1,4 @@
-//! What one run of a hook came to: how it ended, in words, and its result free of spellings.
+//! The outcome of one hook run: exit status and normalized output.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::normalise::normalise;
 use super::output::{Exit, HookOutput, Ran};
 use super::read::{Read, read, shown};
 
-/// The remark on an output that was too long.
+/// The remark on truncated output.
 const CUT: &str = "it printed more than is kept; the rest was not read";
 
-/// A run, read.
+/// The interpreted outcome of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Said {
     pub output: HookOutput,
@@ -27,16 +27,17 @@ pub struct Said {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Came {
     Result,
-    /// It did not run to a valid one.
+    /// There is no valid result.
     Failed,
     /// It was not started.
     Skipped,
 }
 
-/// Reads a declared hook's run. A run that failed has no result but the block that `fail_mode: closed` is,
-/// at moments that can be blocked.
+/// Interprets the run of a discovered hook. A failed run has no result, except that `fail_mode: closed`
+/// blocks at events that can be blocked.
 ///
-/// `moment` is what its words are about, `registered` the name that it registered the moment by.
+/// `moment` is the moment that the output refers to, `registered` the name under which the hook registered
+/// for the event.
 pub fn said(hook: &Hook, moment: &Moment, registered: &str, ran: Ran) -> Said {
     let event = moment.what.event();
     let said = match &hook.kind {
@@ -51,7 +52,7 @@ pub fn said(hook: &Hook, moment: &Moment, registered: &str, ran: Ran) -> Said {
     }
 }
 
-/// Reads what a handler did: its own words, or why there are none.
+/// Interprets the run of a handler.
 pub fn handled(event: HookEvent, ran: Ran) -> Said {
     read_run(event, ran)
 }
@@ -69,7 +70,7 @@ fn plain(hook: &Hook, event: HookEvent, ran: Ran) -> Said {
     }
 }
 
-/// Claude Code's hooks have a language of their own for stdout and exit codes; how they fail is common.
+/// Claude Code's hooks have their own format for stdout and exit codes; failures are handled alike.
 fn claude(moment: &Moment, registered: &str, ran: Ran) -> Said {
     let output = match &ran {
         Ran::Ended { exit, stdout, stderr, .. } => {
@@ -157,7 +158,7 @@ fn end_of(exit: Exit) -> String {
     }
 }
 
-/// `30 s`, `0.1 s`.
+/// Formats a duration: `30 s`, `0.1 s`.
 fn seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! A declared hook: where it comes from, what it handles, how it is run.
+//! A discovered hook: where it comes from, which events it handles, how it is run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,53 +9,53 @@ use serde_json::{Map, Value};
 
 use super::event::HookEvent;
 
-/// How long a run may take unless the hook or the configuration says otherwise.
+/// Default timeout of a run.
 pub const RUN_TIME: Duration = Duration::from_secs(30);
-/// The bounds of that limit.
+/// Range of configurable timeouts.
 pub const RUN_TIME_MIN: Duration = Duration::from_millis(100);
 pub const RUN_TIME_MAX: Duration = Duration::from_secs(600);
 
-/// A hook as declared, ready to run.
+/// A discovered hook, ready to run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hook {
-    /// Shown to people and given to the hook; unique among the hooks of a session.
+    /// Shown to users and passed to the hook; unique among the hooks of a session.
     pub name: String,
     pub place: Place,
     pub kind: Kind,
-    /// The moments, each with the name that the hook registered it by.
+    /// The events, each with the name under which the hook registered.
     pub events: Vec<(HookEvent, String)>,
     pub manifest: Manifest,
-    /// SHA-256 over the declaration and over the scripts that it names, in hexadecimal.
+    /// SHA-256 over the declaration and the scripts that it names, in hexadecimal.
     pub digest: String,
-    /// The files that the digest is over: the declaration first.
+    /// The files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
 }
 
-/// Who put the hook there, and with it how far it is trusted.
+/// Who installed the hook, which determines how far it is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The person's own, which nothing that a repository brings may shadow or switch off.
+    /// The user's own, which nothing from a repository may shadow or disable.
     Enforced,
-    /// The person's own.
+    /// The user's own.
     Person,
-    /// Came with the repository: runs only with the person's consent to its digest.
+    /// From the repository: runs only with the user's consent to its digest.
     Repository,
 }
 
-/// How a hook is run. `Debug` leaves out where a webhook posts to, and what it sends to say who it is.
+/// How a hook is run. `Debug` omits a webhook's URL and credentials.
 #[derive(Clone, PartialEq)]
 pub enum Kind {
-    /// `path run`, the payload on stdin, the result on stdout.
+    /// `path run`, with the payload on stdin and the result on stdout.
     Script { path: PathBuf },
-    /// One process for a session, one JSON object a line.
+    /// One process per session, one JSON object per line.
     Resident { path: PathBuf },
-    /// The result itself.
+    /// The declared result; nothing is run.
     Declared { then: Map<String, Value> },
-    /// The payload is posted, a 2xx answer's body is the result. `secret` signs the body.
+    /// The payload is posted; the body of a 2xx response is the result. `secret` signs the body.
     Webhook { url: String, headers: BTreeMap<String, String>, secret: Option<String> },
-    /// A Claude Code hook: a line for the shell. Those of one `group` run side by side, the groups one after
-    /// another, in the order of their settings file. `only_if` is a permission rule (`Bash(git *)`)
-    /// that a tool call has to fit; empty fits all.
+    /// A Claude Code hook: a shell command line. Hooks of one `group` run concurrently, groups run
+    /// sequentially in the order of their settings files. `only_if` is a permission rule (`Bash(git *)`) that
+    /// a tool call has to match; empty matches all.
     Claude { line: String, group: usize, matcher: String, only_if: String },
 }
 
@@ -81,21 +81,22 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// What a hook declares of itself, defaults filled in.
+/// The properties that a hook declares, with defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     pub protocol: u32,
     pub matches: Match,
     pub timeout: Duration,
-    /// Higher ones run first.
+    /// Higher priorities run first.
     pub priority: i32,
     pub fail_mode: FailMode,
     /// Exit code 2 blocks, with stderr as the reason.
     pub exit_2_blocks: bool,
-    /// `None` leaves it to the event: all of them, but none in `turn_end`.
+    /// `None` means the default of the event: all messages at `agent_stop`, none at `turn_end` and
+    /// `pre_compact`. Other payloads never contain messages.
     pub messages: Option<Messages>,
     pub description: String,
-    /// Wants a file with the conversation as JSON lines.
+    /// Whether the hook needs a file with the conversation as JSON lines.
     pub transcript: bool,
 }
 
@@ -118,13 +119,13 @@ impl Default for Manifest {
 /// What happens when the hook itself fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailMode {
-    /// Work goes on.
+    /// Work continues.
     Open,
-    /// What could have been blocked is blocked.
+    /// Whatever can be blocked is blocked.
     Closed,
 }
 
-/// How much of the conversation a payload carries.
+/// How much of the conversation a payload contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Messages {
     Full,
@@ -132,15 +133,15 @@ pub enum Messages {
     None,
 }
 
-/// When a hook runs at all; what is not given fits everything. Lists are globs, any of which may fit.
+/// Conditions for running a hook; absent conditions always match. Lists are globs, of which any may match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Match {
     pub tool_name: Vec<String>,
     pub recipe: Vec<String>,
     pub invoked_by: Vec<String>,
     pub trigger: Vec<String>,
-    /// The used share of the window, from 0 to 1.
+    /// The used fraction of the context window, from 0 to 1.
     pub usage_ratio_gte: Option<f64>,
-    /// Each so many rounds of a prompt.
+    /// Every n-th round of a prompt.
     pub every_turns: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Hooks: what a person declares to run at moments of a session, and what comes of it.
+//! Hooks: scripts and handlers that run at events of a session, and the interpretation of their results.
 //!
 //! ```text
 //!  files ── discover ──► Hook (declared)         trust: may it run?
@@ -7,13 +7,13 @@
 //!                        └─► Resolution + trail ──► the session commits what it means
 //! ```
 //!
-//! `event`, `hook`, `moment` and `output` are data. `read` takes what a hook printed as JSON,
-//! `normalise` is the one place that knows every spelling of a result (`fields` gives it the types),
-//! `heard` puts the two together for one run. `chain` decides in what order hooks run (`fits` whether at
-//! all), `fold` what all of their results together mean, `settle` holds that to the guards. `payload` and
-//! `messages` write what hooks are given. All of these are pure. `handlers` are what recipes declare,
-//! `functions` those of a program that Epitome is built into. `run` starts processes, `discover` and
-//! `trust` touch the disk (`gather` looks into the places, `declare` reads what is found there).
+//! `event`, `hook`, `moment` and `output` are data. `read` parses a hook's stdout as JSON, `normalise` is the
+//! only place that knows the spellings of a result (`fields` provides typed access), and `heard` combines
+//! both into the outcome of one run. `chain` orders the hooks (`fits` decides whether one runs at all),
+//! `fold` aggregates their results, and `settle` applies the guards. `payload` and `messages` build the input
+//! of hooks. All of these are pure. `handlers` are declared by recipes, `functions` are registered by an
+//! embedding program. `run` starts processes; `discover` and `trust` access the disk (`gather` collects
+//! candidates, `declare` reads their declarations).
 
 mod asked;
 pub mod chain;

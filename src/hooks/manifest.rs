@@ -1,7 +1,7 @@
-//! Reads what a hook says of itself: the answer of an executable to `hook`, and declarative files. Pure.
+//! Parses hook declarations: the answer of an executable to `hook`, and declarative files. Pure.
 //!
-//! A declaration that cannot be understood whole is refused, never half-read: a guard whose `match` is
-//! mistyped must not run on something else. A field that nobody knows is told and passed over.
+//! A declaration with any error is rejected as a whole: a guard with a mistyped `match` must not run at other
+//! times. Unknown fields are reported and ignored.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,27 +16,27 @@ use super::manifest_fields::{EVENTS_MAX, Reader, at, events_hint, of_answer};
 use epitome_problem::Problem;
 use epitome_recipe::fields::{self, Field, Fields};
 
-/// What a hook declares.
+/// The parsed declaration of a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared {
-    /// The moments, each with the name that the hook registered it by. Never empty.
+    /// The events, each with the name under which the hook registered. Never empty.
     pub events: Vec<(HookEvent, String)>,
     pub manifest: Manifest,
     pub form: Form,
-    /// What was passed over.
+    /// Remarks on ignored parts.
     pub notes: Vec<Problem>,
 }
 
 /// What is run.
 #[derive(Clone, PartialEq)]
 pub enum Form {
-    /// The executable that answered, anew each time.
+    /// The executable that answered, in a new process each time.
     Script,
-    /// The executable that answered, one process for a session.
+    /// The executable that answered, as one process per session.
     Resident,
     /// Nothing: the result is declared.
     Result(Map<String, Value>),
-    /// The payload is posted. Header values and the secret are as declared: see `Secret`.
+    /// The payload is posted. Header values and the secret are as declared, see `Secret`.
     Webhook { url: String, headers: BTreeMap<String, Secret>, secret: Option<Secret> },
 }
 
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Form {
             Form::Script => f.write_str("Script"),
             Form::Resident => f.write_str("Resident"),
             Form::Result(then) => f.debug_tuple("Result").field(then).finish(),
-            // A web address can hold a key as well.
+            // A URL can contain a key as well.
             Form::Webhook { url: _, headers, secret } => f
                 .debug_struct("Webhook")
                 .field("headers", headers)
@@ -56,13 +56,13 @@ impl std::fmt::Debug for Form {
     }
 }
 
-/// Something that may be secret, as declared: `$NAME` means the environment's variable, so that no key
-/// has to stand in a file. Anything else is meant as it is written.
+/// A declared value that may be secret: `$NAME` refers to an environment variable, so that no key has to be
+/// written to a file. Any other text is literal.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub(super) String);
 
 impl Secret {
-    /// The name of the variable that it means, if it means one.
+    /// The name of the variable that it refers to, if any.
     pub fn variable(&self) -> Option<&str> {
         let name = self.0.strip_prefix('$')?;
         let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
@@ -70,7 +70,7 @@ impl Secret {
         (letters && !name.is_empty()).then_some(name)
     }
 
-    /// What is sent; an error names the variable that is not set.
+    /// The value to send; the error names the variable that is not set.
     pub fn resolve(&self, environment: &[(OsString, OsString)]) -> Result<String, String> {
         let Some(variable) = self.variable() else { return Ok(self.0.clone()) };
         let value =
@@ -89,26 +89,26 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// How a declarative file is written.
+/// The syntax of a declarative file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     Yaml,
     Json,
 }
 
-/// What counts for a hook beside its own declaration.
+/// Settings for a hook besides its own declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
-    /// The limit of a run where the hook says nothing.
+    /// The timeout if the hook declares none.
     pub timeout: Duration,
-    /// Fields of the person's that count instead of the hook's own, and the file that they stand in.
+    /// The user's overrides of the hook's fields, and the file that contains them.
     pub overrides: Option<(&'a Map<String, Value>, &'a Path)>,
     /// The hook's name in that file.
     pub name: &'a str,
 }
 
-/// Reads the answer of an executable to `hook`: one event's name, several with white space or commas
-/// between them, or one JSON object.
+/// Parses an executable's answer to `hook`: one event name, several separated by white space or commas, or
+/// one JSON object.
 pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declared, Problem> {
     let answer = answer.trim_start_matches('\u{feff}').trim();
     let (fields, protocol) = if answer.starts_with('{') {
@@ -143,9 +143,9 @@ pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declar
     reader.finish(form)
 }
 
-/// Reads a declarative file.
+/// Parses a declarative file.
 pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -> Result<Declared, Problem> {
-    // Some editors begin files with a byte order mark.
+    // Some editors start files with a byte order mark.
     let content = content.trim_start_matches('\u{feff}');
     let fields = match syntax {
         Syntax::Yaml => fields::from_yaml(content, path, 0, "the hook")?,
@@ -174,7 +174,7 @@ pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -
     reader.finish(form)
 }
 
-/// Puts the person's fields on a manifest that was read elsewhere. Events and the way of running stay.
+/// Applies the user's overrides to a manifest that was parsed elsewhere. Events and the way of running stay.
 pub fn overridden(
     manifest: Manifest,
     overrides: &Map<String, Value>,

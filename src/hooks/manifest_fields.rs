@@ -1,4 +1,4 @@
-//! Reads the fields of a manifest one by one. `manifest` has what they stand in.
+//! Parses the fields of a manifest one by one. `manifest` parses the formats that contain them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,12 +13,12 @@ use epitome_config::MANIFEST_KEYS;
 use epitome_problem::{Problem, nearest};
 use epitome_recipe::fields::{Fields, Wanted, choice, text, text_map, truth};
 
-/// Events that one hook may register for; all names of all events are fewer.
+/// Maximum events that a hook may register for; there are fewer names of events.
 pub(super) const EVENTS_MAX: usize = 64;
-/// Characters of a word that a message repeats: what a program that is no hook prints may be anything.
+/// Maximum characters quoted in a message: a program that is not a hook may print anything.
 const QUOTED_CHARS_MAX: usize = 40;
 
-/// The fields that declarative files have beside those of a manifest.
+/// The fields of declarative files in addition to those of a manifest.
 const DECLARED_FIELDS: [&str; 4] = ["then", "url", "headers", "secret"];
 const MATCH_FIELDS: [&str; 6] =
     ["tool_name", "recipe", "invoked_by", "trigger", "usage_ratio_gte", "every_turns"];
@@ -62,7 +62,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Puts the person's fields on top and checks that it is a hook.
+    /// Applies the user's overrides and checks that the declaration is complete.
     pub fn finish(mut self, form: Form) -> Result<Declared, Problem> {
         if let Some((overrides, file)) = self.given.overrides {
             self.overrides(overrides, file);
@@ -71,7 +71,7 @@ impl<'a> Reader<'a> {
             return Err(at(self.path, None, "the hook names no event".to_owned(), events_hint()));
         }
         let form = match form {
-            // The person may choose how their executable is run.
+            // The user may choose how their executable is run.
             Form::Script | Form::Resident if self.resident => Form::Resident,
             Form::Script | Form::Resident => Form::Script,
             Form::Result(_) | Form::Webhook { .. } => form,
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
         Ok(Declared { events: self.events, manifest: self.manifest, form, notes: self.notes })
     }
 
-    /// A wrong value leaves the hook's own in force.
+    /// An invalid value leaves the hook's own in effect.
     pub fn overrides(&mut self, overrides: &Map<String, Value>, file: &'a Path) {
         let own = std::mem::replace(&mut self.path, file);
         for (name, value) in overrides {
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
         read.map_err(|wanted| Wrong { message: format!("{name:?} must be {wanted}"), hint: None })
     }
 
-    /// Names that nobody knows are told; one that is known makes it a hook.
+    /// Unknown names are reported; one known name is sufficient.
     fn events(&mut self, value: &Value, place: Option<(u64, u64)>) -> Result<(), Wrong> {
         let wrong =
             || Wrong { message: "\"events\" must be a list of events".to_owned(), hint: events_hint() };
@@ -205,7 +205,7 @@ impl<'a> Reader<'a> {
                     let hint = nearest(unknown, MATCH_FIELDS)
                         .map(did_you_mean)
                         .or_else(|| Some(format!("there are {}", MATCH_FIELDS.join(", "))));
-                    // To pass over it would make the hook run more often than was meant.
+                    // Ignoring it would run the hook more often than intended.
                     return Err(Wrong { message: format!("\"match\" has no {:?}", short(unknown)), hint });
                 }
             };
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Why a value is refused.
+/// Why a value is rejected.
 struct Wrong {
     message: String,
     hint: Option<String>,
@@ -226,7 +226,7 @@ pub(super) fn at(path: &Path, place: Option<(u64, u64)>, message: String, hint: 
     Problem { path: path.to_path_buf(), place, message, hint }
 }
 
-/// A place in an answer is none in the file that gave it.
+/// Moves a position inside an answer into the message, since it is not a position in the executable file.
 pub(super) fn of_answer(problem: Problem) -> Problem {
     let Problem { path, place, message, hint } = problem;
     let message = match place {
@@ -265,7 +265,7 @@ fn messages(value: &Value) -> Result<Messages, Wanted> {
     read.ok_or_else(|| "\"full\", \"last:N\" or \"none\"".to_owned())
 }
 
-/// A list of globs, or one; a comma is a part of `{a,b}`.
+/// A list of globs, or a single one; commas are part of `{a,b}`.
 fn globs(value: &Value) -> Result<Vec<String>, Wanted> {
     let globs = match value {
         Value::String(glob) => vec![glob.clone()],

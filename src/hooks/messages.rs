@@ -1,4 +1,4 @@
-//! The conversation as hooks are given it: a list of messages with ids that their edits can name.
+//! The conversation as passed to hooks: a list of messages with ids that their edits can refer to.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use super::hook::Messages;
 use super::output::Utterance;
 use epitome_thread::{Origin, Part, Piece, Role, View};
 
-/// Bytes of content in one payload. A script that reads JSON in a shell is no place for 100 MB.
+/// Maximum bytes of content in one payload. A shell script should not have to parse 100 MB of JSON.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
 
-/// The view, oldest message first. Thinking is left out. Where the contents are more than
-/// [`MESSAGES_BYTES_MAX`], the oldest are cut, and say so.
+/// The messages of the view, oldest first, without thinking. If the contents exceed [`MESSAGES_BYTES_MAX`],
+/// the oldest are truncated with a note.
 pub fn messages(view: &View, asked: Messages) -> Vec<Value> {
     let mut spoken = match asked {
         Messages::None => return Vec::new(),
@@ -23,7 +23,7 @@ pub fn messages(view: &View, asked: Messages) -> Vec<Value> {
     spoken.into_iter().map(One::into_value).collect()
 }
 
-/// One message on its way to JSON.
+/// One message before its conversion to JSON.
 struct One {
     at: Part,
     role: &'static str,
@@ -65,7 +65,8 @@ fn all(view: &View) -> Vec<One> {
                     let content = format!("Using tool: {} with input: {}", call.name, call.input);
                     ("assistant", "tool_use", content, Some(&call.id))
                 }
-                // As kodelet has it: scripts take the user's messages for what the person said.
+                // With role `assistant`, as in kodelet: scripts take messages with role `user` for the user's
+                // own words.
                 Piece::Outcome(outcome) => {
                     let content = format!("Tool result: {}", outcome.model_text());
                     ("assistant", "tool_result", content, Some(&outcome.call))
@@ -76,8 +77,8 @@ fn all(view: &View) -> Vec<One> {
         .collect()
 }
 
-/// Keeps the newest contents whole as far as they fit; of the first that does not its beginning; of the
-/// older ones nothing but a note.
+/// Keeps the newest contents completely as far as they fit, then the beginning of one, and only a note of all
+/// older ones.
 fn cut(spoken: &mut [One], bytes_max: usize) {
     let mut left = bytes_max;
     for one in spoken.iter_mut().rev() {
@@ -93,7 +94,7 @@ fn cut(spoken: &mut [One], bytes_max: usize) {
     }
 }
 
-/// The view as a callback is given it: the same messages, without ids.
+/// The view as passed to callbacks: the same messages, without ids.
 pub fn utterances(view: &View) -> Vec<Utterance> {
     let role = |one: &One| if one.role == "user" { Role::User } else { Role::Assistant };
     all(view).into_iter().map(|one| Utterance { role: role(&one), text: one.content }).collect()

@@ -1,4 +1,4 @@
-//! What is known at the moment when hooks run: the source of every payload.
+//! The state of a session at an event, from which every payload is built.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,33 +8,33 @@ use serde_json::{Map, Value};
 use super::event::HookEvent;
 use epitome_thread::{MessageId, Mode, ModelName, Part, Seq, ToolKind, View};
 
-/// A moment: who and where, and what is about to happen or just has.
+/// An event with its circumstances.
 #[derive(Clone, Debug)]
 pub struct Moment {
     pub base: Base,
     pub what: What,
 }
 
-/// What every payload tells.
+/// The fields common to all payloads.
 #[derive(Clone, Debug)]
 pub struct Base {
     pub session: String,
     pub cwd: PathBuf,
     pub invoked_by: InvokedBy,
-    /// The recipe that runs; empty when none does.
+    /// The running recipe; empty if none runs.
     pub recipe: String,
-    /// Not empty in callback runs alone.
+    /// Empty except in callback runs.
     pub callback_args: BTreeMap<String, String>,
     pub callback_depth: u32,
     pub model: Option<ModelName>,
     pub mode: Mode,
-    /// Of the view.
+    /// The revision of the view.
     pub revision: Seq,
     pub view: View,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
     pub usage: UsageFacts,
-    /// The threshold of automatic compaction as a share of the window; `None` when it is off.
+    /// The threshold of automatic compaction as a fraction of the window; `None` if it is off.
     pub auto_compact: Option<f64>,
     pub context: ContextFacts,
 }
@@ -45,14 +45,14 @@ pub enum InvokedBy {
     Subagent,
 }
 
-/// Tokens and money. The window is never 0: scripts divide by it.
+/// Tokens and cost. The window size is never 0: scripts divide by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UsageFacts {
     pub input: u64,
     pub output: u64,
-    /// Tokens in context now.
+    /// Tokens currently in the context.
     pub used: u64,
-    /// The window.
+    /// Size of the context window.
     pub size: u64,
     pub cache_read: u64,
     pub cache_write: u64,
@@ -70,7 +70,7 @@ pub struct ContextFacts {
     pub pinned: Vec<Part>,
 }
 
-/// What the moment is about.
+/// The event-specific data.
 #[derive(Clone, Debug)]
 pub enum What {
     SessionStart {
@@ -90,20 +90,20 @@ pub enum What {
     AgentStop {
         round: Round,
         stop_reason: &'static str,
-        /// Follow-ups of hooks that this prompt was continued by.
+        /// How many times follow-ups of hooks have continued this prompt.
         continuations: u32,
     },
     PreCompact {
         trigger: CompactTrigger,
         reason: &'static str,
         custom_instructions: Option<String>,
-        /// Context that hooks want kept, so far.
+        /// Context that hooks want to keep, so far.
         context: Vec<String>,
         tokens: u64,
         compact_count: usize,
         preserve_count: usize,
         recipe: String,
-        /// Nothing else would fit the window: no hook may stop it.
+        /// No other way to fit the window: hooks cannot block it.
         must: bool,
     },
     PostCompact {
@@ -111,9 +111,9 @@ pub enum What {
         tokens_before: u64,
         tokens_after: u64,
         summary: String,
-        /// Names the compaction.
+        /// Identifies the compaction.
         uuid: String,
-        /// `truncated` when no summary could be had.
+        /// `truncated` if no summary could be obtained.
         fallback: Option<&'static str>,
     },
     SessionEnd {
@@ -136,7 +136,7 @@ impl What {
         }
     }
 
-    /// The call that the moment is about, before it runs or after.
+    /// The tool call that the event is about, before or after it runs.
     pub fn call(&self) -> Option<&Call> {
         match self {
             What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => Some(call),
@@ -157,7 +157,7 @@ pub enum CompactTrigger {
     Manual,
 }
 
-/// Something beside the text of a prompt.
+/// An attachment of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// `image`, `resource`, `resource_link`.
@@ -171,36 +171,36 @@ pub struct Attachment {
 pub struct Call {
     pub id: String,
     pub tool: String,
-    /// What it is (to be) run with, after the hooks so far.
+    /// The input, including changes by hooks so far.
     pub input: Map<String, Value>,
     pub kind: ToolKind,
 }
 
-/// What came of a tool call, after the hooks so far.
+/// The result of a tool call, including changes by hooks so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallResult {
     pub success: bool,
     pub error: Option<String>,
-    /// A word for the form of `metadata`: the tool's name, `blocked`.
+    /// Identifies the form of `metadata`: the tool's name, or `blocked`.
     pub metadata_type: Option<String>,
     pub metadata: Option<Value>,
-    /// What the model reads.
+    /// The text for the model.
     pub text: String,
     pub milliseconds: u64,
-    /// A hook stopped the call; it did not run.
+    /// A hook blocked the call; it did not run.
     pub blocked: bool,
 }
 
-/// A model's reply and what came of it.
+/// A model's reply and the results of its tool calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Round {
     /// The reply's text; may be empty.
     pub response: String,
-    /// The reply's message, where one is in the log.
+    /// The id of the reply's message, if it is in the log.
     pub message: Option<MessageId>,
-    /// From 1, within the prompt.
+    /// 1-based, within the prompt.
     pub number: u32,
-    /// From 1, within the conversation.
+    /// 1-based, within the conversation.
     pub session_number: u32,
     pub tools_used: bool,
 }

@@ -1,9 +1,9 @@
-//! The one place that knows every spelling of a hook's result, and makes of them one [`HookOutput`].
+//! Converts a hook's result into a [`HookOutput`]. The only place that knows all spellings.
 //!
-//! Scripts were written against several documents: `result` or `action`, messages as strings or as
-//! objects, follow-ups under two names. A field of a wrong type voids that field alone, with a warning.
-//! `null` is absent. Fields that nobody knows are ignored; so are those that mean nothing at the moment,
-//! with a warning where they say something. Claude Code's results are not read here.
+//! Scripts were written against several documents: `result` or `action`, messages as strings or objects,
+//! follow-ups under two names. A field of the wrong type is ignored with a warning; the other fields still
+//! count. `null` counts as absent. Unknown fields are ignored; so are known fields that have no meaning at
+//! the event, with a warning unless they are empty. Claude Code's results are handled elsewhere.
 
 mod round;
 
@@ -16,7 +16,7 @@ use super::read::shown;
 use epitome_thread::{Part, Role, Seq};
 use round::round;
 
-/// Fields of the results of turn_end and agent_stop.
+/// Result fields of `turn_end` and `agent_stop`.
 const OF_A_ROUND: &[&str] = &[
     "result",
     "action",
@@ -34,10 +34,10 @@ const OF_A_ROUND: &[&str] = &[
     "notice",
 ];
 
-/// Fields that are Claude Code's alone; here they only tell that a line is a result.
+/// Fields that only Claude Code defines; here they only indicate that a line is a result.
 const OF_CLAUDE: &[&str] = &["hookSpecificOutput", "stopReason", "suppressOutput", "systemMessage"];
 
-/// The fields that mean something at a moment.
+/// The fields that have a meaning at an event.
 fn meant(event: HookEvent) -> &'static [&'static str] {
     match event {
         HookEvent::UserMessageSend => &["blocked", "reason", "message", "context", "notice"],
@@ -59,12 +59,12 @@ fn meant(event: HookEvent) -> &'static [&'static str] {
     }
 }
 
-/// Whether a field is one that results have, at any moment.
+/// Whether results have this field at any event.
 pub fn is_known(field: &str) -> bool {
     OF_CLAUDE.contains(&field) || HookEvent::ALL.iter().any(|event| meant(*event).contains(&field))
 }
 
-/// Reads a result for the moment that it was printed at.
+/// Normalizes a result for the event at which it was printed.
 pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
     let mut fields = Fields::default();
     for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
@@ -107,7 +107,7 @@ pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
     output
 }
 
-/// `false`, zero and empty things are what a script prints that fills in every field.
+/// Scripts that fill in every field print `false`, zero and empty values.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -119,7 +119,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// Reads `blocked` and `reason`, and gives the reason back.
+/// Reads `blocked` and `reason`; returns the reason.
 fn block(fields: &mut Fields<'_>, output: &mut HookOutput) -> Option<String> {
     let reason = fields.text("reason");
     if fields.flag("blocked") {
@@ -133,7 +133,7 @@ fn decision(fields: &mut Fields<'_>) -> Option<PermissionDecision> {
     match word.to_ascii_lowercase().as_str() {
         "allow" => Some(PermissionDecision::Allow),
         "ask" => Some(PermissionDecision::Ask),
-        // What Claude Code's older hooks say for it. A guard must not open the gate by its accent.
+        // Claude Code's older hooks use `block`. A guard must not be ignored because of its spelling.
         "deny" | "block" => Some(PermissionDecision::Deny),
         _ => {
             fields.warn_value("decision", &word, "allow, deny or ask");
@@ -159,7 +159,7 @@ fn result_change(fields: &mut Fields<'_>) -> Option<ResultChange> {
     Some(change)
 }
 
-/// A message: a string (the user's), or an object with `role` and `content`.
+/// A message: a string (from the user), or an object with `role` and `content`.
 fn utterance(value: &Value) -> Result<Utterance, String> {
     match value {
         Value::String(text) => Ok(Utterance { role: Role::User, text: text.clone() }),
@@ -183,7 +183,7 @@ fn utterance(value: &Value) -> Result<Utterance, String> {
     }
 }
 
-/// Content as text: a string, or a list of strings and text blocks, joined by a blank line.
+/// Content as text: a string, or a list of strings and text blocks, joined by blank lines.
 fn content_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -195,7 +195,7 @@ fn content_text(value: &Value) -> Option<String> {
     }
 }
 
-/// All edits, or none where one cannot be read.
+/// All edits, or none if one is invalid.
 fn edits(fields: &mut Fields<'_>) -> Option<RequestedEdits> {
     let revision = fields.any("revision").and_then(|value| {
         let number = value.as_u64().or_else(|| value.as_str()?.trim_start_matches('e').parse().ok());

@@ -1,4 +1,4 @@
-//! What one hook said, free of spellings, and what all hooks of a moment together mean.
+//! The normalized output of one hook, and the combined result of all hooks of an event.
 
 use std::collections::BTreeMap;
 
@@ -6,37 +6,37 @@ use serde_json::{Map, Value};
 
 use epitome_thread::{HookRun, Part, Role, Seq};
 
-/// A hook's result after normalisation. Every field that a hook did not give is empty.
+/// A hook's result after normalization. Fields that the hook did not set are empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HookOutput {
-    /// It stops what is about to happen, with its reason where it gave one.
+    /// Blocks what is about to happen, with an optional reason.
     pub block: Option<Option<String>>,
     pub decision: Option<PermissionDecision>,
-    /// Why it decided so.
+    /// The reason for the decision.
     pub decision_reason: Option<String>,
     /// A changed tool input.
     pub input: Option<Map<String, Value>>,
     /// A changed prompt.
     pub message: Option<String>,
-    /// What the model is told beside.
+    /// Additional context for the model.
     pub context: Vec<String>,
     /// A changed tool result.
     pub output: Option<ResultChange>,
-    /// The exact text of a tool's outcome for the model.
+    /// The exact text of a tool result for the model.
     pub output_text: Option<String>,
     pub action: Action,
     pub follow_ups: Vec<Utterance>,
-    /// Go on after a mutation or callback at the agent's stop.
+    /// Continue after a mutation or callback at the agent's stop.
     pub go_on: bool,
-    /// A line for the person.
+    /// A line shown to the user.
     pub notice: Option<String>,
     pub edits: Option<RequestedEdits>,
     pub custom_instructions: Option<String>,
-    /// The summary itself; no model is called.
+    /// A ready summary; no model is called.
     pub summary: Option<String>,
-    /// End the whole turn, with a reason for the person (Claude Code's `continue: false`).
+    /// Ends the turn, with a reason for the user (Claude Code's `continue: false`).
     pub halt: Option<String>,
-    /// What was wrong with single fields.
+    /// Warnings about single fields.
     pub warnings: Vec<String>,
 }
 
@@ -47,19 +47,19 @@ pub enum PermissionDecision {
     Deny,
 }
 
-/// What a hook wants done to the history.
+/// A requested change of the history.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Action {
     #[default]
     None,
     Mutate {
         messages: Vec<Utterance>,
-        /// The newest so many messages stay verbatim behind the given ones.
+        /// Number of newest messages that stay verbatim after the given ones.
         preserve_recent: usize,
         target: Option<String>,
     },
     Callback(Callback),
-    /// The text takes the place of the history, as its summary (`swap_context`).
+    /// The text replaces the history, as its summary (`swap_context`).
     Swap {
         summary: String,
         keep: Keep,
@@ -71,41 +71,41 @@ pub enum Action {
     },
 }
 
-/// What of the newest part of the history stays verbatim behind a summary.
+/// The tail of the history that stays verbatim after a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Keep {
     #[default]
     Nothing,
-    /// The newest so many messages.
+    /// This many of the newest messages.
     Messages(usize),
-    /// The newest share of the window, from 0 to 1.
+    /// The newest part, as a fraction of the window from 0 to 1.
     Ratio(f64),
 }
 
-/// What became of one run, before its result is read.
+/// The raw outcome of one run, before its result is read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ran {
-    /// A process ended, or was ended. Both outputs are bounded; `stderr` keeps its end.
+    /// A process ended or was killed. Both outputs are bounded; `stderr` keeps its end.
     Ended {
         exit: Exit,
         stdout: Vec<u8>,
         stdout_cut: bool,
         stderr: String,
     },
-    /// A webhook gave a good answer. The body is bounded.
+    /// A webhook responded with a 2xx status. The body is bounded.
     Replied {
         status: u16,
         body: Vec<u8>,
     },
-    /// A result without a process of its own: a resident hook's or declared object (`Object`), or a
-    /// handler's or function's own words (`Answered`).
+    /// A result without a process of its own: an object from a resident or declared hook (`Object`), or the
+    /// output of a handler or function (`Answered`).
     Object(Map<String, Value>),
     Answered(Box<HookOutput>),
-    /// It could not be run, or did not come to a result: a sentence.
+    /// It could not be run or returned no result; contains a message.
     Failed(String),
-    /// It was not started: a sentence.
+    /// It was not started; contains the reason.
     Skipped(String),
-    /// The same, with what whoever ran it noticed on the way.
+    /// An outcome with remarks from the code that ran it.
     Remarked(Box<Ran>, Vec<String>),
 }
 
@@ -114,7 +114,7 @@ pub enum Ran {
 pub enum Exit {
     Code(i32),
     Signal(i32),
-    /// It was ended at its time limit.
+    /// It was killed at its time limit.
     TimedOut(std::time::Duration),
 }
 
@@ -124,20 +124,20 @@ pub struct Callback {
     pub name: String,
     pub args: BTreeMap<String, String>,
     pub target: Option<String>,
-    /// In the background.
+    /// Whether it runs in the background.
     pub asynchronous: bool,
-    /// Its text is put behind the history, whatever the recipe declares (`action: summary`).
+    /// Its text is appended to the history, whatever the recipe declares (`action: summary`).
     pub text_only: bool,
 }
 
-/// A message as hooks write it.
+/// A message as written by hooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Utterance {
     pub role: Role,
     pub text: String,
 }
 
-/// A tool result as hooks write it; absent fields stay as they are.
+/// A tool result as written by hooks; absent fields stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResultChange {
     pub success: Option<bool>,
@@ -146,10 +146,10 @@ pub struct ResultChange {
     pub metadata: Option<Value>,
 }
 
-/// `context_edits`, as asked for.
+/// `context_edits`, as requested.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedEdits {
-    /// Of the view that they were made for; `None` takes the payload's.
+    /// The revision of the view that the edits refer to; `None` means that of the payload.
     pub revision: Option<Seq>,
     pub edits: Vec<RequestedEdit>,
 }
@@ -164,39 +164,40 @@ pub enum RequestedEdit {
     Append(Utterance),
 }
 
-/// What all hooks of a moment together mean. Where hooks disagree, the earlier one was heard and the
-/// later one is in the trail as a conflict.
+/// The combined result of all hooks of an event. If hooks disagree, the earlier one wins and the later one is
+/// in the trail as a conflict.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The hook that stops it, and why.
+    /// The blocking hook and its reason.
     pub block: Option<(String, String)>,
-    /// The strictest decision: deny before ask before allow; by whom, and why.
+    /// The strictest decision (deny, then ask, then allow), the hook, and its reason.
     pub decision: Option<(PermissionDecision, String, Option<String>)>,
-    /// The input to run with, where a hook changed it, and which.
+    /// The changed input, if any, and the hook that changed it.
     pub input: Option<(Map<String, Value>, String)>,
-    /// The prompt's text, where a hook changed it.
+    /// The changed prompt text, if any.
     pub message: Option<String>,
-    /// Context for the model, behind who gave it. A tool result's is a part of `result`'s text instead.
+    /// Context for the model, each after the name of its hook. Context for a tool result is part of
+    /// `result`'s text instead.
     pub context: Vec<(String, String)>,
-    /// The tool result, where a hook changed it.
+    /// The changed tool result, if any.
     pub result: Option<super::moment::CallResult>,
-    /// What is to be done to the history, and who asked for it.
+    /// The requested change of the history; `action_by` is the hook that requested it.
     pub action: Action,
     pub action_by: String,
     pub edits: Vec<(String, RequestedEdits)>,
-    /// Follow-ups with who asked for them, without exact repetitions.
+    /// Follow-ups with the hooks that requested them, without exact duplicates.
     pub follow_ups: Vec<(String, Utterance)>,
     pub go_on: bool,
-    /// Lines for the person, behind who gave them.
+    /// Lines for the user, each after the name of its hook.
     pub notices: Vec<(String, String)>,
     pub custom_instructions: Option<String>,
-    /// By whom, and the summary.
+    /// The hook and its summary.
     pub summary: Option<(String, String)>,
-    /// End the turn: by whom, and why.
+    /// Ends the turn: the hook and its reason.
     pub halt: Option<(String, String)>,
     pub trail: Vec<HookRun>,
-    /// Runs that did and asked nothing.
+    /// Number of runs that requested nothing and had no remarks.
     pub quiet: u32,
-    /// Their names: what is declared to run once has run then.
+    /// Their names, since they count as runs of hooks that are declared to run once.
     pub quiet_names: Vec<String>,
 }

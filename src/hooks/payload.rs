@@ -1,7 +1,7 @@
-//! Writes what a hook is given: the moment as one JSON object. Reads nothing but its arguments.
+//! Builds the input of a hook: the moment as one JSON object. Pure.
 //!
-//! The union of what kodelet's versions and this program's own fields say, always: a script looks at what
-//! it knows. Claude Code's hooks have a payload of their own.
+//! Always contains the union of the fields of kodelet's versions and of this program: scripts use the ones
+//! that they know. Claude Code's hooks have their own payload.
 
 use std::path::Path;
 
@@ -14,20 +14,20 @@ use super::moment::{Base, Call, CallResult, Moment, Round, What};
 /// The version of payloads and results.
 pub const PROTOCOL: u32 = 2;
 
-/// Whom a payload is for.
+/// The recipient of a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Addressee<'a> {
     /// The hook's name.
     pub name: &'a str,
-    /// The moment's name as the hook registered it.
+    /// The event name under which the hook registered.
     pub event_name: &'a str,
-    /// As its manifest asks; `None` leaves it to the moment.
+    /// As requested in its manifest; `None` uses the event's default.
     pub messages: Option<Messages>,
-    /// The file with the conversation, where one was written for it.
+    /// The file with the conversation, if one was written.
     pub transcript: Option<&'a Path>,
 }
 
-/// The payload of a moment: what every payload tells, then what this one is about.
+/// The payload of a moment: the common fields, then those of the event.
 pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
     let mut payload = Fields(Map::new());
     base(&mut payload, moment, to);
@@ -53,7 +53,7 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
             payload.put("blocked", result.blocked);
         }
         What::TurnEnd(round) => {
-            // A round ends often and a conversation is long: only who asks for it is given it.
+            // Rounds end often and conversations are long: messages are included only on request.
             if let Some(asked @ (Messages::Full | Messages::Last(_))) = to.messages {
                 payload.put("messages", messages(&moment.base.view, asked));
             }
@@ -92,7 +92,7 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
             payload.put("compact_count", *compact_count);
             payload.put("preserve_count", *preserve_count);
             payload.put("recipe", recipe.as_str());
-            // Edits name entries, so who wants to make some can ask for them.
+            // Edits refer to entries, so hooks that make edits can request the messages.
             if let Some(asked @ (Messages::Full | Messages::Last(_))) = to.messages {
                 payload.put("messages", messages(&moment.base.view, asked));
             }
@@ -110,13 +110,13 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
     Value::Object(payload.0)
 }
 
-/// A time as scripts want it: ISO 8601 in UTC.
+/// A time for scripts: ISO 8601 in UTC.
 pub fn timestamp(milliseconds: u64) -> String {
     let time = i64::try_from(milliseconds).ok().and_then(|time| jiff::Timestamp::from_millisecond(time).ok());
     time.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// What came of a call, in kodelet's form.
+/// The result of a call, in kodelet's format.
 pub fn tool_output(call: &Call, result: &CallResult, base: &Base) -> Value {
     let mut output = Fields(Map::new());
     output.put("toolName", call.tool.as_str());

@@ -1,4 +1,4 @@
-//! Where hooks can be, and what to watch to learn that they changed.
+//! The locations of hooks, and what to watch to notice changes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,10 +9,10 @@ use super::trust::Trust;
 use epitome_files::paths::Paths;
 use epitome_recipe::watch::WatchPlan;
 
-/// Plugins whose folders are watched for each place of plugins.
+/// Maximum plugins watched per plugin folder.
 const PLUGINS_MAX: usize = 64;
 
-/// A place where hooks can be.
+/// A location of hooks.
 pub(super) struct Source {
     pub path: PathBuf,
     pub form: SourceForm,
@@ -22,14 +22,14 @@ pub(super) struct Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SourceForm {
     Folder,
-    /// Each folder is a plugin with a `hooks` folder; its name prefixes theirs.
+    /// Each subfolder is a plugin with a `hooks` folder; the plugin's name prefixes its hooks.
     Plugins,
     /// A settings file of Claude Code.
     Settings,
 }
 
-/// All places, earlier ones first. `roots` are the session's directory and the root of its repository;
-/// `compat` says whether kodelet's count.
+/// All locations, in order of precedence. `roots` are the session's directory and the root of its repository;
+/// `compat` includes kodelet's folders.
 pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Source> {
     use SourceForm::{Folder, Plugins, Settings};
     let mut sources = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Sou
     if let Some(home) = &paths.user_home {
         add(home.join(".claude/settings.json"), Settings, Place::Person);
     }
-    // A session in the home directory: its folders are the person's, not a repository's.
+    // If the session is in the home directory, its folders are the user's, not a repository's.
     let of_person: BTreeSet<PathBuf> = sources
         .iter()
         .filter(|source| source.place == Place::Person)
@@ -69,16 +69,16 @@ pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Sou
     sources
 }
 
-/// Where the hooks are that no repository may shadow.
+/// The folder of hooks that no repository may shadow.
 pub(super) fn enforced(paths: &Paths) -> PathBuf {
     paths.home.join("hooks/enforced")
 }
 
-/// What to watch to learn that `discover` would give something else: the places, and the person's
-/// consent, which may be given in another process. Blocks on the disk.
+/// What to watch for changes that affect `discover`: the locations, and the user's consent, which another
+/// process may update. Blocks on disk I/O.
 ///
-/// Scripts that stand elsewhere and are only named in a settings file are not watched; `unchanged` sees
-/// that they changed before they run.
+/// Scripts elsewhere that are only named in a settings file are not watched; `unchanged` detects their
+/// changes before they run.
 pub fn watched(cwd: &Path, paths: &Paths, compat: bool) -> WatchPlan {
     let existing = |path: &Path| path.ancestors().find(|folder| folder.is_dir()).map(Path::to_path_buf);
     let mut places: Vec<PathBuf> = Vec::new();

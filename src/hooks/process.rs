@@ -1,9 +1,9 @@
-//! Runs one process for a hook: what it gets, what is taken from it, and how it ends.
+//! Runs one process for a hook: its input, its bounded output, and how it ends.
 //!
-//! The process leads a group of its own and has no terminal. It is done when it has ended itself: a child
-//! that it left behind does not keep anybody waiting, and is ended with the rest of the group. The group
-//! is also ended, TERM first and KILL after `KILL_GRACE`, at the time limit and when the future is
-//! dropped. What is printed is never an error here; others read it.
+//! The process leads its own process group and has no terminal. A run ends with the process itself: a child
+//! left behind delays nothing and is terminated with the rest of the group. The group is also terminated,
+//! with TERM first and KILL after `KILL_GRACE`, at the time limit and when the future is dropped. Output is
+//! never an error here; it is interpreted elsewhere.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,32 +23,33 @@ use epitome_platform::group::{Ending, Running};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::shell;
 
-/// Bytes of stdout that are kept. A result is a small object; a whole history is some hundred kilobytes.
+/// Maximum bytes of stdout that are kept. A result is a small object; a complete history has some hundred
+/// kilobytes.
 pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes of stderr that are kept, the last ones: what went wrong stands at the end.
+/// Maximum bytes of stderr that are kept, from the end, where the cause of a failure is.
 pub const STDERR_BYTES_MAX: usize = 64 * 1024;
 
-/// How often a program is started again that somebody has open for writing, and how long apart: an
-/// editor that saves it is done by then.
+/// How many times, and after which delay, starting a program that is open for writing is retried: an editor
+/// has finished saving by then.
 const BUSY_TRIES: u32 = 5;
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
-/// Bytes of a script that are looked at for its `#!` line: what the kernel looks at.
+/// Bytes of a script that are searched for its `#!` line, as many as the kernel reads.
 const SHEBANG_BYTES: u64 = 256;
 
-/// One process to be run.
+/// One process to run.
 #[derive(Clone)]
 pub struct Order {
     pub program: Program,
-    /// Given to it and closed. A process that does not read it is none the worse.
+    /// Written to stdin, which is then closed. A process need not read it.
     pub stdin: Vec<u8>,
-    /// Where it runs; absolute.
+    /// Working directory; absolute.
     pub cwd: PathBuf,
-    /// All of its environment, except for `PWD` and what is in `more`.
+    /// The complete environment, except for `PWD` and `more`.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub more: Vec<(&'static str, OsString)>,
-    /// Its time. What is over is ended.
+    /// Time limit, after which the process is terminated.
     pub limit: Duration,
     pub reaper: Arc<Reaper>,
 }
@@ -60,31 +61,31 @@ pub enum Program {
         path: PathBuf,
         arguments: Vec<OsString>,
     },
-    /// A line for the shell: bash where there is one, for which such lines are written.
+    /// A shell command line; run with bash if available, since such lines are usually written for it.
     Line(String),
 }
 
-/// Runs it to its end: always `Ran::Ended`. The error is that it could not be started; its text is a
-/// sentence for the person who wrote the hook.
+/// Runs the process to its end: always returns `Ran::Ended`. Fails if the process could not be started, with
+/// a message for the author of the hook.
 ///
-/// Dropping the future ends the process and all that it started.
+/// Dropping the future terminates the process and everything that it started.
 pub async fn run(order: Order) -> io::Result<Ran> {
     let limit = order.limit;
     let started = start(order).await?;
     Ok(started.follow(limit).await)
 }
 
-/// A process that runs, with its ends of pipes.
+/// A running process with our ends of its pipes.
 pub(super) struct Started {
     pub running: Running,
     pub stdin: Option<pipe::Sender>,
     pub stdout: pipe::Receiver,
     pub stderr: pipe::Receiver,
-    /// What of the order's stdin did not fit the pipe.
+    /// The part of stdin that did not fit into the pipe.
     unwritten: Vec<u8>,
 }
 
-/// Starts it, away from the thread that others are waiting for: a fork and an exec block.
+/// Starts the process on a blocking thread, since fork and exec block.
 pub(super) async fn start(order: Order) -> io::Result<Started> {
     let order = Arc::new(order);
     let spawned = unless_busy(|| {
@@ -95,7 +96,7 @@ pub(super) async fn start(order: Order) -> io::Result<Started> {
     spawned.await.map_err(|error| explained(&order, error))?.adopt()
 }
 
-/// Tries again while the program is open for writing.
+/// Retries while the program is open for writing.
 async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnMut() -> F) -> io::Result<T> {
     let mut tries = 0;
     loop {
@@ -109,7 +110,7 @@ async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnM
     }
 }
 
-/// A started process before its pipes belong to the runtime.
+/// A started process whose pipes are not registered with the runtime yet.
 struct Spawned {
     running: Running,
     stdin: Option<OwnedFd>,
@@ -136,13 +137,13 @@ fn spawn(order: &Order) -> io::Result<Spawned> {
     let (stderr, child_stderr) = io::pipe()?;
     let stdin = OwnedFd::from(stdin);
     rustix::fs::fcntl_setfl(&stdin, rustix::fs::OFlags::NONBLOCK)?;
-    // Most payloads fit the pipe: then there is nothing to be written later.
+    // Most payloads fit into the pipe, so that nothing has to be written later.
     let written = rustix::io::write(&stdin, &order.stdin).unwrap_or(0);
     command
         .current_dir(&order.cwd)
         .env_clear()
         .envs(order.environment.iter().map(|(name, value)| (name, value)));
-    // A shell would look at it and find that it is somebody else's.
+    // Otherwise a shell would find that the inherited value is wrong.
     command
         .env("PWD", &order.cwd)
         .env_remove("OLDPWD")
@@ -151,7 +152,7 @@ fn spawn(order: &Order) -> io::Result<Spawned> {
     command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
     command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
     let running = order.reaper.spawn(&mut command)?;
-    // Our copies of the pipes' other ends go with `command`; while they are open there is no end.
+    // `command` owns our copies of the pipes' other ends; while they are open, no end of file is seen.
     drop(command);
     let unwritten = order.stdin[written..].to_vec();
     Ok(Spawned { running, stdin: Some(stdin), unwritten, stdout: stdout.into(), stderr: stderr.into() })
@@ -179,7 +180,7 @@ impl Started {
         let limited = tokio::time::sleep(limit);
         tokio::pin!(limited);
         let exit = loop {
-            // In this order, or a process that never stops writing would never be stopped.
+            // In this order; otherwise a process that writes continuously would never be terminated.
             tokio::select! {
                 biased;
                 ending = &mut running.ending => break match ending.unwrap_or(Ending::Unknown) {
@@ -195,15 +196,15 @@ impl Started {
         };
         stdout.take_leftover(&mut buffer);
         stderr.take_leftover(&mut buffer);
-        // What is left of the group is ended when `running` is dropped; nobody waits for that.
+        // Dropping `running` terminates the rest of the group, without waiting for it.
         Ran::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
     }
 }
 
-/// Stands for the code of a process whose end the system would not tell.
+/// Replaces the exit code of a process if the system did not report one.
 const UNKNOWN_CODE: i32 = -1;
 
-/// The error of a start as a sentence: the system's own words name neither the file nor what to do.
+/// Explains a failed start: the system's error names neither the file nor a remedy.
 fn explained(order: &Order, error: io::Error) -> io::Error {
     let kind = error.kind();
     if !order.cwd.is_dir() {
@@ -239,7 +240,7 @@ fn unstartable(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// What the `#!` line of a script names.
+/// The interpreter in the `#!` line of a script.
 fn interpreter(path: &Path) -> Option<String> {
     use std::io::Read;
     let mut beginning = Vec::new();
@@ -254,9 +255,9 @@ mod tests {
 
     use super::*;
 
-    /// An editor that saves a hook has it open for a moment, in which the system refuses to run it.
+    /// An editor that saves a hook briefly has it open for writing, and the system then refuses to run it.
     #[tokio::test]
-    async fn what_is_open_for_writing_is_started_once_it_is_closed() {
+    async fn a_busy_executable_is_started_once_it_is_closed() {
         for (busy, expected) in
             [(0, Ok(1)), (2, Ok(3)), (BUSY_TRIES, Ok(BUSY_TRIES + 1)), (u32::MAX, Err(()))]
         {
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_errors_are_not_tried_again() {
+    async fn other_start_errors_are_not_retried() {
         let tries = Cell::new(0);
         let started: io::Result<()> = unless_busy(async || {
             tries.set(tries.get() + 1);

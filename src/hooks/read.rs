@@ -1,37 +1,37 @@
-//! Takes what a hook printed as one JSON object, as leniently as can be done without guessing.
+//! Parses a hook's stdout as one JSON object, as leniently as possible without guessing.
 //!
-//! Shell scripts put text into JSON by hand. So raw line breaks inside strings are taken, and so is a
-//! banner before the result. What is still no object is a failed run with a sentence that shows its
-//! beginning. Nothing here knows what a field means.
+//! Shell scripts insert text into JSON without escaping. So raw line breaks inside strings are accepted, and
+//! so is a banner before the result. If there is still no object, the run failed; the message quotes the
+//! beginning of the output. Fields are not interpreted here.
 
 use serde_json::{Map, Value};
 
 use super::normalise;
 
-/// Bytes of an unreadable output that its sentence shows.
+/// Maximum bytes quoted from unreadable output.
 pub const SHOWN_BYTES_MAX: usize = 200;
 
-/// What a hook's standard output says.
+/// The parsed stdout of a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Read {
-    /// It printed nothing: no action.
+    /// No output: no action.
     Nothing,
     Object {
         object: Map<String, Value>,
         warnings: Vec<String>,
     },
-    /// A sentence with the beginning of what it printed, safe to print on a terminal.
+    /// An error message with the beginning of the output, safe to print on a terminal.
     Invalid(String),
 }
 
-/// Reads an output. Never panics, whatever the bytes are.
+/// Parses an output. Never panics, whatever the bytes are.
 pub fn read(stdout: &[u8]) -> Read {
     let text = String::from_utf8_lossy(stdout);
     let mut warnings = Vec::new();
     if matches!(text, std::borrow::Cow::Owned(_)) {
         warnings.push("its output is not UTF-8; the bytes that are not became \u{fffd}".to_owned());
     }
-    // PowerShell and some editors begin a text with a byte order mark.
+    // PowerShell and some editors start a text with a byte order mark.
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         return Read::Nothing;
@@ -54,12 +54,12 @@ pub fn read(stdout: &[u8]) -> Read {
     }
 }
 
-/// The beginning of a text without anything that moves a terminal's cursor or turns its text around.
+/// The beginning of a text, with terminal control and text direction characters escaped.
 pub fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(SHOWN_BYTES_MAX);
     let mut safe = String::with_capacity(end);
     for c in text[..end].chars() {
-        // Controls, and the marks that reverse the direction of text.
+        // Controls, and marks that reverse the direction of text.
         let harmful = c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         if harmful {
@@ -78,7 +78,7 @@ fn sentence(what: &str, text: &str) -> String {
     format!("{what}: {}", shown(text))
 }
 
-/// One JSON value, strictly; else with raw control characters inside strings.
+/// Parses one JSON value, strictly at first; otherwise with raw control characters inside strings.
 fn parsed(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok().or_else(|| {
         let escaped = with_escaped_controls(text)?;
@@ -86,8 +86,8 @@ fn parsed(text: &str) -> Option<Value> {
     })
 }
 
-/// The text with the control characters inside its strings escaped; `None` where it has none. One behind
-/// a backslash stays as it is: that would be another text.
+/// Escapes the control characters inside strings; `None` if there are none. One after a backslash stays:
+/// escaping it would change the text.
 fn with_escaped_controls(text: &str) -> Option<String> {
     let mut escaped = String::with_capacity(text.len() + 16);
     let (mut in_string, mut after_backslash, mut found) = (false, false, false);

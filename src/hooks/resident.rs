@@ -1,13 +1,14 @@
-//! Resident hooks: one process for a session, asked line by line.
+//! Resident hooks: one process per session that handles many requests, as lines of JSON.
 //!
 //! # The protocol
 //!
-//! The program is started as `PATH run` when it is first needed. Both directions are lines of JSON: one
-//! object a line, UTF-8, ended by a line feed, at most `LINE_BYTES_MAX` bytes. stderr is log text.
+//! The program is started as `PATH run` when it is first needed. Both directions carry JSON lines: one object
+//! per line, UTF-8, terminated by a line feed. A line from the program has at most `LINE_BYTES_MAX` bytes.
+//! stderr is log text.
 //!
-//! A **request** asks for a run. It begins with `{"id":` and a number, so that a shell can cut it off;
-//! `payload` is what a script would get on its stdin. The answer carries the same id, and `result` is what
-//! a script would print; `null` or `{}` for nothing. `error` in its place says that the run failed.
+//! A **request** asks for a run. It begins with `{"id":` and a number, so that a shell script can extract it;
+//! `payload` is the stdin of an ordinary script. The answer has the same id, and `result` is the stdout of an
+//! ordinary script; `null` or `{}` for nothing. `error` instead of `result` means that the run failed.
 //!
 //! ```text
 //! → {"id":1,"payload":{"event":"turn_end",…}}
@@ -15,7 +16,7 @@
 //! ← {"id":1,"error":{"message":"the linter is not installed"}}
 //! ```
 //!
-//! While a request is open, the hook may **call** back, with ids of its own, text or number:
+//! While a request is open, the hook may **call** back, with its own ids, text or number:
 //!
 //! ```text
 //! ← {"id":"a1","method":"context.read","params":{…}}
@@ -23,17 +24,17 @@
 //! → {"id":"a1","error":{"message":"…"}}
 //! ```
 //!
-//! - One request is open at a time, with one exception: while a call of the hook is open, another request
-//!   may come. It may be because of the call (a compaction passes by the hooks of `pre_compact`), so it has
-//!   to be answered before the call's answer can be expected. A hook that makes no calls never sees this.
-//! - A request has the hook's time limit, in which its calls count. When it is over the process is ended.
-//! - At most `CALLS_OPEN_MAX` calls are open at once and `CALLS_A_RUN_MAX` are made from one request to
-//!   its answer; more get an `error`. Calls that are open when the request is answered are dropped.
-//! - A line that means nothing here (no JSON, no `id`, an unknown `id`, a refused call) is logged, told
-//!   beside the next answer and passed over; after `STRAY_LINES_MAX` of them, and after a line that is too
-//!   long, the process is ended.
-//! - A process that ended is started again for the next request, at most `RESTARTS_MAX` times and each
-//!   time a little later. What was open at its end has failed.
+//! - One request is open at a time, with one exception: while a call of the hook is open, another request may
+//!   arrive. It may be caused by the call (a compaction runs the hooks of `pre_compact`), so it has to be
+//!   answered before the call's answer can be expected. A hook that makes no calls never sees this.
+//! - A request has the hook's time limit, which includes its calls. At the limit the process is terminated.
+//! - At most `CALLS_OPEN_MAX` calls are open at once, and `CALLS_A_RUN_MAX` are made between a request and
+//!   its answer; further calls get an `error`. Calls that are open when the request is answered are dropped.
+//! - A line without meaning (no JSON, no `id`, an unknown `id`, a refused call) is logged, reported with the
+//!   next answer and ignored; after `STRAY_LINES_MAX` of them, and after a line that is too long, the process
+//!   is terminated.
+//! - A process that ended is restarted for the next request, at most `RESTARTS_MAX` times and each time after
+//!   a longer delay. Requests that were open have failed.
 //! - At the session's end stdin is closed and the process group gets TERM, and KILL after `KILL_GRACE`.
 
 use std::collections::BTreeMap;
@@ -50,31 +51,31 @@ use super::output::Ran;
 use super::process::Order;
 use super::resident_process::{Ask, Driver};
 
-/// Bytes of a line, in either direction of what a hook writes: as much as a script may print.
+/// Maximum bytes of a line from a hook: as much as an ordinary script may print.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Calls of a hook that are worked on at once.
+/// Maximum concurrent calls of a hook.
 pub const CALLS_OPEN_MAX: usize = 8;
 
-/// Calls that a hook may make for one request.
+/// Maximum calls of a hook per request.
 pub const CALLS_A_RUN_MAX: u32 = 100;
 
-/// Lines of one process that meant nothing.
+/// Maximum lines without meaning per process.
 pub const STRAY_LINES_MAX: u32 = 1000;
 
-/// How often the process is started again in a session.
+/// Maximum restarts of the process per session.
 pub const RESTARTS_MAX: usize = RESTART_WAITS.len();
 
-/// How long each further start waits: what broke may be back by then.
+/// Delay before each restart, in case the cause of the failure is temporary.
 pub(super) const RESTART_WAITS: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2)];
 
-/// Requests that wait for their turn. A model asks for fewer calls at once.
+/// Maximum queued requests. A model makes fewer calls at once.
 const WAITING_MAX: usize = 64;
 
-/// What a resident hook may ask of its session.
+/// Services of the session for resident hooks.
 pub trait Services: Send + Sync {
-    /// Does what a hook calls for. The error is a sentence for the hook. Dropping the future gives it up.
+    /// Handles a call of a hook. The error is a message for the hook. Dropping the future aborts the call.
     fn call<'a>(
         &'a self,
         hook: &'a str,
@@ -83,17 +84,17 @@ pub trait Services: Send + Sync {
     ) -> BoxFuture<'a, Result<Value, String>>;
 }
 
-/// A resident hook to be asked.
+/// A resident hook to send a request to.
 pub struct Resident {
     pub name: String,
-    /// Another one than before, and the process is another one.
+    /// A changed digest replaces the process.
     pub digest: String,
-    /// What its process is started with, should none run; its limit is not looked at.
+    /// How to start the process if none runs; its time limit is ignored.
     pub order: Order,
     pub services: Arc<dyn Services>,
 }
 
-/// The resident hooks of one session. Dropping it ends their processes.
+/// The resident hooks of one session. Dropping it terminates their processes.
 #[derive(Default)]
 pub struct Residents {
     drivers: Mutex<BTreeMap<String, Handle>>,
@@ -112,17 +113,17 @@ impl Drop for Handle {
 }
 
 impl Residents {
-    /// Whether none runs.
+    /// Whether no resident hook has been started.
     pub fn is_empty(&self) -> bool {
         self.drivers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Asks a hook, and starts its process if none runs. Dropping the future leaves the process running:
-    /// its answer, or its time limit, is awaited without anybody.
+    /// Sends a request, starting the process if none runs. Dropping the future leaves the process running:
+    /// the request stays open until it is answered or times out.
     pub async fn ask(&self, resident: Resident, payload: Value, limit: Duration) -> Ran {
         let asks = self.asks(resident);
         let (answer, answered) = oneshot::channel();
-        // Both errors are that the driver is gone, which is a fault of ours or the session's end.
+        // Both errors mean that the driver is gone: a bug, or the session's end.
         if asks.send(Ask { payload, limit, answer }).await.is_ok()
             && let Ok(ran) = answered.await
         {
@@ -143,7 +144,7 @@ impl Residents {
         let (asks, asked) = mpsc::channel(WAITING_MAX);
         let driver = Driver::new(name.clone(), order, services, asked);
         let task = tokio::spawn(driver.drive().in_current_span()).abort_handle();
-        // One that was there before is dropped, and its process with it.
+        // Drops the previous driver, and its process with it.
         drivers.insert(name, Handle { digest, asks: asks.clone(), task });
         asks
     }

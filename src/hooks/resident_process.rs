@@ -1,4 +1,4 @@
-//! Drives the process of one resident hook: the only reader and writer of its pipes. `resident` has the
+//! Drives the process of one resident hook: the only reader and writer of its pipes. `resident` documents the
 //! protocol.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ use super::resident::{
 use super::streams::{Keep, READ_BYTES, Stream};
 use epitome_platform::group::{Ending, Running};
 
-/// A run that somebody waits for.
+/// A request from a caller that waits for the answer.
 pub(super) struct Ask {
     pub payload: Value,
     pub limit: Duration,
@@ -34,21 +34,21 @@ pub(super) struct Ask {
 
 impl Ask {
     fn fail(self, why: String) {
-        // Nobody may be waiting any more.
+        // The caller may no longer be waiting.
         let _ = self.answer.send(Ran::Failed(why));
     }
 }
 
-/// One hook's processes, one after another.
+/// Drives the processes of one hook, one at a time.
 pub(super) struct Driver {
     name: String,
     order: Order,
     services: Arc<dyn Services>,
     asked: mpsc::Receiver<Ask>,
-    /// Those that were taken from the channel and not yet sent to the process.
+    /// Requests taken from the channel but not sent to the process yet.
     waiting: VecDeque<Ask>,
     starts: usize,
-    /// The id of the next request; never used twice, also not for another process.
+    /// The id of the next request; never reused, not even for another process.
     next: u64,
 }
 
@@ -62,7 +62,7 @@ impl Driver {
         Driver { name, order, services, asked, waiting: VecDeque::new(), starts: 0, next: 1 }
     }
 
-    /// Until the session ends.
+    /// Runs until the session ends.
     pub async fn drive(mut self) {
         loop {
             if self.waiting.is_empty() {
@@ -98,7 +98,7 @@ impl Driver {
     }
 }
 
-/// What comes after a process.
+/// What follows the end of a process.
 #[derive(PartialEq, Eq)]
 enum Next {
     /// Another one, when it is needed.
@@ -106,10 +106,10 @@ enum Next {
     SessionEnd,
 }
 
-/// A call of the hook that is worked on: its id, and what came of it.
+/// A call of the hook in progress: resolves to its id and result.
 type Call = BoxFuture<'static, (Value, Result<Value, String>)>;
 
-/// A request that was sent and not yet answered.
+/// A request that was sent and not answered yet.
 struct Open {
     answer: oneshot::Sender<Ran>,
     deadline: Instant,
@@ -119,25 +119,25 @@ struct Open {
 struct Process {
     running: Running,
     stdin: pipe::Sender,
-    /// What was not yet written to it.
+    /// Data not written to stdin yet.
     unwritten: Vec<u8>,
     stdout: Stream,
     stderr: Stream,
     open: BTreeMap<u64, Open>,
     calls: FuturesUnordered<Call>,
-    /// Calls since no request was open.
+    /// Calls made since the last time that no request was open.
     calls_made: u32,
     strays: Strays,
 }
 
-/// Lines that meant nothing.
+/// Lines without meaning.
 #[derive(Default)]
 struct Strays {
-    /// Of the process.
+    /// All lines of the process.
     all: u32,
-    /// Those that no run's account has told of yet.
+    /// Lines not reported with a run yet.
     untold: u32,
-    /// The first of them, in words.
+    /// Description of the first of them.
     first: String,
 }
 
@@ -150,7 +150,7 @@ impl Strays {
         self.untold += 1;
     }
 
-    /// Puts what was not told yet beside a run.
+    /// Adds the unreported lines to a run as a remark.
     fn beside(&mut self, ran: Ran) -> Ran {
         let first = std::mem::take(&mut self.first);
         match std::mem::take(&mut self.untold) {
@@ -165,7 +165,7 @@ impl Strays {
 }
 
 impl Process {
-    /// `None` when its stdin is closed, which is not so for a process that was just started.
+    /// `None` if stdin is closed, which is not the case for a process that was just started.
     fn new(started: Started) -> Option<Process> {
         Some(Process {
             running: started.running,
@@ -180,11 +180,11 @@ impl Process {
         })
     }
 
-    /// Asks it whatever is to be asked, until it ends or has to be ended.
+    /// Sends requests until the process ends or has to be terminated.
     async fn serve(mut self, driver: &mut Driver) -> Next {
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            // While the hook waits for us, what it waits for may be what is asked now.
+            // While the hook waits for one of its calls, the queued request may be what that call waits for.
             while (self.open.is_empty() || !self.calls.is_empty())
                 && let Some(ask) = driver.waiting.pop_front()
             {
@@ -193,13 +193,13 @@ impl Process {
             }
             let deadline = self.open.values().map(|open| open.deadline).min();
             let limited = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now));
-            // In this order, or a process that never stops writing would never be stopped.
+            // In this order; otherwise a process that writes continuously would never be terminated.
             tokio::select! {
                 biased;
                 ending = &mut self.running.ending => {
                     self.stdout.take_leftover(&mut buffer);
                     self.stderr.take_leftover(&mut buffer);
-                    // Its last words may be an answer; that there were too many is no matter any more.
+                    // The remaining output may contain an answer; exceeded limits no longer matter.
                     let _ = self.take_lines(driver);
                     self.fail_open(&self.obituary(ending.unwrap_or(Ending::Unknown)));
                     return Next::Process;
@@ -225,7 +225,7 @@ impl Process {
                 Some((id, result)) = self.calls.next(), if !self.calls.is_empty() => self.answer(&id, result),
                 written = self.stdin.write(&self.unwritten), if !self.unwritten.is_empty() => match written {
                     Ok(written) => drop(self.unwritten.drain(..written)),
-                    // It reads no more. What comes of that is for its end or the time limit to say.
+                    // It no longer reads stdin. Its end or the time limit decides what follows.
                     Err(_) => self.unwritten.clear(),
                 },
             }
@@ -250,7 +250,7 @@ impl Process {
         self.unwritten.push(b'\n');
     }
 
-    /// Does what the whole lines say that were read. The error is why the process has to be ended.
+    /// Handles the complete lines read so far. The error is why the process has to be terminated.
     fn take_lines(&mut self, driver: &Driver) -> Result<(), &'static str> {
         let mut text = std::mem::take(&mut self.stdout.kept);
         let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -279,7 +279,7 @@ impl Process {
             let params = line.remove("params").unwrap_or(Value::Null);
             return self.call(id, method, params, driver);
         }
-        // Shells find it easier to quote everything.
+        // Accept a number in quotes, which is easier to print in shell scripts.
         let number = id.as_u64().or_else(|| id.as_str()?.parse().ok());
         let open = number.and_then(|id| self.open.remove(&id)).ok_or("answers nothing that is open")?;
         let ran = match (line.remove("error").filter(|error| !error.is_null()), line.remove("result")) {
@@ -292,7 +292,7 @@ impl Process {
             (None, Some(_)) => Ran::Failed("its result is not a JSON object".to_owned()),
             (None, None) => Ran::Failed("its answer has neither a result nor an error".to_owned()),
         };
-        // Nobody may be waiting any more.
+        // The caller may no longer be waiting.
         let _ = open.answer.send(self.strays.beside(ran));
         if self.open.is_empty() {
             self.calls = FuturesUnordered::new();
@@ -301,8 +301,9 @@ impl Process {
         Ok(())
     }
 
-    /// The error is why the call is refused. The hook is told as well; but it counts as a line that means
-    /// nothing, or a hook that calls and never reads would have us keep refusals without end.
+    /// Starts a call. The error is why it is refused. The hook gets the refusal as well; it still counts as a
+    /// line without meaning, because otherwise the refusals for a hook that calls and never reads would pile
+    /// up without limit.
     fn call(
         &mut self,
         id: Value,
@@ -340,7 +341,7 @@ impl Process {
         Ok(())
     }
 
-    /// Answers for the requests whose time is up.
+    /// Answers the requests that have timed out.
     fn time_out(&mut self) {
         let now = Instant::now();
         for (_, open) in self.open.extract_if(.., |_, open| open.deadline <= now) {
@@ -360,7 +361,7 @@ impl Process {
         }
     }
 
-    /// How it ended, with its last word.
+    /// How the process ended, with the last line of stderr.
     fn obituary(&self, ending: Ending) -> String {
         let how = match ending {
             Ending::Code(code) => format!("with exit code {code}"),

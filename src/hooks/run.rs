@@ -1,7 +1,7 @@
-//! Runs the hooks of a moment: asks the chain what is next, runs that, tells what came of it.
+//! Runs the hooks of an event: gets the next runs from the chain, runs them, and reports their results to it.
 //!
-//! It decides nothing about results. Whatever goes wrong with a hook, a fault of ours in running it
-//! included, is that run's failure and nobody else's.
+//! Results are not interpreted here. Any error in running a hook, including a bug of ours, is a failure of
+//! that run only.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -31,15 +31,15 @@ use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_spans::Timed;
 
-/// Hooks of one group that run at once. People have a handful.
+/// Maximum concurrent hooks of one group. Users have a handful.
 const SIDE_BY_SIDE_MAX: usize = 8;
 
-/// What hooks of a session are run with. Cheap to clone.
+/// The resources for running a session's hooks. Cheap to clone.
 #[derive(Clone)]
 pub struct Runner {
     /// The session's id.
     pub session: String,
-    /// Where hooks run and with what environment, and the functions of the embedding program.
+    /// Working directory and environment of hooks, and the functions of the embedding program.
     pub at: handlers::At,
     pub reaper: Arc<Reaper>,
     pub http: Http,
@@ -47,11 +47,12 @@ pub struct Runner {
     pub residents: Arc<Residents>,
     /// Lives as long as the session.
     pub transcript: Arc<Transcript>,
-    /// What resident hooks may ask for.
+    /// The calls available to resident hooks.
     pub services: Arc<dyn Services>,
 }
 
-/// Runs a chain to its end. Dropping the future ends every process that it started; resident ones go on.
+/// Runs a chain to its end. Dropping the future terminates every process that it started, except resident
+/// ones.
 pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     let transcript = OnceCell::new();
     while let Some(runs) = chain.next() {
@@ -61,7 +62,7 @@ pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     chain.finish()
 }
 
-/// The file with the conversation, once it was written for this moment; or why it could not be.
+/// The file with the conversation, written at most once per event; or why it could not be written.
 type Written = OnceCell<Result<PathBuf, String>>;
 
 async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duration) {
@@ -77,7 +78,8 @@ async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duratio
     (ran, begun.elapsed())
 }
 
-/// What the log tells of a run. What is built in looks at every round, and is not worth a line.
+/// The log span of a run. Handlers without a recipe (the compaction trigger) run every round and are not
+/// logged.
 fn in_log(run: &Run) -> Timed {
     if run.link.is_always_there() {
         return Timed::new(Span::none());
@@ -85,7 +87,7 @@ fn in_log(run: &Run) -> Timed {
     Timed::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
 }
 
-/// How a run ended, without anything that it said.
+/// How a run ended, without any of its output.
 fn ended(ran: &Ran) -> Cow<'static, str> {
     match ran {
         Ran::Ended { exit: Exit::Code(code), .. } => format!("exit {code}").into(),
@@ -131,7 +133,7 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
                 .await
         }
         Kind::Claude { line: shell_line, .. } => {
-            // It always wants one.
+            // It is always written for this kind of hook.
             let transcript = transcript.unwrap_or(Path::new(""));
             let stdin = line(&claude_payload::payload(&run.moment, transcript));
             let mut order = order(runner, hook, run, Program::Line(shell_line.clone()), stdin);
@@ -146,7 +148,7 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
         Kind::Resident { path } => {
             let program = Program::File { path: path.clone(), arguments: vec!["run".into()] };
             let mut order = order(runner, hook, run, program, Vec::new());
-            // One process sees many moments.
+            // One process handles many events.
             order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
             let resident = Resident { name, digest, order, services: runner.services.clone() };
@@ -155,14 +157,14 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
     }
 }
 
-/// Whether a repository's hook is still the one that was trusted. Checked before every run: its files
-/// are where whoever may write to the repository can write.
+/// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
+/// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
     match hook.place {
         Place::Enforced | Place::Person => true,
         Place::Repository => {
             let hook = hook.clone();
-            // A check that broke off has not found that nothing changed.
+            // If the check itself fails, treat the hook as changed.
             tokio::task::spawn_blocking(move || digest::unchanged(&hook)).await.unwrap_or(false)
         }
     }
@@ -192,7 +194,7 @@ fn line(payload: &Value) -> Vec<u8> {
     line
 }
 
-/// Tells a process the name of the moment, as it registered it.
+/// Environment variable with the event name under which the hook registered.
 const EVENT_VARIABLE: &str = "EPITOME_HOOK_EVENT";
 
 fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u8>) -> Order {
@@ -215,7 +217,7 @@ fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u
     }
 }
 
-/// The repository whose `.claude/` a hook stands in; for a person's own it is where the session works.
+/// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
     let root = match hook.place {
         Place::Repository => hook.files.first().and_then(|settings| settings.parent()?.parent()),

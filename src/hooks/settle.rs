@@ -1,21 +1,21 @@
-//! The guards that keep hooks from running in circles, and what a mutation must be like. Pure.
+//! Guards that prevent hooks from running in loops, and the validation of mutations. Pure.
 
 use super::output::{Action, Callback, Resolution, Utterance};
 use epitome_thread::{Role, Verdict};
 
-/// Callbacks that are compactions by their names.
+/// Callbacks that are compactions, by name.
 const COMPACTING: [&str; 2] = ["compact", "compact-brief"];
 
-/// What is put before a history that begins with the agent: providers want a user first.
+/// Inserted before a history that begins with the agent: providers require a user message first.
 pub const BEGINNING: &str = "(The conversation so far.)";
 
-/// What is known of a prompt's work when a resolution is to be carried out.
+/// The state of a prompt's work when a resolution is to be carried out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guards {
-    /// Times that hooks have continued this prompt.
+    /// How many times hooks have continued this prompt.
     pub continuations: u32,
     pub continuations_max: u32,
-    /// The text that hooks continued it by last; see [`follow_up_text`].
+    /// The text with which hooks last continued it; see [`follow_up_text`].
     pub last_follow_up: Option<String>,
     /// The history was compacted since the last model call.
     pub compacted_since_call: bool,
@@ -26,8 +26,8 @@ pub struct Guards {
     pub running_recipe: Option<String>,
 }
 
-/// Takes out of a resolution what the guards forbid. Each refusal is put into the trail, on the run of the
-/// hook that asked; whoever records the trail tells the person.
+/// Removes from a resolution what the guards forbid. Each refusal is added to the trail, at the run of the
+/// requesting hook; the code that records the trail informs the user.
 pub fn settle(resolution: &mut Resolution, guards: &Guards) {
     if let Some(why) = forbidden(&resolution.action, guards) {
         let by = std::mem::take(&mut resolution.action_by);
@@ -38,20 +38,20 @@ pub fn settle(resolution: &mut Resolution, guards: &Guards) {
     continuation(resolution, guards);
 }
 
-/// Whether the agent works on after a resolution at its stop: there are follow-ups, or a hook said so.
+/// Whether the agent continues after a resolution at its stop: there are follow-ups, or a hook requested it.
 pub fn goes_on(resolution: &Resolution) -> bool {
     resolution.halt.is_none() && (resolution.go_on || !resolution.follow_ups.is_empty())
 }
 
-/// All follow-ups as the one text by which a repetition is known.
+/// All follow-ups as one text, used to detect repetitions.
 pub fn follow_up_text(resolution: &Resolution) -> String {
     let texts: Vec<&str> =
         resolution.follow_ups.iter().map(|(_, follow_up)| follow_up.text.as_str()).collect();
     texts.join("\n\n")
 }
 
-/// A mutation's messages, ready to be put in place; or why they cannot be. That they fit the window is
-/// for whoever can count tokens.
+/// A mutation's messages, ready for use, or why they are invalid. Whether they fit the window is checked
+/// elsewhere, by code that can count tokens.
 pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
     let first = messages.first().ok_or("a history cannot be empty")?;
     if let Some(at) = messages.iter().position(|message| message.text.trim().is_empty()) {
@@ -65,7 +65,7 @@ pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
     Ok(ready)
 }
 
-/// Why an action may not be done.
+/// Why an action is forbidden; `None` if it is allowed.
 fn forbidden(action: &Action, guards: &Guards) -> Option<String> {
     let twice = "the history was already compacted since the last model call";
     match action {
@@ -94,7 +94,7 @@ fn forbidden(action: &Action, guards: &Guards) -> Option<String> {
     }
 }
 
-/// Holds back follow-ups beyond the limit, and those that say again what was said last.
+/// Removes follow-ups beyond the limit, and those that repeat the previous one.
 fn continuation(resolution: &mut Resolution, guards: &Guards) {
     if !resolution.go_on && resolution.follow_ups.is_empty() {
         return;
@@ -122,7 +122,7 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
     }
 }
 
-/// Writes into the trail, on the hook's last run, that what it asked for is not done, and why.
+/// Records at the hook's last run in the trail that its request is refused, and why.
 pub fn refuse(resolution: &mut Resolution, by: &str, why: impl Into<String>) {
     if let Some(run) = resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
         run.verdict = Verdict::Refused;

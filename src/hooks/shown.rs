@@ -1,4 +1,4 @@
-//! Hooks, and the trail of their runs, as machines are told of them. Pure.
+//! Hooks, and the trail of their runs, as JSON for machine-readable output. Pure.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::hook::{Hook, Kind, Place};
 use epitome_problem::Problem;
 use epitome_thread::{Change, Entry};
 
-/// What a directory has: the hooks that run, those that wait for a word, what is passed over, what is wrong.
+/// The result of a discovery: active hooks, hooks waiting for consent, skipped files, and problems.
 pub fn found(found: &Found) -> Value {
     let hook = |hook: &Arc<Hook>| {
         json!({
@@ -36,7 +36,7 @@ pub fn found(found: &Found) -> Value {
     })
 }
 
-/// Whose a hook is, in words.
+/// The owner of a hook, as shown to users.
 pub fn word(place: Place) -> &'static str {
     match place {
         Place::Enforced => "enforced",
@@ -45,7 +45,7 @@ pub fn word(place: Place) -> &'static str {
     }
 }
 
-/// What a hook is, in words.
+/// The kind of a hook, as shown to users.
 pub fn kind(hook: &Hook) -> &'static str {
     match hook.kind {
         Kind::Script { .. } => "script",
@@ -56,7 +56,7 @@ pub fn kind(hook: &Hook) -> &'static str {
     }
 }
 
-/// What hooks did in a conversation, oldest first: a run each, and of a turn's quiet runs their count.
+/// The hook runs of a conversation, oldest first: each run, and the number of quiet runs of each turn.
 pub fn trail(entries: &[Arc<Entry>]) -> Vec<Value> {
     let mut trail = Vec::new();
     for entry in entries {
@@ -68,7 +68,7 @@ pub fn trail(entries: &[Arc<Entry>]) -> Vec<Value> {
             Change::TurnEnded { quiet_hooks: quiet @ 1.., .. } => {
                 trail.push(json!({"entry": seq, "quiet": quiet}));
             }
-            // Nothing else is about hooks.
+            // Other entries are not about hooks.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The ends of a process's pipes: what is still to be written, and what is kept of what it prints.
+//! Our ends of a process's pipes: buffered input, and bounded output.
 
 use std::future::pending;
 use std::io;
@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 
-/// Bytes that are still taken of each stream when the process has ended: what fits the largest pipe that
-/// a system gives to ordinary users. More can only be a child that goes on writing.
+/// Maximum bytes read from each stream after the process has ended: the capacity of the largest pipe
+/// available to unprivileged users. More can only come from a child that keeps writing.
 const LEFTOVER_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes read at once: the size of a Linux pipe.
+/// Read buffer size in bytes: the size of a Linux pipe.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
-/// What is still to be written to a process.
+/// Data to be written to a process.
 pub(super) struct Feed {
     /// `None` once it is closed.
     pipe: Option<pipe::Sender>,
@@ -29,12 +29,12 @@ impl Feed {
         feed
     }
 
-    /// Writes what the pipe takes; never resolves when there is nothing more to write.
+    /// Writes as much as the pipe accepts; never resolves if there is nothing left to write.
     pub async fn write(&mut self) {
         let Some(pipe) = &mut self.pipe else { return pending().await };
         match pipe.write(&self.bytes[self.at..]).await {
             Ok(written) => self.at += written,
-            // It closed its end: it has read enough.
+            // The process closed its end: it has read enough.
             Err(_) => self.at = self.bytes.len(),
         }
         self.close_when_done();
@@ -54,7 +54,7 @@ pub(super) enum Keep {
     End(usize),
 }
 
-/// One of the outputs of a process.
+/// One output stream of a process.
 pub(super) struct Stream {
     /// `None` once the other end is closed.
     pipe: Option<pipe::Receiver>,
@@ -68,7 +68,7 @@ impl Stream {
         Stream { pipe: Some(pipe), keep, kept: Vec::new(), cut: false }
     }
 
-    /// Waits until there is something to read, or the end; for ever once the end was read.
+    /// Waits for data or the end of the stream; pending forever after the end was read.
     pub async fn ready(&self) -> io::Result<()> {
         match &self.pipe {
             Some(pipe) => pipe.readable().await,
@@ -87,7 +87,8 @@ impl Stream {
         }
     }
 
-    /// Reads what is in the pipe at this moment, without the runtime, which may not have heard of it yet.
+    /// Reads the current content of the pipe directly, since the runtime may not have been notified of it
+    /// yet.
     pub fn take_leftover(&mut self, buffer: &mut [u8]) {
         let mut taken = 0;
         while let Some(pipe) = &self.pipe
@@ -105,7 +106,7 @@ impl Stream {
         self.trim(0);
     }
 
-    /// What is kept as text.
+    /// The kept bytes as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.kept).into_owned()
     }
@@ -119,13 +120,13 @@ impl Stream {
             }
             Keep::End(most) => {
                 self.kept.extend_from_slice(bytes);
-                // Seldom, so that a long stream is not moved to and fro with every piece.
+                // With slack, so that a long stream is not moved with every piece.
                 self.trim(most);
             }
         }
     }
 
-    /// Cuts what is more than is kept, once it is by more than `slack`.
+    /// Drops the oldest bytes if the kept ones exceed the limit by more than `slack`.
     fn trim(&mut self, slack: usize) {
         if let Keep::End(most) = self.keep
             && self.kept.len() > most + slack

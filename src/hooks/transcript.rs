@@ -1,9 +1,9 @@
-//! The conversation as a file of JSON lines, in the form in which Claude Code's hooks know it.
+//! The conversation as a JSON Lines file, in the format that Claude Code's hooks read.
 //!
-//! It holds what the model sees, oldest first, without thinking and without the data of images. It is
-//! written for hooks that want it, is private to the person, and is gone when the session is. Where a process is
-//! killed the file stays; it lies with the person's other files and not in a directory that is everybody's, and goes
-//! when another session writes one a day later.
+//! It contains the conversation as the model sees it, oldest first, without thinking and image data. It is
+//! written for hooks that need it, is private to the user, and is removed with the session. If the process is
+//! killed, the file stays; it is in the user's state directory rather than in a shared one, and is removed
+//! when another session writes a transcript more than a day later.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
@@ -21,41 +21,41 @@ use epitome_files::paths::Paths;
 use epitome_files::whole::Unfinished;
 use epitome_thread::{Change, Content, Entry, Message, OutcomeStatus, ToolOutcome, Usage};
 
-/// Only the person may look into the folder, and read what is in it.
+/// Only the user may access the folder and its files.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// What nobody wrote to for so long was left by a process that was killed: a live session writes at each moment that
-/// a hook wants it for.
+/// Age after which a file is considered left over from a killed process: a live session rewrites it at each
+/// event for which a hook needs it.
 const LEFT_BEHIND_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A session's transcript. The file is made when it is first asked for, and removed with this.
+/// A session's transcript. The file is created when it is first needed, and removed on drop.
 pub struct Transcript {
     place: Arc<Place>,
 }
 
 struct Place {
     path: PathBuf,
-    /// Whether the folder is there. Held by who writes.
+    /// Whether the folder exists. Locked while writing.
     made: Mutex<bool>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // A session whose hooks never asked for one has none.
+        // Fails if no hook ever needed a transcript.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 impl Transcript {
-    /// That of the session with this id. Touches no disk.
+    /// The transcript of the session with this id. Does not access the disk.
     pub fn of(paths: &Paths, session: &str) -> Transcript {
         let path = paths.state.join("transcripts").join(format!("{session}.jsonl"));
         Transcript { place: Arc::new(Place { path, made: Mutex::new(false) }) }
     }
 
-    /// Writes the conversation of a moment, in the place of the one before, and gives back the path: the
-    /// same one for the whole session. The error is a sentence.
+    /// Writes the conversation of a moment, replacing the previous version, and returns the path, which is
+    /// the same for the lifetime of the session. The error is a message.
     pub async fn write(&self, moment: &Moment) -> Result<PathBuf, String> {
         let (place, base) = (self.place.clone(), moment.base.clone());
         let written = tokio::task::spawn_blocking(move || place.write(&base));
@@ -76,7 +76,7 @@ impl Place {
             sweep(folder);
             *made = true;
         }
-        // A hook that still reads the one before keeps it: it is replaced, not written over.
+        // Replaced rather than overwritten: a hook that still reads the previous version can finish.
         let mut whole = Unfinished::begin(folder, FILE_MODE)?;
         let mut file = io::BufWriter::new(whole.file());
         for line in lines(base) {
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// Removes what processes left that were killed. What can't be removed or looked at stays.
+/// Removes leftovers of killed processes. Files that can't be removed or inspected stay.
 fn sweep(folder: &Path) {
     let Ok(files) = fs::read_dir(folder) else { return };
     for file in files.flatten() {
@@ -102,7 +102,7 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// The lines, each with the one before as its parent.
+/// The lines, each with the previous one as its parent.
 fn lines(base: &Base) -> Vec<Value> {
     let mut lines: Vec<Value> = Vec::new();
     for (at, entry) in base.view.entries().iter().enumerate() {
@@ -117,7 +117,7 @@ fn lines(base: &Base) -> Vec<Value> {
             "version": env!("CARGO_PKG_VERSION"),
             "type": kind,
             "message": message,
-            // Entries that a hook made of one have its number together.
+            // Entries that a hook made from one entry share its number.
             "uuid": format!("{}-{at}-{}", base.session, entry.seq),
             "timestamp": timestamp(entry.at),
         });
@@ -129,7 +129,7 @@ fn lines(base: &Base) -> Vec<Value> {
     lines
 }
 
-/// Who speaks, and the message; `None` for entries that no view has.
+/// The role and message of an entry; `None` for entries that are not part of a view.
 fn said(base: &Base, entry: &Entry) -> Option<(&'static str, Value)> {
     match &entry.change {
         Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {

@@ -1,8 +1,8 @@
-//! The person's consent to what a repository brings: which files, in which version, may run.
+//! The user's consent to code from a repository: which files, in which version, may run.
 //!
-//! Consent is pinned to a path and a digest: what changed asks again. A store that cannot be read trusts
-//! nothing. It is shared by all processes of a home: each change reads the file anew under a lock and
-//! puts a whole new one in its place.
+//! Consent is pinned to a path and a digest: a changed file needs new consent. A store that cannot be read
+//! trusts nothing. It is shared by all processes of a home: each change reads the file again under a lock and
+//! replaces it atomically.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -18,42 +18,42 @@ use epitome_config as config;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
-/// Decisions that are kept; beyond it the oldest are forgotten, and asked for again.
+/// Maximum decisions kept; beyond it the oldest are forgotten, and the user is asked again.
 pub const CONSENTS_MAX: usize = 10_000;
-/// Bytes of the store; `CONSENTS_MAX` of them with long paths.
+/// Maximum size of the store in bytes: `CONSENTS_MAX` decisions with long paths.
 const STORE_BYTES_MAX: u64 = 8 << 20;
-/// The form of the store that we write.
+/// The format version of the store that we write.
 const VERSION: u32 = 1;
 
-/// One thing that consent is about.
+/// The subject of a decision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
     pub path: PathBuf,
     pub digest: String,
 }
 
-/// What a person decided.
+/// A decision of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// For this session.
+    /// Allowed for this session.
     Once,
-    /// For these digests.
+    /// Allowed for these digests.
     Always,
     /// Never for these digests.
     Never,
 }
 
-/// Whether something may run.
+/// Whether a file may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Trusted,
-    /// The person said no, or wants nothing of repositories to run.
+    /// The user refused it, or runs nothing from repositories.
     Refused,
-    /// The person has not said.
+    /// The user has not decided.
     Unknown,
 }
 
-/// What a session knows of the person's consent.
+/// The decisions that apply to a session.
 #[derive(Clone, Debug)]
 pub struct Trust {
     policy: config::Trust,
@@ -77,7 +77,7 @@ struct Stored {
     at: u64,
 }
 
-/// The store as it is written.
+/// The store's file format.
 #[derive(Serialize, Deserialize)]
 struct StoreFile {
     version: u32,
@@ -93,13 +93,13 @@ struct Row {
 }
 
 impl Trust {
-    /// Where consent is kept. Not among what a person edits or copies to other machines: it is about
-    /// paths of this one.
+    /// The path of the store. Not in the configuration, which users edit or copy to other machines: consent
+    /// refers to paths of this machine.
     pub fn file(paths: &Paths) -> PathBuf {
         paths.data.join("trust.json")
     }
 
-    /// Reads what was decided. A damaged store is a problem, and trusts nothing. Blocks on the disk.
+    /// Loads the decisions. A damaged store is a problem, and trusts nothing. Blocks on disk I/O.
     pub fn load(paths: &Paths, policy: config::Trust) -> (Trust, Option<Problem>) {
         let file = Trust::file(paths);
         let (stored, problem) = match read(&file) {
@@ -115,8 +115,8 @@ impl Trust {
         (Trust { policy, file, stored, once: BTreeSet::new() }, problem)
     }
 
-    /// Reads the store again, because another process may have decided; what was allowed for this session
-    /// stays.
+    /// Reads the store again, because another process may have changed it; decisions for this session are
+    /// kept.
     pub fn reload(&mut self) -> Option<Problem> {
         match read(&self.file) {
             Ok(stored) => {
@@ -130,14 +130,14 @@ impl Trust {
         }
     }
 
-    /// Whether this version of this file may run. Blocks on the disk for as long as it takes to follow
-    /// the path's links: one file has one name.
+    /// Whether this version of this file may run. Blocks on disk I/O while resolving the path's links, so
+    /// that a file has one name.
     pub fn verdict(&self, path: &Path, digest: &str) -> Verdict {
         let item = named(path, digest);
         let stored = self.stored.get(&item).map(|stored| stored.word);
         match (self.policy, stored) {
             (config::Trust::Never, _) => Verdict::Refused,
-            // A word said for this session is the newer one.
+            // A decision for this session is the newer one.
             _ if self.once.contains(&item) => Verdict::Trusted,
             (config::Trust::Ask | config::Trust::Run, Some(Word::Never)) => Verdict::Refused,
             (config::Trust::Ask, Some(Word::Allow)) | (config::Trust::Run, _) => Verdict::Trusted,
@@ -145,8 +145,8 @@ impl Trust {
         }
     }
 
-    /// Keeps a decision, on disk unless it is for this session alone. An error is a sentence; the decision
-    /// holds for this session all the same. Blocks on the disk.
+    /// Records a decision, on disk unless it is only for this session. If writing fails, the error is a
+    /// message and the decision still applies to this session. Blocks on disk I/O.
     pub fn remember(&mut self, items: &[Item], decision: Decision) -> Result<(), String> {
         let items = items.iter().map(|item| named(&item.path, &item.digest));
         let word = match decision {
@@ -173,7 +173,7 @@ impl Trust {
     }
 }
 
-/// One file has one name, whichever way leads to it.
+/// Canonicalizes the path, so that a file has one name.
 fn named(path: &Path, digest: &str) -> Item {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     Item { path, digest: digest.to_owned() }
@@ -204,7 +204,7 @@ fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
         .collect())
 }
 
-/// Adds decisions to the store, whoever else does the same; gives back all of them.
+/// Adds decisions to the store under its lock; returns all of them.
 fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Stored>> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -236,7 +236,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
     Ok(all)
 }
 
-/// Puts a whole new private file in the place of another.
+/// Atomically replaces a file with a private one.
 pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

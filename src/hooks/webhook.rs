@@ -1,9 +1,9 @@
-//! Webhooks: the payload is posted, and the body of a good answer is the result.
+//! Webhooks: the payload is posted, and the body of a 2xx response is the result.
 //!
-//! With a `secret` the body is signed, in the way of GitHub's webhooks: the header `X-Epitome-Signature`
-//! holds `sha256=` and the HMAC-SHA-256 of the body in hexadecimal. Redirects are not followed, because
-//! the payload would go to somebody whom nobody named. Nothing here shows a URL's path, a header's value
-//! or the secret: any of them may be a key.
+//! With a `secret` the body is signed in the same way as GitHub's webhooks: the header `X-Epitome-Signature`
+//! contains `sha256=` and the HMAC-SHA-256 of the body in hexadecimal. Redirects are not followed, because
+//! the payload would reach a host that was not configured. Messages never contain a URL's path, a header's
+//! value or the secret: any of them may be a key.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,13 +17,13 @@ use super::process::STDOUT_BYTES_MAX;
 use epitome_provider::endpoint::Secret;
 use epitome_provider::http::Http;
 
-/// Carries the signature.
+/// The header with the signature.
 pub const SIGNATURE_HEADER: &str = "X-Epitome-Signature";
 
-/// Bytes of an answer: as much as a process may print.
+/// Maximum size of a response in bytes: as much as a process may print.
 const ANSWER_BYTES_MAX: usize = STDOUT_BYTES_MAX;
 
-/// Where a payload is posted to.
+/// The target of a webhook.
 #[derive(Clone, Copy, Debug)]
 pub struct Webhook<'a> {
     pub url: &'a str,
@@ -31,8 +31,8 @@ pub struct Webhook<'a> {
     pub secret: Option<&'a str>,
 }
 
-/// Posts the payload. A good answer is `Ran::Replied`, to be read like what a process printed; everything
-/// else is `Ran::Failed`.
+/// Posts the payload. A 2xx response is `Ran::Replied`, to be read like a process's stdout; everything else
+/// is `Ran::Failed`.
 pub async fn post(http: &Http, to: Webhook<'_>, payload: Vec<u8>, limit: Duration) -> Ran {
     if !["http://", "https://"].iter().any(|scheme| to.url.starts_with(scheme)) {
         return Ran::Failed("its url begins with neither http:// nor https://".to_owned());
@@ -78,13 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_that_of_rfc_4231() {
+    fn signatures_match_rfc_4231() {
         let expected = "sha256=5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
         assert_eq!(signature("Jefe", b"what do ya want for nothing?"), expected);
     }
 
     #[test]
-    fn a_host_is_shown_without_what_may_be_a_key() {
+    fn the_host_is_shown_without_credentials() {
         for (url, expected) in [
             ("https://hooks.example.com/services/T0/KEY", "hooks.example.com"),
             ("https://user:key@example.com:8443?token=KEY", "example.com:8443"),

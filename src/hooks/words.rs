@@ -1,4 +1,4 @@
-//! What hooks ask for, in the short words of the trail.
+//! Short descriptions of hook requests, for the trail.
 
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub fn action(action: &Action) -> Option<String> {
     }
 }
 
-/// A tool's metadata as the text that the model reads.
+/// A tool's metadata as text for the model.
 pub fn metadata(metadata: &Value) -> String {
     let text = metadata.as_str().or_else(|| {
         let object = metadata.as_object()?;
@@ -45,7 +45,7 @@ pub fn metadata(metadata: &Value) -> String {
     text.map_or_else(|| metadata.to_string(), str::to_owned)
 }
 
-/// What a hook says to the model behind the outcome of a call.
+/// A hook's note for the model, appended to the result of a call.
 pub fn note(hook: &str, text: &str) -> String {
     format!("[Note by the hook {hook}: {text}]")
 }

@@ -1,7 +1,7 @@
-//! A server that is a process of ours: how it is started, and the ends of its pipes.
+//! MCP servers that run as local child processes: starting them, and their pipes.
 //!
-//! It leads a process group of its own, which ends with what holds `Child`. What it prints on stdout is
-//! bounded before anything reads it: the length of a line, and how many lines come in a while.
+//! A server leads its own process group, which ends when `Child` is dropped. Its stdout is limited before
+//! anything parses it: the length of a line, and the number of lines per interval.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -21,39 +21,40 @@ use tokio::time::Instant;
 use super::Surroundings;
 use epitome_platform::group::Running;
 
-/// Bytes of one message; what a server sends beyond ends its connection. A result with a few images has some.
+/// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
+/// that.
 pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Lines in `LINES_WITHIN`; a server that sends more is broken or hostile.
+/// Maximum lines within `LINES_WITHIN`; a server that sends more is broken or hostile.
 pub const LINES_MAX: u32 = 20_000;
-/// The time in which lines are counted.
+/// Interval in which lines are counted.
 const LINES_WITHIN: Duration = Duration::from_secs(10);
-/// Bytes of stderr that are kept, the last ones.
+/// Bytes of stderr that are kept, the newest ones.
 const STDERR_BYTES_MAX: usize = 2 * 1024;
-/// Bytes of one line of stderr that is logged.
+/// Maximum bytes of one logged line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1_024;
-/// Lines of stderr that are logged of one process.
+/// Maximum lines of stderr that are logged per process.
 const STDERR_LINES_MAX: u32 = 500;
 
-/// A process with its pipes. Dropping it ends the group.
+/// A process with its pipes. Dropping it ends its process group.
 pub struct Child {
     pub running: Running,
     pub stdin: pipe::Sender,
     pub stdout: Bounded<pipe::Receiver>,
-    /// Why its stdout was cut off, and what it said last on stderr.
+    /// Why its stdout was cut off, and the end of its stderr.
     pub last_words: Arc<LastWords>,
 }
 
-/// What is known of a process that has gone.
+/// Diagnostics of a process that has ended.
 #[derive(Default)]
 pub struct LastWords {
     cut: Mutex<Option<String>>,
     stderr: Mutex<String>,
-    /// Its stderr was read to the end.
+    /// Notified when stderr has reached end of file.
     pub read: Notify,
 }
 
 impl LastWords {
-    /// Why we cut it off; `None` where it went by itself.
+    /// Why we cut the process off; `None` if it ended on its own.
     pub fn cut(&self) -> Option<String> {
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -78,7 +79,7 @@ impl LastWords {
     }
 }
 
-/// Starts it. An error is the end of a sentence and names no value of its environment.
+/// Starts a server process. The error completes a sentence and contains no environment values.
 pub async fn start(
     name: &str,
     command: &str,
@@ -94,7 +95,7 @@ pub async fn start(
     }
     let program = found(command, &around.cwd, &environment)?;
     let (args, cwd, reaper) = (args.to_vec(), around.cwd.clone(), around.reaper.clone());
-    // A fork and an exec block.
+    // Fork and exec block.
     let spawned = tokio::task::spawn_blocking(move || {
         let (child_stdin, stdin) = io::pipe()?;
         let (stdout, child_stdout) = io::pipe()?;
@@ -121,7 +122,7 @@ pub async fn start(
     Ok(Child { running, stdin, stdout, last_words })
 }
 
-/// The file that a command names, looked for as a shell would with this environment.
+/// Resolves a command to a file, as a shell would with this environment.
 fn found(command: &str, cwd: &Path, environment: &[(OsString, OsString)]) -> Result<PathBuf, String> {
     if command.contains('/') {
         return Ok(cwd.join(command));
@@ -142,7 +143,7 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
-/// Reads stderr to its end, so that the process never waits for a full pipe; logs the first lines.
+/// Reads stderr to its end, so that the process never blocks on a full pipe; logs the first lines.
 async fn follow_stderr(
     name: String,
     stderr: pipe::Receiver,
@@ -170,7 +171,7 @@ async fn follow_stderr(
     }
 }
 
-/// A reader that ends at a line that is too long, or where too many come.
+/// A reader that reports end of file when a line is too long or too many lines arrive.
 pub struct Bounded<R> {
     inner: R,
     line_bytes: usize,
@@ -184,7 +185,7 @@ impl<R> Bounded<R> {
         Bounded { inner, line_bytes: 0, lines: 0, since: Instant::now(), last_words }
     }
 
-    /// Counts what was read; a sentence's end if it is too much.
+    /// Counts the bytes and lines read. An error completes a sentence that says which limit was exceeded.
     fn count(&mut self, read: &[u8]) -> Result<(), String> {
         for piece in read.split_inclusive(|byte| *byte == b'\n') {
             self.line_bytes += piece.len();
@@ -220,7 +221,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
         let read = buffer.filled()[before..].to_vec();
         if let Err(why) = self.count(&read) {
             self.last_words.set_cut(why);
-            // As if it had ended here.
+            // Report end of file at this point.
             buffer.set_filled(before);
         }
         Poll::Ready(Ok(()))
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_long_or_too_much_ends_there() {
+    async fn long_lines_and_floods_end_the_stream() {
         assert_eq!(read(b"{}\n{}\n".to_vec()).await, (6, None));
         let (bytes, cut) = read(vec![b'x'; 100 << 20]).await;
         assert!(bytes <= LINE_BYTES_MAX);
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_looked_for_on_the_sessions_path() {
+    fn programs_are_found_on_the_sessions_path() {
         let environment = [(OsString::from("PATH"), OsString::from("relative:/nowhere:/bin:/usr/bin"))];
         assert!(found("sh", Path::new("/w"), &environment).is_ok());
         assert!(found("no-such-program-here", Path::new("/w"), &environment).is_err());

@@ -1,6 +1,6 @@
-//! What a server may ask of us: little. Progress goes to the call that it is of, a changed list is looked at
-//! again, and a question to the person goes to the session, within bounds. Everything else is refused by the
-//! SDK's own answers.
+//! Handles what a server may request of us: progress is forwarded to its call, a changed tool list is fetched
+//! again, and questions to the user are passed to the session, within limits. Everything else gets the SDK's
+//! default answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,18 +20,18 @@ use super::News;
 use super::listed::short;
 use epitome_tools::question::{Door, Question, Reply, Wants, fitting};
 
-/// Questions that one connection may ask the person.
+/// Maximum questions to the user per connection.
 pub const QUESTIONS_MAX: u32 = 20;
-/// Questions in a row without an answer of the person's, after which they are asked no more.
+/// Consecutive questions without an accepted answer after which further ones are declined.
 const UNANSWERED_MAX: u32 = 3;
-/// Bytes of a question's words.
+/// Maximum bytes of a question's message.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
-/// Bytes of a form's schema.
+/// Maximum bytes of a form's schema.
 const FORM_BYTES_MAX: usize = 16 * 1024;
-/// Characters of one piece of progress that is shown.
+/// Maximum characters shown of one progress message.
 const PROGRESS_CHARS_MAX: usize = 200;
 
-/// Words that name secrets. A form is no place for one: what is typed there passes through a model's tools.
+/// Words that indicate a secret. Forms must not ask for secrets: the answer passes through a model's tools.
 const SECRET_WORDS: [&str; 12] = [
     "password",
     "passwort",
@@ -47,20 +47,20 @@ const SECRET_WORDS: [&str; 12] = [
     "pin code",
 ];
 
-/// Who is told of the progress of a call.
+/// Receives the progress of a call.
 type Listener = Arc<dyn Fn(String) + Send + Sync>;
 
-/// What a connection and its calls share.
+/// State shared by a connection and its calls.
 #[derive(Default)]
 pub struct Shared {
     listeners: Mutex<HashMap<ProgressToken, Listener>>,
-    /// Something came of a call since somebody looked.
+    /// Set when progress arrives or a question closes; cleared by the call's inactivity timer.
     pub moved: AtomicBool,
-    /// Questions that are open with the person.
+    /// Questions that the user has not answered yet.
     pub asking: AtomicU32,
     asked: AtomicU32,
     unanswered: AtomicU32,
-    /// The server's list of tools is another one.
+    /// Notified when the server's tool list has changed.
     pub list_changed: Notify,
 }
 
@@ -79,13 +79,13 @@ impl Shared {
     }
 }
 
-/// The client that a server sees.
+/// Our client handler for one server.
 pub struct Client {
     pub server: String,
     pub shared: Arc<Shared>,
     pub door: Door,
     pub news: mpsc::WeakSender<News>,
-    /// One question of a server at a time.
+    /// Lets a server ask only one question at a time.
     pub turn: Semaphore,
 }
 
@@ -137,7 +137,7 @@ impl ClientHandler for Client {
         }
         // The semaphore is never closed.
         let _turn = self.turn.acquire().await;
-        // Those that waited behind questions that nobody answered.
+        // Check again: the questions asked before this one may have remained unanswered.
         if self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX {
             return Ok(declined());
         }
@@ -179,7 +179,7 @@ impl ClientHandler for Client {
     }
 }
 
-/// A question is open as long as this lives, also where who waits for it goes away.
+/// Counts a question as open while it is alive, even when the waiting future is dropped.
 struct Asking<'a>(&'a Shared);
 
 impl Drop for Asking<'_> {
@@ -193,12 +193,12 @@ impl Client {
     fn note(&self, why: &str) {
         if let Some(news) = self.news.upgrade() {
             let text = format!("The MCP server {} {why}.", self.server);
-            // A full channel has enough of them.
+            // If the channel is full, the user has enough remarks already.
             let _ = news.try_send(News::Remark(text));
         }
     }
 
-    /// The question as the person gets it. An error stands behind "The MCP server x".
+    /// The question as shown to the user. An error completes a sentence that begins with "The MCP server x".
     fn question(&self, request: ElicitRequestParams) -> Result<Question, String> {
         let said = |message: &str| {
             let cut = &message[..message.floor_char_boundary(MESSAGE_BYTES_MAX)];
@@ -224,7 +224,7 @@ impl Client {
                 if !is_web || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
                     return Err("asks you to an address that is none of the web; it was told no".to_owned());
                 }
-                // The server's own ids are its own; what ours are told apart by must be ours.
+                // The server's id need not be unique; ours must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
                 Ok(Question { message: said(&message), wants: Wants::Url { url, id } })
             }
@@ -233,7 +233,7 @@ impl Client {
     }
 }
 
-/// Whether a form asks for something that is secret, by what its fields are called.
+/// Whether a form asks for a secret, judged by its fields' names, titles, descriptions and formats.
 fn wants_secret(schema: &Value) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return false };
     properties.iter().any(|(name, property)| {
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_that_ask_for_secrets_are_known_by_their_fields() {
+    fn secret_forms_are_recognized_by_their_fields() {
         for (property, expected) in [
             (json!({"branch": {"type": "string"}}), false),
             (json!({"password": {"type": "string"}}), true),

@@ -1,5 +1,5 @@
-//! Drives one server of a session: a task connects it, keeps it, asks for its tools again when they change, and
-//! starts it again a few times when it goes and a call wants it.
+//! Drives one server of a session: a task connects it, keeps the connection, fetches its tools again when
+//! they change, and restarts it a limited number of times when it is gone and a call needs it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,22 +23,22 @@ use epitome_config::McpWay;
 use epitome_platform::group::{Ending, Running};
 use epitome_tools::question::Door;
 
-/// How long a server may take until its tools are known.
+/// Timeout from starting a server to knowing its tools.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
-/// How often a server is started again in one session.
+/// Maximum restarts of a server per session.
 const RESTARTS_MAX: u32 = 3;
-/// What lies between a server's end and its next start, times the number of that start.
+/// Delay before a restart, multiplied by the number of that restart.
 const RESTART_WAIT: Duration = Duration::from_millis(500);
-/// Pages of a list of tools.
+/// Maximum pages of a tool list.
 const PAGES_MAX: usize = 20;
-/// Between two looks at a list that changes all the time.
+/// Minimum delay between a change notification and fetching the list, for lists that change constantly.
 const LIST_APART: Duration = Duration::from_secs(1);
 
 /// Why there is no connection.
 enum Trouble {
-    /// The person has to log in; with what the server says of that.
+    /// The user has to log in; `challenge` is the server's authentication challenge.
     Login { url: String, challenge: Option<String> },
-    /// The end of a sentence, without a secret.
+    /// Completes a sentence and contains no secrets.
     Other(String),
 }
 
@@ -48,7 +48,7 @@ impl From<String> for Trouble {
     }
 }
 
-/// A connection with what ends with it.
+/// A connection and everything that ends with it.
 struct Connection {
     service: RunningService<RoleClient, Client>,
     shared: Arc<Shared>,
@@ -56,9 +56,9 @@ struct Connection {
     process: Option<(Running, Arc<LastWords>)>,
 }
 
-/// Connects a server and keeps it, until the session drops the task.
+/// Connects a server and maintains it until the session drops the task.
 pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: mpsc::Sender<News>) {
-    // Once for each time that it is wanted: nobody is sent to the same page again and again.
+    // One login per request for the server, so that users aren't sent to the same page repeatedly.
     let mut may_log_in = true;
     let mut starts = 0;
     loop {
@@ -104,7 +104,7 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
     }
 }
 
-/// An error is the end of a sentence, without a secret.
+/// Connects a server and lists its tools. An error completes a sentence and contains no secrets.
 async fn connect(
     server: &Arc<Server>,
     around: &Surroundings,
@@ -205,13 +205,13 @@ async fn over_http(
 fn initialize_words(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
-        // Without the names of the types that it went through.
+        // Omits the type names that the SDK adds.
         ClientInitializeError::TransportError { error, .. } => chain(error.error.as_ref()),
         other => chain(other),
     }
 }
 
-/// Asks for the list of tools, page by page. An error is a text of the server's.
+/// Fetches the tool list page by page. The error is text of the server and may contain secrets.
 async fn list(server: &Server, peer: &Peer<RoleClient>, shared: &Arc<Shared>) -> Result<Link, String> {
     let (mut all, mut cursor) = (Vec::new(), None);
     let has_tools = peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());
@@ -236,7 +236,7 @@ async fn list(server: &Server, peer: &Peer<RoleClient>, shared: &Arc<Shared>) ->
     Ok(Link { peer: peer.clone(), shared: shared.clone(), tools, remarks })
 }
 
-/// Why a process is gone, in words; `None` where it is not, or there is none.
+/// Why a process ended; `None` if it is still running or there is no process.
 async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) -> Option<String> {
     let (running, last_words) = process.as_mut()?;
     if let Some(cut) = last_words.cut() {
@@ -248,7 +248,7 @@ async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) 
         Ending::Signal(signal) => format!("its process was ended by signal {signal}"),
         Ending::Unknown => "its process ended".to_owned(),
     };
-    // A process that it left behind may hold the pipe open: then what came so far is told.
+    // A process that it left running may hold the pipe open: report what has been read so far.
     drop(tokio::time::timeout(ENDING_WITHIN, last_words.read.notified()).await);
     Some(match hidden.hide(&last_words.stderr()) {
         said if said.is_empty() => how,
@@ -257,7 +257,7 @@ async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) 
 }
 
 impl Connection {
-    /// Until it is closed; then why.
+    /// Waits until the connection closes, refreshing the tools when they change; returns why it closed.
     async fn follow(self, server: &Arc<Server>, news: &mpsc::Sender<News>) -> String {
         let Connection { service, shared, hidden, mut process } = self;
         let peer = service.peer().clone();

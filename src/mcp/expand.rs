@@ -1,15 +1,15 @@
-//! Variables in what a person's or a repository's file says of a server: `${NAME}` and `${NAME:-otherwise}`,
-//! as other agents read them. And the texts that no error may repeat. Pure.
+//! Expands `${NAME}` and `${NAME:-default}` in server definitions of user and repository files, as other
+//! agents do, and redacts secrets from error texts. Pure.
 
 use std::ffi::OsString;
 
 use epitome_config::{McpServer, McpSource, McpWay, origin};
 
-/// Shorter values are no keys, and taking them out of a text would take out words.
+/// Shorter values are not redacted: they aren't keys, and replacing them would garble ordinary words.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// The way with its variables put in. What a client gives is taken as it is. An error is the end of a
-/// sentence, and names a variable.
+/// A server's `way` with its variables expanded. Definitions given by a client are used unchanged. The error
+/// completes a sentence and names a variable.
 pub fn expanded(server: &McpServer, environment: &[(OsString, OsString)]) -> Result<McpWay, String> {
     if server.from == McpSource::Client {
         return Ok(server.way.clone());
@@ -29,7 +29,7 @@ pub fn expanded(server: &McpServer, environment: &[(OsString, OsString)]) -> Res
     })
 }
 
-/// The value of a variable, where it is set and text.
+/// The value of a variable, if it is set, not empty and valid UTF-8.
 pub fn variable(environment: &[(OsString, OsString)], name: &str) -> Option<String> {
     let (_, value) = environment.iter().find(|(key, _)| key == name)?;
     value.to_str().filter(|value| !value.is_empty()).map(str::to_owned)
@@ -62,10 +62,10 @@ fn expand(text: &str, environment: &[(OsString, OsString)]) -> Result<String, St
     Ok(out)
 }
 
-/// Texts that are taken out of whatever is said of a server.
+/// Secrets that are redacted from every text about a server.
 #[derive(Clone, Default)]
 pub struct Hidden {
-    /// What stands there, and what is shown instead. Longer ones first.
+    /// Secrets and their replacements, the longest secrets first.
     texts: Vec<(String, String)>,
 }
 
@@ -82,7 +82,7 @@ impl Hidden {
         let values = pairs.iter().filter(|(_, value)| value.len() >= SECRET_BYTES_MIN);
         for (name, value) in values {
             texts.push((value.clone(), format!("[{name}]")));
-            // `Bearer sk-…`: the second word alone is the key.
+            // `Bearer sk-…`: the last word alone is the key.
             if let Some(word) = value.split(' ').next_back().filter(|word| word.len() >= SECRET_BYTES_MIN) {
                 texts.push((word.to_owned(), format!("[{name}]")));
             }
@@ -91,7 +91,7 @@ impl Hidden {
         Hidden { texts }
     }
 
-    /// One more text that is a secret.
+    /// Adds a secret.
     pub fn and(mut self, secret: Option<&String>) -> Hidden {
         if let Some(secret) = secret.filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
             self.texts.insert(0, (secret.clone(), "[key]".to_owned()));
@@ -99,7 +99,7 @@ impl Hidden {
         self
     }
 
-    /// A text without them.
+    /// Replaces all secrets, and control characters except line feeds by spaces.
     pub fn hide(&self, text: &str) -> String {
         let hidden =
             self.texts.iter().fold(text.to_owned(), |text, (secret, shown)| text.replace(secret, shown));
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_put_in_and_missing_ones_are_told() {
+    fn variables_are_expanded_and_missing_ones_reported() {
         let environment = [(OsString::from("KEY"), OsString::from("sk-1"))];
         for (text, expected) in [
             ("plain", Ok("plain")),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_repeats_a_secret() {
+    fn errors_never_contain_secrets() {
         let way = McpWay::Http {
             url: "https://mcp.example/sk-in-the-path".to_owned(),
             headers: vec![("Authorization".to_owned(), "Bearer sk-header".to_owned())],

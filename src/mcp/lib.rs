@@ -1,18 +1,18 @@
-//! Tools of servers that speak the Model Context Protocol, through its official SDK, which only this module
-//! names.
+//! Tools of Model Context Protocol (MCP) servers. Uses the official SDK (`rmcp`), which no other module
+//! imports.
 //!
 //! ```text
-//!  settings, client ─► McpServer ─► Hub::start ─ a task each ─► drive::drive
-//!                                                 process: child (group, pipes, bounds) ─┐
+//!  settings, client ─► McpServer ─► Hub::start ─ one task each ─► drive::drive
+//!                                                 process: child (group, pipes, limits) ─┐
 //!                                                 HTTP: the provider's client ───────────┤ rmcp
-//!  session ◄─ News: tools are known, a server went ──────────────────────────────────────┤
-//!  session ◄─ Door: questions to the person ─ client ◄────────────────────────────────────┘
-//!  toolbox ◄─ Hub::tools: mcp__SERVER__TOOL each, and `mcp` for what is not in the list
+//!  session ◄─ News: tools are known, a server is gone ───────────────────────────────────┤
+//!  session ◄─ Door: questions to the user ─ client ◄─────────────────────────────────────┘
+//!  toolbox ◄─ Hub::tools: one mcp__SERVER__TOOL each, and `mcp` for unlisted tools
 //! ```
 //!
-//! Nothing waits for a server but a call of its own tools. What a server says is data: names, descriptions,
-//! results and questions are bounded before anybody sees them, and what it says of itself decides nothing but
-//! a word on the permission card.
+//! Only calls to a server's own tools wait for that server. MCP servers are untrusted: names, descriptions,
+//! results and questions are size-limited before use, and a server's claims about its tools only affect the
+//! wording of the permission request.
 
 mod child;
 mod client;
@@ -44,56 +44,56 @@ use tool::{McpTool, Missing, Reach};
 pub use names::PREFIX;
 pub use tool::REACH;
 
-/// News that may wait for the session; a server that has more waits.
+/// Capacity of the news channel; a server with more news waits.
 const NEWS_MAX: usize = 64;
-/// Tools of all servers that are put into a conversation's list: OpenAI takes 128 tools in all. The others are
-/// reached through `mcp`.
+/// Tools of all servers that are included in a conversation's tool list: OpenAI accepts 128 tools in total.
+/// The others are reached through `mcp`.
 const LISTED_MAX: usize = 96;
-/// Bytes of them; each request holds them all.
+/// Total size of those tools in bytes; every request carries all of them.
 const LISTED_BYTES_MAX: usize = 96 * 1024;
 
-/// What servers are started with.
+/// The environment that servers are started in.
 #[derive(Clone)]
 pub struct Surroundings {
     pub cwd: PathBuf,
-    /// The session's own.
+    /// The session's environment variables.
     pub environment: Arc<Vec<(OsString, OsString)>>,
     pub reaper: Arc<Reaper>,
-    /// Within the session's network.
+    /// HTTP client limited to the session's network policy.
     pub http: Http,
-    /// The folder of what logins came to, below the person's own data.
+    /// Directory of the stored login tokens, in the user's data directory.
     pub logins: PathBuf,
 }
 
-/// What a session hears of its servers.
+/// Server events that the session handles.
 #[derive(Debug)]
 pub enum News {
-    /// Its tools are known, or are others now.
+    /// The server's tools are known or have changed.
     Changed { server: String },
-    /// It is not there; `why` is the end of a sentence.
+    /// The server is not connected; `why` completes a sentence.
     Gone { server: String, why: String },
-    /// A sentence for the person.
+    /// A sentence for the user.
     Remark(String),
 }
 
-/// How a server stands, for a person.
+/// State of a server, as reported to the user.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standing {
     pub spec: McpServer,
     pub state: Stands,
-    /// What is said of its list.
+    /// Remarks about the server's tool list.
     pub remarks: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stands {
     Connecting,
-    /// With the names of its tools, as the model calls them.
+    /// Contains the names of its tools as the model calls them.
     Ready(Vec<String>),
     Gone(String),
 }
 
-/// The servers of one session. Dropping it ends them.
+/// The MCP servers of one session. Dropping it ends them.
 pub struct Hub {
     around: Surroundings,
     door: Door,
@@ -103,13 +103,13 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// A hub without servers, and what it has to say.
+    /// Returns a hub without servers and the receiver of its news.
     pub fn new(around: Surroundings, door: Door) -> (Hub, mpsc::Receiver<News>) {
         let (news, receiver) = mpsc::channel(NEWS_MAX);
         (Hub { around, door, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
     }
 
-    /// Begins to connect to servers, each beside the others. One whose name is taken is passed over.
+    /// Starts connecting to the servers, concurrently. Servers whose name is already taken are skipped.
     pub fn start(&mut self, specs: impl IntoIterator<Item = McpServer>) {
         for spec in specs {
             if self.has(&spec.name) {
@@ -132,14 +132,14 @@ impl Hub {
         self.servers.is_empty()
     }
 
-    /// The names of the servers that are being connected.
+    /// The names of the servers that are still connecting.
     pub fn connecting(&self) -> Vec<&str> {
         let connecting = self.servers.iter().filter(|server| matches!(server.state(), State::Connecting));
         connecting.map(|server| server.spec.name.as_str()).collect()
     }
 
-    /// All tools of the servers that are there or were, in the servers' order, and `mcp`. `framed` are the tools that
-    /// the conversation was told of: those of servers that are not there answer why.
+    /// The tools of all servers that are or were connected, in server order, and `mcp`. `framed` are the
+    /// tools in the conversation's frame: calls to those that no server has now return the reason.
     pub fn tools(&self, framed: &[ToolSpec]) -> Vec<Arc<dyn Tool>> {
         let mut tools: Vec<Arc<McpTool>> = Vec::new();
         let mut gone = Vec::new();
@@ -177,7 +177,8 @@ impl Hub {
         all
     }
 
-    /// Names and first lines of tools that these do not have, each a line.
+    /// One line (name and first line of the description) for each connected server's tool that is not in
+    /// `framed`.
     pub fn lines_beside(&self, framed: &[ToolSpec]) -> Vec<String> {
         let mut lines = Vec::new();
         for server in &self.servers {
@@ -208,7 +209,7 @@ impl Hub {
     }
 }
 
-/// Why a tool is not there, for the model.
+/// Explains to the model why a tool is not available.
 fn missing(name: &str, gone: &[String]) -> String {
     let because = match gone.is_empty() {
         true => "no MCP server of this session has it now".to_owned(),

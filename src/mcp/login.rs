@@ -1,7 +1,7 @@
-//! Logging in to a server on the net, as the protocol has it (OAuth 2.1, through the SDK): the person follows a
-//! link, the browser comes back to a listener on loopback, and the tokens are kept in a private file.
+//! OAuth 2.1 login to remote servers, through the SDK: the user opens a link, the browser is redirected to a
+//! loopback listener, and the tokens are stored in a private file.
 //!
-//! Tokens are in that file, in memory and on the wire to their server, and nowhere else. The SDK renews them.
+//! Tokens exist only in that file, in memory and on the wire to their server. The SDK refreshes them.
 
 use std::fs;
 use std::future::Future;
@@ -25,25 +25,25 @@ use super::{News, Surroundings};
 use epitome_provider::http::Http;
 use epitome_tools::question::{Door, Question, Reply, Wants};
 
-/// How long the person may take.
+/// Time limit for the user to log in.
 const LOGIN_TIME_MAX: Duration = Duration::from_secs(10 * 60);
-/// How long one question to a login's server may take.
+/// Timeout of one request to the authorization server.
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bytes of one answer of it.
+/// Maximum bytes of its response.
 const EXCHANGE_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of the browser's request that are read: a code and a state are short.
+/// Maximum bytes of the browser's request: a code and a state are short.
 const CALLBACK_BYTES_MAX: usize = 8 * 1024;
-/// How long the browser may take to send it.
+/// Timeout for reading the browser's request.
 const CALLBACK_TIME_MAX: Duration = Duration::from_secs(5);
-/// Bytes of a file of tokens.
+/// Maximum bytes of a token file.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// Where the browser comes back to.
+/// Redirect path.
 const CALLBACK: &str = "/callback";
 
-/// What the browser shows at last.
+/// Page shown after a successful login.
 const DONE_PAGE: &str = "You are logged in. You can close this page and go back to your editor.";
 
-/// The tokens that are kept for a server; `None` where there are none that could be used.
+/// An authorization manager with the stored tokens of a server; `None` if there are no usable ones.
 pub async fn kept(url: &str, around: &Surroundings) -> Option<AuthorizationManager> {
     if !file_of(&around.logins, url).exists() {
         return None;
@@ -59,7 +59,7 @@ async fn manager(url: &str, around: &Surroundings) -> Result<AuthorizationManage
     Ok(manager)
 }
 
-/// Has the person log in. An error is the end of a sentence, without anything secret.
+/// Asks the user to log in and waits for it. An error completes a sentence and contains no secrets.
 pub async fn login(
     name: &str,
     url: &str,
@@ -101,7 +101,7 @@ pub async fn login(
         tokio::select! {
             came = &mut back => break came.map_err(|_| "nobody has logged in to it in time".to_owned())??,
             went = &mut shown, if !is_shown => match went {
-                // Going there is no login yet.
+                // Opening the link is not a login yet.
                 true => is_shown = true,
                 false => return Err("you did not want to log in to it".to_owned()),
             },
@@ -112,7 +112,7 @@ pub async fn login(
     done.map_err(|error| format!("its login failed: {}", plain(&error)))
 }
 
-/// Shows the link, in the client where that can be; `false` where the person says no.
+/// Shows the link, in the client if it supports that; returns `false` if the user declines.
 async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Sender<News>) -> bool {
     let message = format!("The MCP server {name} wants you to log in.");
     if door.shows().urls {
@@ -120,7 +120,7 @@ async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Se
         match door.ask(Question { message: message.clone(), wants }).await {
             Reply::Accepted(_) | Reply::TimedOut => return true,
             Reply::Declined => return false,
-            // A turn's cancel takes questions back; the link holds all the same.
+            // Cancelling a turn withdraws its questions, but the link remains valid.
             Reply::Cancelled | Reply::Unable => {}
         }
     }
@@ -128,7 +128,7 @@ async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Se
     true
 }
 
-/// An error's words. Those of answers are not repeated: they may quote what was sent.
+/// Describes an error without repeating response texts, which may quote what was sent.
 fn plain(error: &AuthError) -> String {
     match error {
         AuthError::NoAuthorizationSupport => "it tells of no way to log in".to_owned(),
@@ -145,7 +145,7 @@ fn plain(error: &AuthError) -> String {
 
 // ── The browser ────────────────────────────────────────────────────────────────────────────────────
 
-/// Waits for the browser to come back; gives the path that it asked for.
+/// Waits for the browser's redirect and returns the requested path with its query.
 async fn come_back(listener: &TcpListener) -> Result<String, String> {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else { continue };
@@ -188,14 +188,14 @@ async fn respond(stream: &mut TcpStream, status: &str, text: &str) {
          content-length: {}\r\nconnection: close\r\n\r\n{text}",
         text.len()
     );
-    // A browser that is gone needs no page.
+    // A closed connection needs no page.
     drop(stream.write_all(page.as_bytes()).await);
     drop(stream.shutdown().await);
 }
 
-// ── The login's server ─────────────────────────────────────────────────────────────────────────────
+// ── The authorization server ───────────────────────────────────────────────────────────────────────
 
-/// Asks through the session's network. Redirects are not followed.
+/// Sends OAuth requests over the session's network. Redirects are not followed.
 struct Exchange(Http);
 
 impl OAuthHttpClient for Exchange {
@@ -207,16 +207,16 @@ impl OAuthHttpClient for Exchange {
     }
 }
 
-// ── The file ───────────────────────────────────────────────────────────────────────────────────────
+// ── The token file ─────────────────────────────────────────────────────────────────────────────────
 
-/// Where the tokens of a server are kept. The address may hold a key, so its digest names the file.
+/// The path of a server's token file. It is named by a digest, because the URL may contain a key.
 fn file_of(folder: &Path, url: &str) -> PathBuf {
     let sum = Sha256::digest(url.as_bytes());
     let name: String = sum.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     folder.join(format!("{name}.json"))
 }
 
-/// One server's tokens, in a file that only the person can read.
+/// One server's tokens, in a file that only the user can read.
 struct TokenFile(PathBuf);
 
 type Stored<'a, T> = Pin<Box<dyn Future<Output = Result<T, AuthError>> + Send + 'a>>;
@@ -232,7 +232,7 @@ impl CredentialStore for TokenFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
             Ok(file) if file.len() > FILE_BYTES_MAX => Err(io::Error::other("it is too large")),
-            // A damaged file is as good as none: the person logs in again.
+            // A damaged file counts as missing: the user logs in again.
             Ok(_) => Ok(serde_json::from_slice(&fs::read(&path)?).ok()),
         })
     }
@@ -269,7 +269,7 @@ fn on_disk<'a, T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 
     })
 }
 
-/// Puts a whole new private file in the place of another.
+/// Replaces the file atomically with a new private one.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn tokens_are_in_a_private_file_whose_name_tells_nothing() {
+    async fn tokens_are_in_a_private_file_with_an_opaque_name() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let file = TokenFile(file_of(&folder.path().join("logins"), "https://mcp.example/sk-path"));
         assert!(file.load().await.expect("it can be looked for").is_none());
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_code_with_its_state_is_a_login() {
+    async fn login_requires_a_code_and_its_state() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
         let browser = tokio::spawn(async move {

@@ -1,31 +1,31 @@
-//! Names of servers' tools as all providers take them: letters, digits, `_` and `-`, at most 64 characters,
-//! each once. Pure.
+//! Tool names that all providers accept: letters, digits, `_` and `-`, at most 64 characters, each unique.
+//! Pure.
 
 use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
-/// What every name of a server's tool begins with, as in Claude Code.
+/// Prefix of all MCP tool names, as in Claude Code.
 pub const PREFIX: &str = "mcp__";
 
-/// Characters of a whole name; OpenAI, Anthropic and Gemini agree on it.
+/// Maximum characters of a full name: the common limit of OpenAI, Anthropic and Gemini.
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// Of which a server's part may take so many.
+/// Maximum characters of the server's part.
 const SERVER_CHARS_MAX: usize = 24;
 
-/// Characters that tell names apart that would be the same.
+/// Characters of the digest suffix that makes colliding names unique.
 const MARK_CHARS: usize = 6;
 
-/// The names of servers as parts of tools' names, in their order: each another one.
+/// The servers' parts of the tool names, in order, each unique.
 pub fn of_servers<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut taken = BTreeSet::new();
-    // Two underscores are where the tool's own part begins.
+    // A double underscore separates the server's part from the tool's.
     let part = |name: &str| clean(name).split("__").collect::<Vec<_>>().join("_");
     names.into_iter().map(|name| unique(name, &part(name), SERVER_CHARS_MAX, &mut taken)).collect()
 }
 
-/// The whole names of one server's tools, in their order: each another one.
+/// The full names of one server's tools, in order, each unique.
 pub fn of_tools<'a>(server: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let before = format!("{PREFIX}{server}__");
     let room = NAME_CHARS_MAX - before.len();
@@ -42,8 +42,8 @@ fn clean(name: &str) -> String {
     if cleaned.is_empty() { "_".to_owned() } else { cleaned }
 }
 
-/// A cleaned name within the room that no other has. What tells it apart is made of the name as it was, so
-/// that it does not depend on the order more than it must.
+/// A unique name of at most `room` characters. The suffix is a digest of the original name, so that it
+/// depends on the order of the names as little as possible.
 fn unique(name: &str, cleaned: &str, room: usize, taken: &mut BTreeSet<String>) -> String {
     if cleaned.len() <= room && taken.insert(cleaned.to_owned()) {
         return cleaned.to_owned();
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_what_they_are_where_they_can() {
+    fn valid_names_stay_unchanged() {
         let servers = of_servers(["github", "my server", "my.server", "a__b"]);
         assert_eq!(servers[..2], ["github", "my_server"]);
         assert_eq!(servers[3], "a_b");
@@ -78,9 +78,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server calls its tools.
+        /// For arbitrary server and tool names.
         #[test]
-        fn names_are_what_providers_take_and_each_is_another(
+        fn names_are_valid_and_unique(
             server in ".{0,40}", names in prop::collection::vec(".{0,80}", 0..20)
         ) {
             let servers = of_servers([server.as_str(), server.as_str()]);

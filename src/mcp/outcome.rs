@@ -1,4 +1,4 @@
-//! What a server's tool came to, as a tool's result here. Pure.
+//! Converts results of MCP tools to tool results. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,12 +13,12 @@ use epitome_tools::truncate::{
     KEPT_NOWHERE, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, WHOLE_BYTES_MAX, head_and_tail,
 };
 
-/// Images of one result that are kept.
+/// Maximum images kept per result.
 const IMAGES_MAX: usize = 8;
-/// Bytes of base64 of all images of one result; each goes with every later request.
+/// Maximum bytes (base64) of all images of one result; every later request carries them.
 const IMAGE_BYTES_MAX: usize = 8_000_000;
 
-/// A result in the words of this house. The texts come first, then the images.
+/// Converts a result. The texts come first, then the images.
 pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
     let mut texts: Vec<String> = Vec::new();
     let mut images = Vec::new();
@@ -58,7 +58,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
             _ => texts.push("[Content of an unknown kind was left out.]".to_owned()),
         }
     }
-    // A server that gives both gives the same in both.
+    // Servers that return both return the same data in both.
     if let Some(structured) = came.structured_content.filter(|_| !has_content) {
         texts.push(structured.to_string());
     }
@@ -83,8 +83,8 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
     }
 }
 
-/// The type of an image by its bytes: what a server says of it is not trusted, because a provider refuses every
-/// later request for one wrong image. An error stands behind "it".
+/// Detects an image's type from its bytes. The server's claim isn't trusted, because one wrong image makes a
+/// provider reject every later request. The error completes a sentence that begins with "it".
 fn checked_image(data: &str) -> Result<&'static str, String> {
     let bytes = STANDARD.decode(data).map_err(|_| "is no base64".to_owned())?;
     match FileType::of(&bytes) {
@@ -98,7 +98,7 @@ fn checked_image(data: &str) -> Result<&'static str, String> {
     }
 }
 
-/// Text of a server's in a fence that nothing in it closes, or an editor would render it.
+/// Server text in a code fence that nothing in it can close; otherwise an editor would render it as Markdown.
 pub fn fenced(text: &str) -> String {
     epitome_tools::disk::fenced("", text)
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_come_as_one_and_errors_as_failures() {
+    fn texts_are_joined_and_errors_become_failures() {
         let blocks = vec![ContentBlock::text("a"), ContentBlock::embedded_text("file:///x", "b")];
         let done = result("s", "t", came(blocks));
         assert_eq!(done.status, OutcomeStatus::Completed);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_result_is_cut_and_what_is_no_image_is_left_out() {
+    fn large_text_is_cut_and_invalid_images_are_dropped() {
         let blocks = vec![
             ContentBlock::text("x".repeat(10_000_000)),
             ContentBlock::image("bm9uc2Vuc2U=", "image/png"),

@@ -1,7 +1,7 @@
-//! One server of a session: how it stands, its tools and the calls to them.
+//! One server of a session: its state, its tools and the calls to them.
 //!
-//! A task drives it as long as the session lives ([`drive`](super::drive)). When it goes it is started again once a
-//! call wants it; nothing waits for it but that call.
+//! A task drives it for the lifetime of the session ([`drive`](super::drive)). When the connection is lost,
+//! the server is restarted once a call needs it; only that call waits.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,21 +24,21 @@ use super::outcome;
 use epitome_config::McpServer;
 use epitome_tools::ToolResult;
 
-/// How long a call waits for a server that is just being started again.
+/// How long a call waits for a server that is starting or restarting.
 const READY_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long one call may take, however much progress it tells of.
+/// Maximum duration of one call, regardless of progress.
 const CALL_TIME_MAX: Duration = Duration::from_secs(60 * 60);
-/// Bytes of a server's own words in an error.
+/// Maximum bytes of a server's text in an error.
 const WORDS_BYTES_MAX: usize = 500;
-/// How long the end of a process is waited for whose pipe has closed.
+/// How long to wait for a process to exit after its pipe has closed.
 pub(super) const ENDING_WITHIN: Duration = Duration::from_millis(300);
 
-/// How a server stands.
+/// Connection state of a server.
 #[derive(Clone)]
 pub enum State {
     Connecting,
     Ready(Arc<Link>),
-    /// Why it is not there: the end of a sentence.
+    /// Why it is not connected; completes a sentence.
     Gone(String),
 }
 
@@ -47,20 +47,20 @@ pub struct Link {
     pub(super) peer: Peer<RoleClient>,
     pub(super) shared: Arc<Shared>,
     pub tools: Vec<Known>,
-    /// What is said of its list.
+    /// Remarks about the server's tool list.
     pub remarks: Vec<String>,
 }
 
-/// A server, in the hands of who calls its tools.
+/// A server, shared by everything that calls its tools.
 pub struct Server {
     pub spec: McpServer,
-    /// Its part of the tools' names.
+    /// Its part of the tool names.
     pub label: String,
     state: watch::Sender<State>,
-    /// The tools that it had when it was there last.
+    /// The tools that it had when it was last connected.
     last: Mutex<Vec<Known>>,
     pub(super) wanted: Notify,
-    /// It is not started again.
+    /// The server is not restarted any more.
     pub(super) is_over: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ impl Server {
         self.state.borrow().clone()
     }
 
-    /// Its tools, also while it is not there: a call starts it again.
+    /// Its tools, even while it is not connected: a call restarts it.
     pub fn tools(&self) -> Vec<Known> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -92,7 +92,7 @@ impl Server {
         self.state.send_replace(state);
     }
 
-    /// The connection; one that went is made again. An error is a sentence for the model.
+    /// Returns the connection, after a restart if it was lost. An error is a sentence for the model.
     async fn link(&self) -> Result<Arc<Link>, String> {
         let mut state = self.state.subscribe();
         let first = state.borrow_and_update().clone();
@@ -134,7 +134,7 @@ impl Server {
         )
     }
 
-    /// Calls a tool. Dropping the future cancels the call at the server.
+    /// Calls a tool. Dropping the future cancels the call on the server.
     pub async fn call(
         &self,
         tool: &Known,
@@ -170,7 +170,7 @@ impl Server {
         }
     }
 
-    /// Why a server went in the middle of a call.
+    /// Explains why the connection was lost during a call.
     async fn went(&self) -> String {
         let mut state = self.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, State::Gone(_)));
@@ -193,12 +193,12 @@ impl Server {
 enum Failed {
     /// The connection is closed.
     Gone,
-    /// The server's own word.
+    /// The server's error message.
     Told(String),
     Late,
 }
 
-/// Takes a call back at the server, unless it is done.
+/// Cancels the call on the server when dropped, unless it has completed.
 struct Cancel {
     peer: Peer<RoleClient>,
     shared: Arc<Shared>,
@@ -215,7 +215,7 @@ impl Drop for Cancel {
         let peer = self.peer.clone();
         runtime.spawn(async move {
             let told = ClientNotification::CancelledNotification(CancelledNotification::new(params));
-            // A server that is gone works on nothing any more; one that reads nothing is not waited for.
+            // A server that is gone has nothing to cancel; one that doesn't read must not block us.
             drop(tokio::time::timeout(ENDING_WITHIN, peer.send_notification(told)).await);
         });
     }
@@ -247,7 +247,7 @@ impl Link {
                 biased;
                 came = &mut handle.rx => break came,
                 () = tokio::time::sleep(quiet) => {
-                    // Progress counts, and so does a question that the person has not answered yet.
+                    // Progress resets the timer, and so does a question that the user has not answered yet.
                     let moved = self.shared.moved.swap(false, Ordering::Relaxed);
                     if !moved && self.shared.asking.load(Ordering::Relaxed) == 0 {
                         cancel.reason = "no answer in time";
@@ -277,7 +277,7 @@ fn failed(error: ServiceError) -> Failed {
     }
 }
 
-/// An error with what caused it.
+/// An error and its causes, joined by colons.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

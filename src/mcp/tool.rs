@@ -1,5 +1,5 @@
-//! Servers' tools as tools of a session: each under its own name, and `mcp`, which reaches those that a
-//! conversation's frozen list does not have.
+//! MCP tools as tools of a session: each under its own name, and `mcp`, which reaches those that are not in
+//! the conversation's frozen tool list.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
 use epitome_tools::truncate::{OUTPUT_BYTES_MAX, head_and_tail};
 use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 
-/// The name of the tool that reaches the others.
+/// Name of the tool that reaches unlisted tools.
 pub const REACH: &str = "mcp";
 
-/// Bytes of a call's arguments that a permission card shows.
+/// Maximum bytes of a call's arguments that a permission request shows.
 const ARGUMENT_BYTES_MAX: usize = 4 * 1024;
-/// Characters of a description in a list of many.
+/// Maximum characters of a description in the tool listing.
 const LINE_CHARS_MAX: usize = 160;
 
-/// A tool of a server.
+/// A tool of an MCP server.
 pub struct McpTool {
     pub server: Arc<Server>,
     pub known: Known,
-    /// Whether there was room for it in the list of tools.
+    /// Whether it fits in the tool list.
     pub listed: bool,
 }
 
 impl McpTool {
-    /// Its name and the first line of what it says of itself.
+    /// Its name and the first line of its description.
     pub fn line(&self) -> String {
         let first = self.known.spec.description.lines().next().unwrap_or_default();
         let first: String = first.chars().take(LINE_CHARS_MAX).collect();
@@ -85,7 +85,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// The arguments as a permission card shows them.
+/// The arguments as shown in a permission request.
 fn arguments(input: &Value) -> Shown {
     let text = serde_json::to_string_pretty(input).unwrap_or_default();
     Shown::Text {
@@ -93,10 +93,10 @@ fn arguments(input: &Value) -> Shown {
     }
 }
 
-/// Calls tools by name, tells of them.
+/// The `mcp` tool: lists, describes and calls tools by name.
 pub struct Reach {
     pub tools: Vec<Arc<McpTool>>,
-    /// What is said of servers that are not there.
+    /// Messages about servers that are not connected.
     pub gone: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ impl Reach {
     }
 }
 
-/// What a call of `mcp` wants.
+/// The action that a call of `mcp` requests.
 enum Wanted<'a> {
     List,
     Describe(&'a str),
@@ -224,7 +224,7 @@ impl Tool for Reach {
     }
 }
 
-/// A tool that a conversation was told of earlier and that nobody has now.
+/// A tool in the conversation's frame that no server provides any more.
 pub struct Missing {
     pub spec: ToolSpec,
     pub why: String,

@@ -1,17 +1,17 @@
-//! A running command and everything that it started: one process group, ended as one.
+//! A running command and its descendants: a process group that is ended as a unit.
 //!
-//! A group lives at most as long as its command plus a moment. When the command's first process (the
-//! leader) ends, or somebody asks for the end, what is left of the group gets TERM and after
-//! `KILL_GRACE` KILL. Nothing here waits on the caller's thread: a thread for each command does.
+//! A group outlives its command only by a short grace period. When the command's first process (the leader)
+//! ends, or the end is requested, the rest of the group gets TERM and, after `KILL_GRACE`, KILL. The caller's
+//! thread never blocks: each command has a thread of its own.
 //!
-//! Process numbers are reused, so a signal must never be sent to a number that may already belong to
-//! somebody else. A number stays ours while the leader, even dead, has not been reaped. Therefore the
-//! leader is reaped last: first its end is seen (`waitid` with `NOWAIT`), then the group gets its KILL,
-//! then it is taken off the reaper's list, and only then is the leader reaped, under the same lock
-//! that every signal takes.
+//! Process numbers are reused, so a signal must never be sent to a number that may already belong to another
+//! process. A number stays ours until the leader is reaped, even if it is dead. The leader is therefore
+//! reaped last: its end is observed (`waitid` with `NOWAIT`), the group gets its KILL and is removed from the
+//! reaper's list, and only then is the leader reaped, under the lock that every signal takes.
 //!
-//! What deliberately leaves the group (`setsid`, `set -m` in a shell, a daemon that detaches itself) is found by the
-//! mark in its environment (`stragglers`), where the command has one. Out of reach is what takes that away too.
+//! Processes that deliberately leave the group (`setsid`, `set -m` in a shell, self-detaching daemons) are
+//! found by the mark in their environment (`stragglers`), if the command has one. A process that removes the
+//! mark too is out of reach.
 
 use std::io;
 use std::process::Child;
@@ -26,11 +26,11 @@ use tokio::sync::oneshot;
 use super::reaper::{Key, Reaper};
 use super::stragglers::Mark;
 
-/// Between TERM and KILL: enough for a compiler to remove its temporary files, short enough that
+/// Time between TERM and KILL: long enough for a compiler to remove its temporary files, short enough that
 /// nothing outlives its session by a second.
 pub const KILL_GRACE: Duration = Duration::from_millis(500);
 
-/// How long the end of the leader waits for `release` before the rest of the group is ended anyway.
+/// Time after the leader's end to wait for `release` before the rest of the group is ended anyway.
 const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How a command ended.
@@ -38,20 +38,20 @@ const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
 pub enum Ending {
     Code(i32),
     Signal(i32),
-    /// The system would not tell (someone ignores SIGCHLD for us).
+    /// The system doesn't report it (someone set SIGCHLD to be ignored for us).
     Unknown,
 }
 
-/// A command that runs. Dropping it ends the group.
+/// A running command. Dropping it ends the group.
 pub struct Running {
-    /// Resolves when the leader has ended; others of the group may still run.
+    /// Resolves when the leader has ended; other processes of the group may still run.
     pub ending: oneshot::Receiver<Ending>,
     group: Arc<Group>,
     release: SyncSender<()>,
 }
 
 impl Running {
-    /// Takes the leader of `group`, which is on the list of `reaper` as `key`.
+    /// Takes over the leader of `group`, which is on the list of `reaper` as `key`.
     pub(super) fn new(
         child: Child,
         group: Pid,
@@ -78,27 +78,27 @@ impl Running {
         Ok(Running { ending, group, release })
     }
 
-    /// The number of the process group.
+    /// The process group id.
     #[cfg(test)]
     pub fn id(&self) -> Pid {
         self.group.id
     }
 
-    /// Asks the group to end, and makes it end a moment later. Does not block.
+    /// Sends TERM to the group, and KILL after `KILL_GRACE`. Does not block.
     pub fn end(&self) {
         self.group.end();
     }
 
-    /// Says that nobody needs what the rest of the group may still write. Does not block.
+    /// Signals that any remaining output of the group isn't needed. Does not block.
     pub fn release(&self) {
-        // A full or closed channel means that it was said before.
+        // A full or closed channel means that this was already called.
         let _ = self.release.try_send(());
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After its regular end the keeper thread is at work already, and this adds nothing.
+        // After a regular end the keeper thread is already at work.
         if self.ending.is_terminated() {
             self.release();
         } else {
@@ -109,18 +109,18 @@ impl Drop for Running {
 
 struct Group {
     id: Pid,
-    /// What all that the command starts has in its environment.
+    /// The mark in the environment of all processes that the command starts.
     mark: Option<Mark>,
-    /// `None` once it was reaped: from then on `id` may be somebody else's.
+    /// `None` once reaped; from then on `id` may belong to another process.
     leader: Mutex<Option<Child>>,
     reaped: Condvar,
 }
 
 impl Group {
-    /// The life of the keeper thread.
+    /// Body of the keeper thread.
     fn keep(&self, tell_ending: oneshot::Sender<Ending>, released: Receiver<()>, reaper: &Reaper, key: Key) {
         let ending = wait_without_reaping(self.id);
-        // Nobody may be listening any more; the rest is done all the same.
+        // The receiver may be gone; the cleanup is necessary anyway.
         let _ = tell_ending.send(ending);
         let _ = released.recv_timeout(RELEASE_WAIT_MAX);
         self.signal(Signal::TERM);
@@ -143,7 +143,7 @@ impl Group {
             group.signal(Signal::KILL);
         });
         if killer.is_err() {
-            // Without a thread there is no waiting: better at once than never.
+            // Without a thread it can't wait: killing immediately is better than never.
             self.signal(Signal::KILL);
         }
     }
@@ -151,7 +151,7 @@ impl Group {
     fn signal(&self, signal: Signal) {
         let leader = self.leader();
         if leader.is_some() {
-            // The only error here is that nobody is left to be told.
+            // Fails only if no process is left in the group.
             let _ = kill_process_group(self.id, signal);
         }
     }
@@ -159,7 +159,7 @@ impl Group {
     fn reap(&self) {
         let mut leader = self.leader();
         if let Some(mut child) = leader.take() {
-            // It has ended, or got its KILL: this does not wait for long.
+            // It has ended or got its KILL, so this doesn't block for long.
             let _ = child.wait();
         }
         self.reaped.notify_all();

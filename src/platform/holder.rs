@@ -1,5 +1,5 @@
-//! Who holds a lock, so that a refusal can name it. It only reads, and knows nothing where the system tells
-//! nothing.
+//! Finds the process that holds a lock, so that an error can name it. Read-only; finds nothing where the
+//! system provides no list of locks.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub fn holder(path: &Path) -> Option<String> {
     })
 }
 
-/// The number of the process with a lock on this file, by the kernel's list:
+/// The process id holding a lock on this file, according to the kernel's list, with lines such as
 /// `1: FLOCK  ADVISORY  WRITE 738 08:02:393222 0 EOF`.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -27,16 +27,16 @@ fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
         .filter_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let kind = words.iter().position(|word| *word == "FLOCK")?;
-            // Who waits for the lock has an arrow before the kind.
+            // Waiting processes have an arrow before the kind.
             let waits = words[..kind].contains(&"->");
             let (pid, file) = (words.get(kind + 3)?, words.get(kind + 4)?);
-            // Processes of other containers have no number here.
+            // Processes in other containers have no process id here.
             let pid = pid.parse().ok().filter(|pid| *pid > 0)?;
             (!waits && file.ends_with(&of_inode)).then_some((*file, pid))
         })
         .collect();
     let same = holders.iter().find(|(file, _)| *file == exact);
-    // Some file systems show another device here than in their metadata.
+    // Some file systems report a different device here than in their metadata.
     let only = || holders.first().filter(|_| holders.len() == 1);
     same.or_else(only).map(|(_, pid)| *pid)
 }

@@ -1,43 +1,45 @@
-//! Memory that a process which waits has no use for: pages of program files that its start touched once, and
-//! heap that was freed.
+//! Returns memory that an idle process does not need: pages of program files touched only during startup, and
+//! freed heap.
 //!
-//! A front end lives as long as a window and does next to nothing. Its start reads through the whole program
-//! (arguments, configuration, a place to connect to), and the system keeps every page of it in the process's
-//! account. Pages of a file that nobody wrote to can be let go at any time: the next use finds them again.
+//! A front end lives as long as the editor's window and does very little. Its startup (arguments,
+//! configuration, connecting) touches most of the executable, and the kernel keeps counting those pages as
+//! the process's memory. Clean file-backed pages can be dropped at any time: the next access reads them from
+//! the file again.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often a daemon that waits looks whether it has grown.
+/// Interval at which an idle daemon checks whether it has grown.
 pub const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Growth that is worth a look at the heap, in bytes.
+/// Growth in bytes that triggers a release.
 const GROWN_BYTES: u64 = 1 << 20;
 
-/// Lets go of what a start has left behind. Nothing is lost, and where the system can't do it nothing happens.
+/// Drops the pages of program files touched during startup. Nothing is lost; where the system does not
+/// support it, nothing happens.
 pub fn let_go_of_program() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for pages in program_pages(&maps) {
-        // SAFETY: the range is a mapping of a file, shown as readable or executable alone and holding no byte
-        // that was written (see `program_pages`): letting go of its pages makes the system read them from the
-        // file again when they are used, and changes nothing that the program can see.
+        // SAFETY: the range is a file mapping that is read-only or executable and contains no written byte
+        // (see `program_pages`). Dropping its pages makes the kernel read them from the file again on the
+        // next access, which the program can't observe.
         unsafe { libc::madvise(pages.start as *mut libc::c_void, pages.len(), libc::MADV_DONTNEED) };
     }
 }
 
-/// Gives freed heap back to the system.
+/// Returns freed heap to the system.
 pub fn give_back_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes a number and no pointer, and locks what it touches.
+    // SAFETY: it takes an integer and no pointer, and does its own locking.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// The part of a program that never changes: its code, and the constants in front of it.
+/// The address ranges of a program that never change: its code, and the constants that precede it.
 ///
-/// What lies behind the code is left out although it is shown as readable alone: the loader has written
-/// addresses into it before it closed it.
+/// Read-only mappings that follow the code are excluded: the loader has written relocated addresses into them
+/// before it made them read-only.
 fn program_pages(maps: &str) -> Vec<Range<usize>> {
     let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(Mapping::read).collect();
     let is_program = |path: &str| mappings.iter().any(|other| other.path == path && other.access == "r-xp");
@@ -47,7 +49,7 @@ fn program_pages(maps: &str) -> Vec<Range<usize>> {
     fixed.map(|mapping| mapping.pages.clone()).collect()
 }
 
-/// A mapping of a file.
+/// A mapped file, from a line of `/proc/self/maps`.
 struct Mapping<'a> {
     pages: Range<usize>,
     access: &'a str,
@@ -71,14 +73,14 @@ impl Mapping<'_> {
     }
 }
 
-/// Knows when a waiting daemon has grown since it was made lean.
+/// Tracks whether an idle daemon has grown since the last release.
 #[derive(Default)]
 pub struct Lean {
     resident: u64,
 }
 
 impl Lean {
-    /// Makes the process lean if it has grown. Takes milliseconds; for a thread that may wait.
+    /// Releases memory if the process has grown. Takes milliseconds; call it on a thread that may block.
     pub fn look(&mut self) {
         if resident().is_some_and(|now| now > self.resident + GROWN_BYTES) {
             give_back_heap();
@@ -88,7 +90,7 @@ impl Lean {
     }
 }
 
-/// Bytes of this process in memory.
+/// Resident memory of this process, in bytes.
 fn resident() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_and_the_constants_before_it_are_let_go_and_what_was_written_is_not() {
+    fn only_unmodified_program_pages_are_released() {
         let maps = "\
 1000-2000 r--p 00000000 fe:00 1 /usr/bin/epitome
 2000-4000 r-xp 00001000 fe:00 1 /usr/bin/epitome
@@ -117,7 +119,7 @@ nonsense
     }
 
     #[test]
-    fn a_process_that_let_go_of_its_program_goes_on() {
+    fn a_process_survives_releasing_its_program_pages() {
         let before = resident();
         let_go_of_program();
         give_back_heap();

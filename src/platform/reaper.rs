@@ -1,21 +1,21 @@
-//! What outlives us: a small process that ends the commands of an Epitome that was killed.
+//! A helper process that ends commands after Epitome itself was killed.
 //!
-//! When we end in an orderly way we end our commands ourselves (`group`). Against `kill -9` and a crash
-//! a second process is needed. It is our own executable, started with a hidden argument before the first
-//! command; its standard input is a pipe on which the process groups of commands are announced. When
-//! the pipe closes, which the kernel does however we end, it ends every announced group, all that bears our mark
-//! (`stragglers`), and itself.
+//! On an orderly exit the daemon ends its commands itself (`group`). `kill -9` and crashes need a second
+//! process: our own executable, started with a hidden argument before the first command. Its standard input
+//! is a pipe on which the process groups of commands are announced. When the pipe closes, which the kernel
+//! guarantees however the daemon ends, the helper ends every announced group and every process with our mark
+//! (`stragglers`), and then exits.
 //!
-//! It never runs anything, reads nothing else and writes nothing.
+//! It executes no other program and writes no files.
 //!
-//! - *A command cannot outrun its announcement*: it announces itself, after the fork and before the
-//!   exec. If we are killed in between, the group is on the list or the command never ran. A line is
-//!   `+key group`, and `-key` takes it back: the key is ours, so that we can take back also what a child
-//!   announced whose exec then failed, and whose number we never learned.
-//! - *Numbers are reused*: a group leaves the list after it got its KILL and before its leader is
-//!   reaped, so at no time while we live does the list hold a number that could be somebody else's.
-//!   Once we are dead the leaders that had ended are reaped by init; for their numbers to be given out
-//!   again within `KILL_GRACE` all others would have to be used up first. That risk remains.
+//! - *A command can't run before it is announced*: it announces itself between fork and exec. If the daemon
+//!   is killed in between, either the group is on the list or the command never ran. A line is `+key group`,
+//!   and `-key` removes the entry. Keys are chosen by the daemon, so that it can also remove the announcement
+//!   of a child whose exec failed and whose process number it never learned.
+//! - *Process numbers are reused*: a group is removed from the list after its KILL and before its leader is
+//!   reaped, so while the daemon lives, the list never contains a number that may belong to another process.
+//!   After its death, init reaps the leaders that had already ended; a number could only be reused within
+//!   `KILL_GRACE` if all other numbers were used first. That risk remains.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -38,23 +38,23 @@ use super::stragglers::Mark;
 /// The hidden argument: `epitome __reap`.
 pub const REAP_ARGUMENT: &str = "__reap";
 
-/// Starts commands in process groups of their own that cannot outlive us.
+/// Starts commands in their own process groups, which can't outlive the daemon.
 pub struct Reaper {
-    /// What is started as the second process; `None` for none.
+    /// The executable of the helper process; `None` disables it.
     program: Option<PathBuf>,
-    /// Begins the marks of all commands of this process.
+    /// Prefix of the marks of all commands of this process.
     mark: Mark,
     link: Mutex<Link>,
 }
 
-/// Names an announcement; given out once.
+/// Identifies an announcement; never reused.
 pub(super) type Key = u64;
 
-/// The second process, and what it knows.
+/// The helper process and the groups announced to it.
 #[derive(Default)]
 struct Link {
     process: Option<(Child, Arc<OwnedFd>)>,
-    /// The announced groups by key, to be told again to a new process should the old one be gone.
+    /// Announced groups by key, announced again if the helper has to be restarted.
     groups: BTreeMap<Key, i32>,
     next: Key,
 }
@@ -63,7 +63,7 @@ impl Reaper {
     /// Uses the running executable, whose `main` must call `reap_main` when its first argument is
     /// `REAP_ARGUMENT`.
     pub fn of_this_executable() -> Reaper {
-        // The name under /proc means the running file even after an upgrade replaced or removed it.
+        // This path refers to the running executable even after an upgrade replaced or removed the file.
         let own = Path::new("/proc/self/exe");
         match if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() } {
             Ok(program) => Reaper::with_program(program),
@@ -76,7 +76,7 @@ impl Reaper {
         Reaper::new(Some(program))
     }
 
-    /// No second process: commands end with their calls, but not if we are killed. For tests.
+    /// Disables the helper: commands end with their calls, but survive if the daemon is killed. For tests.
     pub fn none() -> Reaper {
         Reaper::new(None)
     }
@@ -86,15 +86,15 @@ impl Reaper {
         Reaper { program, mark: Mark::of_this_process(), link: Mutex::default() }
     }
 
-    /// Starts a command as the leader of a new session and process group, known to the second process.
+    /// Starts a command as the leader of a new session and process group, announced to the helper process.
     ///
-    /// A session of its own takes the terminal away from it: an editor that runs in one would
-    /// otherwise find password prompts on its screen. Blocks for the time of a fork and an exec.
+    /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen
+    /// of an editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
         self.spawn_with(command, false)
     }
 
-    /// The same for a command of which nothing may stay behind, wherever it goes: it gets a mark.
+    /// Like `spawn`, but also marks the command, so that processes that leave its group are ended too.
     pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
         self.spawn_with(command, true)
     }
@@ -128,17 +128,17 @@ impl Reaper {
         Running::new(child, group, mark, self.clone(), key)
     }
 
-    /// Takes a group off the list. Called before its leader is reaped.
+    /// Removes a group from the list. Called before its leader is reaped.
     pub(super) fn forget(&self, key: Key) {
         let mut link = self.link();
         link.groups.remove(&key);
         if let Some((_, pipe)) = &link.process {
-            // If the process is gone its successor will not hear of this group at all.
+            // If the helper is gone, its successor will never learn of this group.
             let _ = rustix::io::write(&**pipe, format!("-{key}\n").as_bytes());
         }
     }
 
-    /// A new key, and the pipe to a second process that is alive.
+    /// Returns a new key and the pipe to a live helper process.
     fn prepare(&self) -> (Key, Option<Arc<OwnedFd>>) {
         let mut link = self.link();
         link.next += 1;
@@ -151,8 +151,8 @@ impl Reaper {
 }
 
 impl Link {
-    /// The pipe to the second process, which is started if none is alive. `None` when none can be had,
-    /// which does not keep commands from running.
+    /// Returns the pipe to the helper process, which is started if it isn't alive. `None` if it can't be
+    /// started; commands run nevertheless.
     fn pipe(&mut self, program: &Path, mark: &Mark) -> Option<Arc<OwnedFd>> {
         if let Some((child, pipe)) = &mut self.process {
             if matches!(child.try_wait(), Ok(None)) {
@@ -174,14 +174,15 @@ impl Link {
     }
 }
 
-/// The descriptors that this process might open when it began, once that is more now.
+/// The descriptor limit at startup, if it was raised since.
 static DESCRIPTORS_BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
-/// Lets this process open as many descriptors as it may: each session has a journal, a connection to its model,
-/// and those of its clients. Commands still begin with what there was, because some count on small numbers.
+/// Raises this process's descriptor limit to the maximum: each session has a journal, a connection to its
+/// provider and client connections. Commands still start with the original limit, because some programs rely
+/// on small descriptor numbers.
 pub fn raise_descriptors() {
     let now = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // `None` means unlimited.
     if now.current.is_some() && now.current != now.maximum {
         let raised = Rlimit { current: now.maximum, maximum: now.maximum };
         match setrlimit(Resource::Nofile, raised) {
@@ -191,18 +192,18 @@ pub fn raise_descriptors() {
     }
 }
 
-/// Keeps descriptors that we inherited from children of ours.
+/// Marks inherited descriptors close-on-exec, so that our children don't get them.
 ///
-/// Those that we open are close-on-exec from the start. Editors pass on some of theirs by mistake, and a
-/// command that holds such a pipe open would keep the editor waiting for its end.
+/// Descriptors that we open have the flag from the start. Editors leak some of theirs by mistake; a command
+/// that keeps such a pipe open would leave the editor waiting for its end.
 fn keep_descriptors() {
     let Ok(entries) = std::fs::read_dir("/dev/fd") else { return };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
-        // SAFETY: the descriptor is not owned here, only flagged. If it was closed meanwhile the call
-        // fails, and if it was opened anew it has the flag already.
+        // SAFETY: the descriptor is only flagged, not owned. If it was closed meanwhile, the call fails; if
+        // it was reopened, it already has the flag.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
-        // The only error is that it was closed meanwhile.
+        // Fails only if the descriptor was closed meanwhile.
         let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
     }
 }
@@ -210,13 +211,13 @@ fn keep_descriptors() {
 fn start(program: &Path, mark: &Mark, groups: &BTreeMap<Key, i32>) -> io::Result<(Child, OwnedFd)> {
     let (read, write) = io::pipe()?;
     let write = OwnedFd::from(write);
-    // A process that was stopped must not stop us: a full pipe fails the command instead.
+    // A stopped helper must not block the daemon: with a full pipe, starting a command fails instead.
     rustix::fs::fcntl_setfl(&write, rustix::fs::OFlags::NONBLOCK)?;
     let child = Command::new(program)
         .arg0(OsStr::new("epitome"))
         .arg(REAP_ARGUMENT)
         .arg(mark.text())
-        // Its own group at once: an editor may end ours while it is still starting.
+        // A separate group from the start: an editor may end ours while the helper is still starting.
         .process_group(0)
         .current_dir("/")
         .env_clear()
@@ -230,10 +231,10 @@ fn start(program: &Path, mark: &Mark, groups: &BTreeMap<Key, i32>) -> io::Result
     Ok((child, write))
 }
 
-/// A sign, the longest key, a blank, the longest number, a line break.
+/// A sign, the longest key, a space, the longest number and a line break.
 const LINE_BYTES: usize = 1 + 20 + 1 + 10 + 1;
 
-/// Writes `+7 123\n` to the end of `line` without allocating; a pipe takes that in one piece.
+/// Writes `+7 123\n` to the end of `line` without allocating. It is short enough for an atomic pipe write.
 fn announcement(key: Key, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
     let mut at = LINE_BYTES;
     let mut put = |byte: u8| {
@@ -248,7 +249,7 @@ fn announcement(key: Key, group: i32, line: &mut [u8; LINE_BYTES]) -> &[u8] {
     &line[at..]
 }
 
-/// The digits of a number, the last one first.
+/// Passes the digits of a number to `put`, last digit first.
 fn digits(mut number: u64, mut put: impl FnMut(u8)) {
     loop {
         put(b'0' + (number % 10) as u8);
@@ -259,12 +260,12 @@ fn digits(mut number: u64, mut put: impl FnMut(u8)) {
     }
 }
 
-/// The whole life of the second process; what it returns is the exit code.
+/// Runs the helper process and returns its exit code.
 ///
-/// `main` calls it before anything else when the first argument is `REAP_ARGUMENT`.
+/// `main` calls this before anything else if the first argument is `REAP_ARGUMENT`.
 pub fn reap_main() -> i32 {
-    // Signals meant for us, or for everything, must not end it before it has done its work. Handlers
-    // that do nothing are as good as ignoring, and need no unsafe code.
+    // Signals sent to the daemon or to all processes must not end the helper before its work is done.
+    // Handlers that do nothing have the same effect as ignoring the signals, and need no unsafe code.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let _entered = runtime.as_ref().ok().map(tokio::runtime::Runtime::enter);
     use tokio::signal::unix::{SignalKind, signal};
@@ -272,17 +273,17 @@ pub fn reap_main() -> i32 {
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
     let _handlers: Vec<_> = ignored.into_iter().map(signal).collect();
     reap(BufReader::new(io::stdin().lock()));
-    // Of an older program that started this one there is none.
+    // Daemons of older versions don't pass a mark.
     if let Some(mark) = std::env::args().nth(2) {
         Mark::read(mark).end_all();
     }
     0
 }
 
-/// How often the second process looks whether the groups have ended.
+/// Poll interval for checking whether the groups have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Keeps the list that is read from `announcements` until its end, then ends all that is on it.
+/// Maintains the list of groups from `announcements` until the pipe closes, then ends all groups on it.
 fn reap(announcements: impl BufRead) {
     let mut groups = BTreeMap::new();
     for line in announcements.split(b'\n') {
@@ -294,7 +295,7 @@ fn reap(announcements: impl BufRead) {
     }
     let groups: Vec<Pid> = groups.into_values().filter_map(Pid::from_raw).collect();
     for group in &groups {
-        // Errors say that the group is gone, or was never ours to end.
+        // Errors mean that the group is gone or was never ours.
         let _ = kill_process_group(*group, Signal::TERM);
     }
     let deadline = Instant::now() + KILL_GRACE;
@@ -306,7 +307,7 @@ fn reap(announcements: impl BufRead) {
     }
 }
 
-/// Applies one announcement. What is not one is skipped: the next one may be.
+/// Applies one announcement. Malformed lines are skipped.
 fn take(groups: &mut BTreeMap<Key, i32>, line: &[u8]) {
     let Ok(line) = std::str::from_utf8(line) else { return };
     if let Some(key) = line.strip_prefix('-').and_then(|key| key.parse().ok()) {
@@ -314,7 +315,7 @@ fn take(groups: &mut BTreeMap<Key, i32>, line: &[u8]) {
     }
     let Some((key, group)) = line.strip_prefix('+').and_then(|rest| rest.split_once(' ')) else { return };
     if let (Ok(key), Ok(group)) = (key.parse(), group.parse::<i32>())
-        // 0 would mean our own group, and 1 with its sign turned everything that there is.
+        // A group of 0 would be our own, and 1 would become -1 in `kill`: every process.
         && group > 1
     {
         groups.insert(key, group);
@@ -327,14 +328,14 @@ mod tests {
     use crate::group::Ending;
 
     #[test]
-    fn an_announcement_is_a_key_and_a_number() {
+    fn announcement_contains_key_and_group() {
         assert_eq!(announcement(1, 4711, &mut [0; LINE_BYTES]), b"+1 4711\n");
         let longest = format!("+{} {}\n", Key::MAX, i32::MAX);
         assert_eq!(announcement(Key::MAX, i32::MAX, &mut [0; LINE_BYTES]), longest.as_bytes());
     }
 
     #[test]
-    fn the_list_holds_what_was_announced_and_not_taken_back() {
+    fn invalid_and_removed_announcements_are_not_listed() {
         let mut groups = BTreeMap::new();
         for line in ["+1 20", "+2 30", "-1", "", "+", "+3 1", "+4 0", "+5 -5", "nonsense", "+6 40x", "*7 50"]
         {
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_announces_itself_before_it_runs_and_is_taken_back_after_its_end() {
+    async fn command_is_announced_before_exec_and_removed_after_it_ends() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (program, list) = (directory.path().join("fake"), directory.path().join("list"));
         std::fs::write(&program, format!("#!/bin/sh\nexec cat > '{}'\n", list.display())).expect("written");
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!((&mut running.ending).await, Ok(Ending::Code(7)));
         let expected = format!("-1\n+2 {group}\n-2\n");
         let deadline = Instant::now() + Duration::from_secs(20);
-        // The child whose exec failed announced itself with a number that nobody knows.
+        // The child whose exec failed announced itself with an unknown number.
         let told = || std::fs::read_to_string(&list).unwrap_or_default();
         while !told().ends_with(&expected) {
             assert!(Instant::now() < deadline, "{:?} ends with {expected:?}", told());
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_pipe_closes_every_announced_group_is_ended() {
+    fn announced_groups_are_ended_when_the_pipe_closes() {
         let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep runs");
         let list = format!("+1 {}\n", child.id());
         let ended = thread::spawn(move || child.wait());
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_taken_back_is_left_alone() {
+    fn removed_group_is_not_ended() {
         let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep runs");
         reap(format!("+1 {}\n-1\n", child.id()).as_bytes());
         assert!(matches!(child.try_wait(), Ok(None)), "it still runs");

@@ -1,11 +1,12 @@
-//! TERM, HUP and INT without a runtime: they are blocked, and a thread takes them one by one.
+//! Receives SIGTERM, SIGHUP and SIGINT without an async runtime: they are blocked, and a thread waits for
+//! them.
 
 use std::io;
 
 use libc::{SIGHUP, SIGINT, SIGTERM, sigset_t};
 
-/// The signals are blocked for this thread and for all that are started from it, until this is dropped: nobody
-/// takes them then, and whoever starts a process must unblock them there.
+/// Blocks the signals for this thread and for all threads started from it, until dropped. Child processes
+/// inherit the blocked signals and must unblock them.
 pub struct Blocked {
     signals: sigset_t,
     before: sigset_t,
@@ -13,7 +14,7 @@ pub struct Blocked {
 
 impl Blocked {
     pub fn new() -> io::Result<Blocked> {
-        // SAFETY: both sets are ours; the first is filled before it is used, the second by the call.
+        // SAFETY: both sets are local; the first is initialized before use, the second is filled by the call.
         unsafe {
             let mut signals: sigset_t = std::mem::zeroed();
             let mut before: sigset_t = std::mem::zeroed();
@@ -28,10 +29,10 @@ impl Blocked {
         }
     }
 
-    /// Waits for one of them.
+    /// Waits for one of the signals.
     pub fn wait(&self) -> io::Result<()> {
         let mut signal = 0;
-        // SAFETY: the set is filled, and the number is ours.
+        // SAFETY: the set is initialized, and `signal` is a local variable.
         match unsafe { libc::sigwait(&self.signals, &mut signal) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
@@ -41,7 +42,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: the set was filled by the call that blocked them.
+        // SAFETY: the set was filled by the call that blocked the signals.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }

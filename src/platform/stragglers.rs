@@ -1,8 +1,9 @@
-//! Ends what left its command's process group: daemons that a command forked into a session of their own.
+//! Ends processes that left their command's process group, such as daemons in a session of their own.
 //!
-//! A command has a mark in its environment, which all that it starts inherits and the kernel shows below `/proc`. It
-//! is looked for when the command is over. Out of reach is a program that takes the mark out of its environment and
-//! leaves the group, too, and what another program started for the command (a container's or a system's daemon).
+//! A command's environment contains a mark, which all its descendants inherit and the kernel exposes in
+//! `/proc`. Marked processes are searched for when the command has ended. Not covered: programs that both
+//! remove the mark from their environment and leave the group, and processes started on the command's behalf
+//! by another program, such as a container runtime or a system daemon.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -12,22 +13,23 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
-/// The variable that holds the mark.
+/// The environment variable with the mark.
 const VARIABLE: &str = "EPITOME_COMMAND";
 
-/// How often it is looked for those that were forked while it was looked. Two are enough for what stands still; a
-/// program that forks and ends all the time is another process by the time that it is found, and is run after.
+/// Maximum search rounds; each finds processes that were forked during the previous one. Two are enough for
+/// processes that don't fork; a program that forks and exits continuously is a different process by the time
+/// it is found, and has to be chased.
 const ROUNDS_MAX: usize = 256;
 
-/// Bytes of an environment that are searched; Linux allows more to programs of which we are none.
+/// Bytes of an environment that are searched. Linux allows larger ones; a mark beyond this limit isn't found.
 const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Marks the processes of a command or, as the beginning of such marks, those of all commands of a process.
+/// The mark of a command's processes, or the common prefix of the marks of all commands of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark(String);
 
 impl Mark {
-    /// One that no other process has, or had.
+    /// Returns a mark that no other process has or had.
     pub fn of_this_process() -> Mark {
         Mark(format!("{}-{:016x}-", std::process::id(), fastrand::u64(..)))
     }
@@ -40,7 +42,7 @@ impl Mark {
         &self.0
     }
 
-    /// One that was passed on as a text.
+    /// Parses a mark that was passed as text.
     pub fn read(text: String) -> Mark {
         Mark(text)
     }
@@ -49,9 +51,9 @@ impl Mark {
         command.env(VARIABLE, &self.0);
     }
 
-    /// Ends every process that bears it. Blocks for some milliseconds; does nothing without `/proc`.
+    /// Kills every process with this mark. Blocks for some milliseconds; does nothing without `/proc`.
     pub fn end_all(&self) {
-        // Nobody marks everything.
+        // An empty mark would match every process.
         if self.0.is_empty() {
             return;
         }
@@ -64,13 +66,14 @@ impl Mark {
         }
     }
 
-    /// How many bore the mark, or had gone or ended before that could be seen: any of them may have left another one
-    /// behind, and where there are none, none is left.
+    /// Runs one search round. Returns the number of processes that had the mark, or that disappeared or
+    /// exited before it could be read. Any of them may have left a child behind; after a round that returns
+    /// 0, none is left.
     fn end_some(&self, known: &mut Known) -> usize {
         let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
         let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
         let mut may_have_left_some = 0;
-        // One by one: what is forked meanwhile has a higher number, and is still to come.
+        // Read lazily: a process forked meanwhile usually has a higher number and is still to come.
         for number in numbers {
             if known.without.contains(&number) {
                 continue;
@@ -84,8 +87,8 @@ impl Mark {
         may_have_left_some
     }
 
-    /// Ends one process if it bears the mark. It is held before it is looked at, so that its number can't become
-    /// another's in between.
+    /// Kills one process if it has the mark. Its pidfd is opened first, so that its number can't be reused in
+    /// between.
     fn end(&self, number: i32) -> Seen {
         let Some(process) = Pid::from_raw(number) else { return Seen::Bare };
         let gone = |is_gone: bool| if is_gone { Seen::Gone } else { Seen::Bare };
@@ -95,18 +98,18 @@ impl Mark {
         };
         match self.is_on(number) {
             Ok(Some(true)) => {
-                // If it has gone by now, it may have left another one behind.
+                // If it has already exited, it may have left a child behind.
                 let _ = pidfd_send_signal(&held, Signal::KILL);
                 Seen::Gone
             }
             Ok(Some(false)) => Seen::Without,
             Ok(None) => Seen::Bare,
-            // Newer kernels say of one without an environment what they say of one that is gone.
+            // Newer kernels report ESRCH for processes without an environment, as for those that are gone.
             Err(_) => gone(test_kill_process(process) == Err(Errno::SRCH)),
         }
     }
 
-    /// Whether the environment of a process has the mark; `None` where it is empty.
+    /// Whether a process's environment contains the mark; `None` if the environment is empty.
     fn is_on(&self, number: i32) -> io::Result<Option<bool>> {
         let mut environment = Vec::new();
         File::open(format!("/proc/{number}/environ"))?
@@ -118,24 +121,26 @@ impl Mark {
     }
 }
 
-/// The processes that were looked at in earlier rounds.
+/// Processes that were checked in earlier rounds.
 #[derive(Debug, Default)]
 struct Known {
-    /// Those without the mark: neither they nor what they start will ever bear it, and they are not looked at again.
+    /// Processes without the mark; neither they nor their descendants can ever have it, so they aren't
+    /// checked again.
     without: HashSet<i32>,
-    /// Those without an environment: what these have started was there by then.
+    /// Processes without an environment. Whatever they had started existed by the time they were first
+    /// checked.
     bare: HashSet<i32>,
 }
 
-/// What was seen of a process.
+/// The result of checking a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// It has an environment without the mark.
+    /// It has an environment that lacks the mark.
     Without,
-    /// It has none: the kernel's own, one that has ended and was not waited for, or one that just becomes another
-    /// program.
+    /// It has no environment: a kernel thread, a zombie, or a process in the middle of an exec.
     Bare,
-    /// It bore the mark and was ended, or was gone before that could be seen: it may have left another one behind.
+    /// It had the mark and was killed, or was gone before that could be checked; it may have left a child
+    /// behind.
     Gone,
 }
 
@@ -147,11 +152,11 @@ mod tests {
 
     use super::*;
 
-    /// Since Linux 6.16 the environment of the kernel's threads and of zombies can't be opened: "no such process", as
-    /// of one that is gone. Each command was followed by 256 searches of all processes for what those may have left
-    /// behind, half a second of CPU time or more.
+    /// Since Linux 6.16 the environment of kernel threads and zombies can't be opened and fails with ESRCH,
+    /// as for a process that is gone. Each command was followed by 256 scans of all processes in search of
+    /// their supposed children: half a second of CPU time or more.
     #[test]
-    fn what_has_no_environment_is_looked_at_twice_at_most() {
+    fn processes_without_an_environment_are_checked_at_most_twice() {
         let mark = Mark::of_this_process();
         let mut dead = Command::new("true").stdin(Stdio::null()).spawn().expect("true runs");
         let number = dead.id().cast_signed();
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_bears_the_mark_is_ended_and_its_neighbour_is_not() {
+    fn only_processes_with_the_mark_are_ended() {
         let mark = Mark::of_this_process();
         let sleep = |mark: &Mark| {
             let mut command = Command::new("sleep");

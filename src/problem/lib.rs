@@ -1,20 +1,20 @@
-//! What is wrong in a person's own file. A problem is shown; it never stops us.
+//! Errors in the user's own files. A problem is displayed, but never stops the program.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A fault in a configuration, recipe or hook file, with its place and what to do about it.
+/// An error in a configuration, recipe or hook file, with its position and a hint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     pub path: PathBuf,
-    /// Line and column, both from 1, where the fault has a place.
+    /// Line and column, both from 1, if known.
     pub place: Option<(u64, u64)>,
     pub message: String,
     pub hint: Option<String>,
 }
 
 impl Problem {
-    /// As machines are told of it.
+    /// The JSON form, for machine-readable output.
     pub fn to_json(&self) -> serde_json::Value {
         let Problem { path, place, message, hint } = self;
         let (line, column) = (place.map(|place| place.0), place.map(|place| place.1));
@@ -46,11 +46,11 @@ pub fn place_in(text: &str, offset: usize) -> (u64, u64) {
     (line as u64, before[line_start..].chars().count() as u64 + 1)
 }
 
-/// The known name that is a slip of the keyboard away, if there is one.
+/// The known name that is a typing mistake away, if any.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |name: &str| name.to_lowercase().replace('-', "_");
     let name = plain(name);
-    // A third of the letters: more, and short names are all alike.
+    // At most a third of the letters; with more, short names would all be similar.
     let most = (name.chars().count() / 3).max(1);
     known
         .into_iter()
@@ -60,7 +60,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Letters to insert, remove or replace to get from one word to the other.
+/// The Levenshtein distance between two words.
 fn edit_distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

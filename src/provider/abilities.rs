@@ -1,11 +1,11 @@
-//! What a model takes beside text, and how its thinking is asked for.
+//! What input a model accepts besides text, and how its thinking is controlled.
 
 pub use epitome_config::Effort;
 use epitome_config::{ModelSettings, ThinkingSettings, WireFormat};
 use epitome_thread::ThoughtLevel;
 use epitome_tokens::family::{Family, Named};
 
-/// What a model can do that a request depends on.
+/// Model capabilities that affect requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abilities {
     pub images: bool,
@@ -14,27 +14,27 @@ pub struct Abilities {
     pub thinking: Thinking,
 }
 
-/// How a model's thinking is steered.
+/// How a model's thinking is controlled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thinking {
-    /// It has none, or none that could be asked for.
+    /// The model doesn't think, or its thinking can't be controlled.
     None,
-    /// By a budget of tokens. `optional` is whether it can be turned off.
+    /// By a token budget. `optional` is whether thinking can be turned off.
     Budget { optional: bool },
-    /// By words, the least first; `Effort::None` among them where it can be turned off.
+    /// By effort levels in ascending order; includes `Effort::None` if thinking can be turned off.
     Efforts(&'static [Effort]),
 }
 
 impl Thinking {
-    /// The effort to ask for at a level: the level's own word, else the nearest below it, else the least
-    /// that there is. `None` where thinking is not steered by words.
+    /// The effort to request for a level: the equal one, else the next lower, else the lowest available.
+    /// `None` if thinking isn't controlled by effort levels.
     pub fn effort(self, level: ThoughtLevel) -> Option<Effort> {
         let Thinking::Efforts(efforts) = self else { return None };
         let wanted = wanted(level);
         efforts.iter().rfind(|effort| **effort <= wanted).or(efforts.first()).copied()
     }
 
-    /// What a level comes to where it is not what it says; empty where it is. For whoever chooses one.
+    /// Explains how a level differs from its name for this model, for pickers; empty if it doesn't.
     pub fn remark(self, level: ThoughtLevel) -> String {
         match self {
             Thinking::None => "No effect: this model has no thinking that can be set".to_owned(),
@@ -53,8 +53,8 @@ impl Thinking {
         }
     }
 
-    /// The tokens to ask for at a level, of a reply of at most `max_output`: half of it stays for the
-    /// answer. `None` where thinking is not steered by tokens, or is off.
+    /// The thinking tokens to request for a level, at most half of `max_output`, so that the other half
+    /// remains for the answer. `None` if thinking isn't controlled by a budget, or is off.
     pub fn budget(self, level: ThoughtLevel, max_output: u32) -> Option<u32> {
         let Thinking::Budget { .. } = self else { return None };
         let budget = match level {
@@ -68,7 +68,7 @@ impl Thinking {
     }
 }
 
-/// The effort that a level names.
+/// The effort that corresponds to a level.
 fn wanted(level: ThoughtLevel) -> Effort {
     match level {
         ThoughtLevel::Off => Effort::None,
@@ -80,11 +80,12 @@ fn wanted(level: ThoughtLevel) -> Effort {
 }
 
 impl Abilities {
-    /// What is likely of a model by its name, where nothing says more. Of a model of which nothing is
-    /// known, only text is: a picture that a server can't read makes it refuse the whole conversation.
+    /// The probable abilities of a model, judged by its name, when nothing else is known. Unknown models are
+    /// assumed to accept only text: an image that a server can't read makes it reject the entire
+    /// conversation.
     ///
-    /// A name counts behind a gateway's prefix too, but an ability that the wire format has no common
-    /// form for does not.
+    /// Names with a gateway's prefix are recognized too, but not abilities for which the wire format has no
+    /// common form.
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
         let model = Named::of(model);
         let Named { family, name, version } = model;
@@ -121,7 +122,7 @@ impl Abilities {
 }
 
 impl Abilities {
-    /// With what the person says of the model.
+    /// Applies the user's settings for the model.
     pub(super) fn with(mut self, configured: &ModelSettings) -> Abilities {
         self.images = configured.images.unwrap_or(self.images);
         self.documents = configured.documents.unwrap_or(self.documents);
@@ -135,7 +136,7 @@ impl Abilities {
     }
 }
 
-/// These efforts as a list that lives for ever, the least first.
+/// These efforts as a `'static` slice, in ascending order.
 fn ladder(efforts: &[Effort]) -> &'static [Effort] {
     let set = efforts.iter().fold(0, |set, effort| set | 1 << *effort as usize);
     let (list, length) = &LADDERS[set];
@@ -144,7 +145,8 @@ fn ladder(efforts: &[Effort]) -> &'static [Effort] {
 
 const EFFORTS: usize = Effort::ALL.len();
 
-/// All sets of efforts, by their bits: the configured ones are compared and copied like those of the table.
+/// All subsets of the efforts, indexed by bit set, so that configured ones can be compared and copied like
+/// those of the table.
 static LADDERS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
     let mut all = [([Effort::None; EFFORTS], 0); 1 << EFFORTS];
     let mut set = 0;
@@ -162,10 +164,10 @@ static LADDERS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
     all
 };
 
-/// Since this version, Claude models decide themselves how much to think; before it, they take a budget.
+/// From this version on, Claude models decide themselves how much to think; older ones take a budget.
 const ADAPTIVE_SINCE: (u32, u32) = (4, 6);
 const BUDGETS_SINCE: (u32, u32) = (3, 7);
-/// Since this version, the larger Claude models always think; Fable and Mythos always did.
+/// From this version on, the larger Claude models always think; Fable and Mythos always did.
 const ALWAYS_THINKS_SINCE: (u32, u32) = (5, 5);
 
 fn claude_thinking(name: &str, version: (u32, u32)) -> Thinking {
@@ -190,7 +192,7 @@ fn openai_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
         return Thinking::None;
     }
     let efforts: &'static [Effort] = match version {
-        // The o-series has no version of this kind.
+        // The o-series has no such version.
         (0, _) => &LOW_TO_HIGH,
         (1..=4, _) => return Thinking::None,
         (5, 0 | 1) if is("pro") => &[Effort::High],
@@ -200,7 +202,7 @@ fn openai_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
         (5, 0) => &MINIMAL_TO_HIGH,
         (5, 1) => &NONE_TO_HIGH,
         (5, _) => &NONE_TO_XHIGH,
-        // The large ones of the newer lines always think.
+        // The large models of newer lines always think.
         (6, 0) if is("sol") || is("luna") => &NONE_TO_MAX,
         _ if is("terra") || is("luna") => &NONE_TO_MAX,
         _ => &LOW_TO_MAX,
@@ -208,8 +210,8 @@ fn openai_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
     Thinking::Efforts(efforts)
 }
 
-/// Gemini's format has XHIGH as well; which models take it nobody says, and one that does not would
-/// refuse the request.
+/// Gemini's format also has XHIGH, but it is not documented which models accept it, and the others would
+/// reject the request.
 fn gemini_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
     let is = |part: &str| model.has(part);
     if is("tts") || is("image") {
@@ -235,14 +237,14 @@ pub(super) const LOW_TO_XHIGH: [Effort; 4] = [Effort::Low, Effort::Medium, Effor
 pub(super) const LOW_TO_MAX: [Effort; 5] =
     [Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max];
 
-/// Whether OpenAI takes tools for this model over its Responses API alone.
+/// Whether OpenAI accepts tools for this model only over its Responses API.
 pub(super) fn needs_responses(model: &str) -> bool {
     let model = Named::of(model);
     let is = |part: &str| model.has(part);
     of_openai(&model).is_some_and(|version| version > (6, 0) || is("astra") || is("pro") || is("codex"))
 }
 
-/// Whether OpenAI serves this model over Chat Completions alone, or did when it was new.
+/// Whether OpenAI serves this model only over Chat Completions, or did when it was new.
 pub(super) fn needs_chat(model: &str) -> bool {
     let model = Named::of(model);
     let (name, is) = (model.name, |part: &str| model.has(part));
@@ -255,13 +257,13 @@ pub(super) fn needs_chat(model: &str) -> bool {
     })
 }
 
-/// The version of a model of OpenAI's own service.
+/// The version, if this is a model of OpenAI's own service.
 fn of_openai(model: &Named<'_>) -> Option<(u32, u32)> {
     model.version.filter(|_| model.family == Family::OpenAi)
 }
 
-/// Whether Chat Completions takes `max_completion_tokens` for this model and refuses `max_tokens`, as it does
-/// for all of OpenAI's that think.
+/// Whether Chat Completions requires `max_completion_tokens` for this model and rejects `max_tokens`, as it
+/// does for all OpenAI models that think.
 pub(super) fn limits_completion(model: &str) -> bool {
     let model = Named::of(model);
     of_openai(&model).is_some_and(|version| openai_thinking(&model, version) != Thinking::None)
@@ -272,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_that_is_not_what_it_says_is_remarked_on() {
+    fn levels_that_differ_from_their_name_get_a_remark() {
         use ThoughtLevel::{High, Low, Max, Medium, Off};
         let efforts = Thinking::Efforts(&[Effort::Low, Effort::Medium, Effort::High]);
         for (thinking, level, remark) in [
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_becomes_the_nearest_effort_that_a_model_has() {
+    fn levels_map_to_the_nearest_available_effort() {
         use Effort::{High, Low, Max, Medium, Minimal, None as Nothing, XHigh};
         let table: [(&[Effort], [Effort; 5]); 3] = [
             (&[Nothing, Low, Medium, High, XHigh], [Nothing, Low, Medium, High, XHigh]),
@@ -299,7 +301,7 @@ mod tests {
             (&[Low, High], [Low, Low, Low, High, High]),
         ];
         for (efforts, expected) in table {
-            // A slice of a table in a constant's place: the enum wants one that lives as long as it.
+            // `Thinking::Efforts` requires a `'static` slice.
             let efforts: &'static [Effort] = efforts.to_vec().leak();
             for (level, expected) in ThoughtLevel::ALL.into_iter().zip(expected) {
                 assert_eq!(Thinking::Efforts(efforts).effort(level), Some(expected), "{level:?}");
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_says_of_a_model_counts() {
+    fn user_settings_override_abilities() {
         let guessed = Abilities::likely(WireFormat::OpenAiChat, "qwen3-vl");
         assert_eq!(guessed.clone().with(&ModelSettings::default()), guessed);
         let configured = ModelSettings {
@@ -370,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn every_set_of_efforts_is_a_ladder() {
+    fn any_set_of_efforts_is_available_as_a_slice() {
         assert_eq!(ladder(&Effort::ALL), Effort::ALL);
         assert_eq!(ladder(&[Effort::Minimal, Effort::High]), [Effort::Minimal, Effort::High]);
         assert!(ladder(&[]).is_empty());
     }
 
     #[test]
-    fn some_models_are_for_one_of_openais_two_formats() {
+    fn some_openai_models_support_only_one_format() {
         for (model, responses, chat) in [
             ("gpt-6-sol", false, false),
             ("gpt-6-astra", true, false),

@@ -1,5 +1,4 @@
-//! The parts of a base URL that we need to look at. It does not judge URLs: whoever sends a request finds
-//! out whether one is well formed.
+//! Accessors for parts of base URLs. URLs are not validated here: sending a request does that.
 
 use std::net::Ipv4Addr;
 
@@ -17,21 +16,21 @@ pub(super) fn host_of(url: &str) -> &str {
     }
 }
 
-/// The port of a URL, or its scheme's usual one.
+/// The port of a URL, or the default of its scheme.
 pub(super) fn port_of(url: &str) -> u16 {
     let after_host = &authority_of(url)[host_of(url).len()..];
     let default = if url.starts_with("https:") { 443 } else { 80 };
     after_host.strip_prefix(':').and_then(|port| port.parse().ok()).unwrap_or(default)
 }
 
-/// A base URL without the version that some vendors count to it.
+/// A base URL without the trailing `/v1` that some vendors include.
 pub(super) fn without_v1(base: &str) -> String {
     let (place, query) = base.split_at(base.find(['?', '#']).unwrap_or(base.len()));
     let place = place.trim_end_matches('/');
     format!("{}{query}", place.strip_suffix("/v1").unwrap_or(place))
 }
 
-/// Whether the path ends with the version of an API, as `/v1` or `/v1beta`.
+/// Whether the path ends with an API version, such as `/v1` or `/v1beta`.
 pub(super) fn has_version(base: &str) -> bool {
     let last = path_of(base).rsplit('/').next().unwrap_or_default();
     let Some(number) = last.strip_prefix('v') else { return false };
@@ -47,20 +46,20 @@ pub(super) fn authority_of(url: &str) -> &str {
     authority.rsplit('@').next().unwrap_or(authority)
 }
 
-/// Whether requests can be sent to addresses of this kind: it has a scheme that is spoken, and a host.
+/// Whether requests can be sent to this URL: its scheme is HTTP(S) and it has a host.
 pub(super) fn is_http(url: &str) -> bool {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) && !host_of(url).is_empty()
 }
 
-/// The path, with its slash; empty where there is none.
+/// The path with its leading slash, or an empty string.
 pub(super) fn path_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split(['?', '#']).next().unwrap_or(rest);
     rest.find('/').map_or("", |at| &rest[at..])
 }
 
-/// The URL with `path` behind its own path, and its query behind that. A fragment is never sent.
+/// Appends `path` to the URL's path and keeps the query. Fragments are dropped, as they are never sent.
 pub(super) fn beneath(url: &str, path: &str) -> String {
     let url = url.split('#').next().unwrap_or(url);
     match url.split_once('?') {
@@ -69,21 +68,21 @@ pub(super) fn beneath(url: &str, path: &str) -> String {
     }
 }
 
-/// The URL with one or more `name=value` behind what its query has.
+/// Appends one or more `name=value` pairs to the URL's query.
 pub(super) fn with_query(url: &str, query: &str) -> String {
     format!("{url}{}{query}", if url.contains('?') { '&' } else { '?' })
 }
 
-/// What is shown of a URL whose password could be anywhere in it.
+/// Shown instead of a URL's rest when it may contain a password anywhere.
 const NOT_SHOWN: &str = "[not shown]";
 
-/// The URL as it may be shown: without a user, a password or a query.
+/// The URL in a form that may be displayed: without user, password and query.
 pub(super) fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + "://".len()));
     let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = match authority.rsplit_once('@') {
         Some((_, host)) => host,
-        // What looks like the host may be the beginning of a password with such a letter in it.
+        // The apparent host may be the first part of a password that contains one of these characters.
         None if behind.contains('@') => return format!("{scheme}{NOT_SHOWN}"),
         None => authority,
     };
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_go_to_http_addresses_with_a_host() {
+    fn only_http_urls_with_a_host_are_accepted() {
         for (url, expected) in [
             ("https://host/v1", true),
             ("HTTP://127.0.0.1:8000", true),
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_the_last_part_of_a_path() {
+    fn api_version_is_the_last_path_segment() {
         for (url, expected) in [
             ("https://host/v1", true),
             ("https://host/v1beta", true),
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_go_before_a_query() {
+    fn paths_are_inserted_before_the_query() {
         for (base, whole) in [
             ("https://host", "https://host/v1/models"),
             ("https://host/api/", "https://host/api/v1/models"),
@@ -155,9 +154,9 @@ mod tests {
         assert_eq!(with_query("https://host/v1?key=k", "alt=sse"), "https://host/v1?key=k&alt=sse");
     }
 
-    /// A `#` in a password ends what is sent as the host, and the first half of the password was shown.
+    /// A `#` in a password ended the apparent host, and the first half of the password was displayed.
     #[test]
-    fn nothing_of_a_password_is_shown() {
+    fn no_part_of_a_password_is_shown() {
         for (url, expected) in [
             ("https://me:pw@box:8000/v1?key=k", "https://box:8000/v1"),
             ("https://box/v1#x", "https://box/v1"),
@@ -174,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_ports_are_found_in_any_url() {
+    fn hosts_and_ports_are_parsed_from_any_url() {
         for (url, host, port) in [
             ("https://api.anthropic.com", "api.anthropic.com", 443),
             ("http://user:pw@box:8000/v1", "box", 8000),

@@ -1,5 +1,5 @@
-//! Which images and documents a model can be sent. The encoders write a line in the place of the others, and
-//! the person is told.
+//! Which images and documents a model accepts. The encoders replace others by a line of text, and the user is
+//! notified.
 
 use super::endpoint::Endpoint;
 use epitome_config::WireFormat;
@@ -7,11 +7,11 @@ use epitome_thread::Content;
 
 const PDF: &str = "application/pdf";
 
-/// Whether an image of this type can be sent as one.
+/// Whether an image of this type can be sent as an image.
 pub fn takes_image(endpoint: &Endpoint, mime_type: &str) -> bool {
     let takes_type = match endpoint.wire {
         WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => is_common(mime_type),
-        // What a compatible server takes is its own business.
+        // Compatible servers differ in the types that they accept.
         WireFormat::OpenAiChat => !endpoint.own_api || is_common(mime_type),
         WireFormat::Gemini => {
             matches!(mime_type, "image/png" | "image/jpeg" | "image/webp" | "image/heic" | "image/heif")
@@ -20,17 +20,17 @@ pub fn takes_image(endpoint: &Endpoint, mime_type: &str) -> bool {
     endpoint.abilities.images && takes_type
 }
 
-/// Whether a document of this type can be sent as one.
+/// Whether a document of this type can be sent as a document.
 pub fn takes_document(endpoint: &Endpoint, mime_type: &str) -> bool {
     let has_form = match endpoint.wire {
         WireFormat::AnthropicMessages | WireFormat::OpenAiResponses | WireFormat::Gemini => true,
-        // The form is OpenAI's own; compatible servers refuse the whole request.
+        // This form is specific to OpenAI; compatible servers reject the entire request.
         WireFormat::OpenAiChat => endpoint.own_api,
     };
     endpoint.abilities.documents && has_form && mime_type == PDF
 }
 
-/// What to tell a person whose prompt holds what its model can't be sent; `None` where it holds nothing such.
+/// A message for the user if the prompt contains attachments that the model doesn't accept; otherwise `None`.
 pub fn left_out(endpoint: &Endpoint, content: &[Content]) -> Option<String> {
     let mut kinds: Vec<String> = Vec::new();
     for part in content {
@@ -79,7 +79,7 @@ mod tests {
     use crate::endpoint::test_endpoint;
 
     #[test]
-    fn a_person_is_told_what_their_model_does_not_take() {
+    fn unsupported_attachments_are_reported() {
         let image = |mime_type: &str| Content::Image {
             mime_type: mime_type.to_owned(),
             data: "aGk=".to_owned(),

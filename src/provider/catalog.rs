@@ -1,4 +1,5 @@
-//! All models that can be chosen, with what is known of each and from whom. Pure but for what was learned.
+//! All available models, with their known properties and the sources of those. Pure, apart from data learned
+//! at run time.
 
 use std::collections::BTreeSet;
 
@@ -17,14 +18,14 @@ use epitome_tokens::family::undated;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
     pub name: ModelName,
-    /// Tokens that a request may hold.
+    /// Maximum tokens of a request.
     pub window: (u64, Source),
-    /// Tokens that a reply may hold.
+    /// Maximum tokens of a reply.
     pub max_output: (u32, Source),
     pub price: Option<Price>,
     pub abilities: Abilities,
     pub life: Life,
-    /// Whether it can be called as things are: a key is there, or none is needed.
+    /// Whether it can be called with the current configuration: its key is set, or none is needed.
     pub is_usable: bool,
 }
 
@@ -36,7 +37,7 @@ impl Offer {
         }
     }
 
-    /// As machines are told of it.
+    /// Machine-readable form.
     pub fn to_json(&self, marks: &Marks) -> Value {
         let known = |tokens: u64, source: Source| match tokens {
             0 => Value::Null,
@@ -70,29 +71,29 @@ impl Offer {
     }
 }
 
-/// The models that stand out among all.
+/// The chosen and the default model.
 pub struct Marks {
     pub chosen: Option<ModelName>,
-    /// What is used where none is chosen.
+    /// The model used when none is chosen.
     pub default: Option<ModelName>,
 }
 
-/// Which models are wanted.
+/// Which models to include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Those that can be called as things are.
+    /// Those that can be called with the current configuration.
     Usable,
     /// Also those of built-in providers without a key.
     All,
 }
 
-/// What all of it is made of.
+/// The inputs from which the list of models is computed.
 #[derive(Clone, Copy)]
 pub struct Catalog<'a> {
     pub settings: &'a Settings,
     pub environment: &'a Environment,
     pub learned: &'a Learned,
-    /// The server on this machine, once it was found.
+    /// The server on this machine, once it has been found.
     pub local: Option<&'a LocalServer>,
 }
 
@@ -101,7 +102,7 @@ impl Catalog<'_> {
         Marks { chosen: self.chosen_model(), default: self.default_model() }
     }
 
-    /// The models, those of a provider together and the chosen one's provider first. At most `most`.
+    /// Lists at most `most` models, grouped by provider, the chosen model's provider first.
     pub fn offers(&self, scope: Scope, most: usize) -> Vec<Offer> {
         let mut names: Vec<ModelName> = Vec::new();
         let mut add = |name: ModelName| {
@@ -125,7 +126,7 @@ impl Catalog<'_> {
             let Some(place) = self.place(provider) else { continue };
             for listed in self.learned.list(&place) {
                 let name = format!("{provider}/{}", listed.name);
-                // A list has dated names where people know the model without its date.
+                // Providers list dated names of models that users know without the date.
                 let is_there = names.iter().any(|there| undated(&there.0) == undated(&name));
                 if !is_there && names.len() < most {
                     names.push(ModelName(name));
@@ -138,13 +139,13 @@ impl Catalog<'_> {
         offers.filter(|offer| scope == Scope::All || offer.is_usable).take(most).collect()
     }
 
-    /// One endpoint of each provider that can be called, to ask for its models.
+    /// One endpoint of each callable provider, for listing its models.
     pub fn places(&self) -> Vec<Endpoint> {
         let names = endpoint::offered(self.settings, self.environment);
         self.providers(&names).iter().filter_map(|provider| self.place(provider)).collect()
     }
 
-    /// What would be used if nobody had chosen a model.
+    /// The model that would be used if none were chosen.
     pub fn default_model(&self) -> Option<ModelName> {
         let settings = Settings { model: None, ..self.settings.clone() };
         let environment: Vec<_> =
@@ -152,7 +153,7 @@ impl Catalog<'_> {
         self.first_of(endpoint::choose(&settings, &environment))
     }
 
-    /// What is used.
+    /// The model in use.
     pub fn chosen_model(&self) -> Option<ModelName> {
         self.first_of(endpoint::choose(self.settings, self.environment))
     }
@@ -164,7 +165,7 @@ impl Catalog<'_> {
         }
     }
 
-    /// The providers of these models, and those that are configured.
+    /// The providers of these models and the configured ones.
     fn providers(&self, names: &[ModelName]) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let of_names = names.iter().map(|name| provider_of(name).to_owned());
@@ -173,10 +174,10 @@ impl Catalog<'_> {
         all.filter(|provider| seen.insert(provider.clone())).collect()
     }
 
-    /// Where a provider's models are called; `None` without a key, or before a local server was found.
+    /// An endpoint of the provider; `None` without a key, or before a local server has been found.
     fn place(&self, provider: &str) -> Option<Endpoint> {
         let named = |model: &str| ModelName(format!("{provider}/{model}"));
-        // A name that no rule is about.
+        // A name that no rule matches.
         let any = named("-");
         match endpoint::is_searched(&any, self.settings) {
             true => self.local_endpoint(&self.local?.models.first()?.0),
@@ -184,7 +185,7 @@ impl Catalog<'_> {
         }
     }
 
-    /// Local models are not resolved by name: that may try out whether something listens.
+    /// Local models are not resolved by name, because that may probe whether a port is open.
     fn local_endpoint(&self, name: &ModelName) -> Option<Endpoint> {
         endpoint::resolve_local(name, self.local?, self.settings, self.environment).ok()
     }
@@ -225,7 +226,7 @@ impl Catalog<'_> {
     }
 }
 
-/// The part of a name before the slash.
+/// The part of a model name before the slash.
 pub fn provider_of(name: &ModelName) -> &str {
     name.split().map_or(name.0.as_str(), |(provider, _)| provider)
 }

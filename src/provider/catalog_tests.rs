@@ -1,4 +1,4 @@
-//! Which models are offered, and who says what of them.
+//! Tests which models are offered, and the sources of their properties.
 
 use super::*;
 use crate::listing::Facts;
@@ -41,7 +41,7 @@ impl Desk {
 }
 
 #[test]
-fn without_a_key_nothing_can_be_used_and_all_can_be_looked_at() {
+fn without_keys_no_model_is_usable_but_all_are_listed() {
     let desk = Desk::new(&[]);
     assert!(desk.names(Scope::Usable).is_empty());
     let all = desk.catalog().offers(Scope::All, 100);
@@ -50,7 +50,7 @@ fn without_a_key_nothing_can_be_used_and_all_can_be_looked_at() {
 }
 
 #[test]
-fn a_provider_s_list_adds_models_and_says_more_of_those_of_the_table() {
+fn provider_list_adds_models_and_refines_table_entries() {
     let desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
     let endpoint = desk.catalog().places().pop().expect("a place");
     let listed = |name: &str, window| Listed {
@@ -71,7 +71,7 @@ fn a_provider_s_list_adds_models_and_says_more_of_those_of_the_table() {
 }
 
 #[test]
-fn a_local_model_whose_place_is_configured_needs_no_server_to_be_found() {
+fn configured_local_provider_needs_no_server_discovery() {
     let mut desk = Desk::new(&[]);
     let place = ProviderSettings {
         wire: WireFormat::OpenAiChat,
@@ -86,7 +86,7 @@ fn a_local_model_whose_place_is_configured_needs_no_server_to_be_found() {
 }
 
 #[test]
-fn models_stand_with_their_provider_and_the_chosen_one_is_first() {
+fn models_are_grouped_by_provider_with_the_chosen_one_first() {
     let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k")]);
     desk.settings.model = Some("openai/gpt-5.4".into());
     desk.settings.models.insert("anthropic/mine".into(), ModelSettings::default());
@@ -104,10 +104,10 @@ fn models_stand_with_their_provider_and_the_chosen_one_is_first() {
     assert_ne!(desk.catalog().default_model(), desk.catalog().chosen_model());
 }
 
-/// A price in the configuration counted for what a session cost, and `epitome models` and the picker showed the
-/// table's, or none.
+/// A configured price was used for a session's cost, but `epitome models` and the picker showed the table's
+/// price or none.
 #[test]
-fn a_configured_price_is_the_one_that_is_shown() {
+fn a_configured_price_is_shown() {
     let mut desk = Desk::new(&[("ANTHROPIC_API_KEY", "k")]);
     let price = PriceSettings { input: 0.3, output: 1.2, cache_read: None, cache_write: None };
     let mine = ModelSettings { price: Some(price), ..ModelSettings::default() };
@@ -118,9 +118,9 @@ fn a_configured_price_is_the_one_that_is_shown() {
     assert_eq!(shown, Some(Price::from(price)));
 }
 
-/// The table knew the day on which a model is switched off, and nobody was told of it.
+/// The table contained the shutdown dates of models, but they weren't shown.
 #[test]
-fn an_announced_end_is_told_with_and_without_a_key() {
+fn announced_shutdown_is_shown_with_and_without_a_key() {
     for environment in [&[][..], &[("ANTHROPIC_API_KEY", "k")]] {
         let offers = Desk::new(environment).catalog().offers(Scope::All, 1_000);
         let of = |name: &str| offers.iter().find(|offer| offer.name == named(name)).map(|offer| &offer.life);

@@ -1,5 +1,5 @@
-//! Makes a message of what streams back, also where the stream broke off. It knows no wire format,
-//! gives out no ids and runs nothing.
+//! Assembles streamed events into a message, even if the stream breaks off. Independent of wire formats;
+//! assigns no ids and runs nothing.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use epitome_thread::{CallId, Card, Content, ModelName, Native, ToolCall, Usage};
 
 /// Collects the events of one reply.
 ///
-/// A part's index is its place in the content, the same while it streams and in the finished reply;
-/// all pieces of a part together are its finished text.
+/// The index of a part is its position in the content, both while streaming and in the finished reply. The
+/// pieces of a part concatenate to its final text.
 #[derive(Debug)]
 pub struct Collector {
     provider: String,
@@ -19,7 +19,7 @@ pub struct Collector {
     stop: Option<ReplyStop>,
 }
 
-/// Something to show at once.
+/// A piece to be shown immediately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     Text {
@@ -40,13 +40,13 @@ pub enum PieceKind {
     Thinking,
 }
 
-/// What a model call came to.
+/// Result of a model call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// The calls carry the provider's own ids, which may be empty or repeated, and empty cards.
+    /// Calls have the provider's own ids, which may be empty or repeated, and empty cards.
     pub content: Vec<Content>,
     pub usage: Option<Usage>,
-    /// `None` where the provider had not finished.
+    /// `None` if the provider had not finished.
     pub stop: Option<ReplyStop>,
 }
 
@@ -58,7 +58,7 @@ enum Part {
 }
 
 impl Collector {
-    /// Begins the reply of this model, whose name its signed thinking will carry.
+    /// Starts a reply of this model; signed thinking parts record the model's name.
     pub fn new(model: &ModelName) -> Collector {
         let (provider, model) = model.split().unwrap_or(("", &model.0));
         Collector {
@@ -70,7 +70,7 @@ impl Collector {
         }
     }
 
-    /// Takes the next event and says what to show of it.
+    /// Processes the next event and returns the piece to show for it, if any.
     pub fn feed(&mut self, event: ProviderEvent) -> Option<Piece> {
         match event {
             ProviderEvent::Text(text) => self.text(text),
@@ -79,7 +79,7 @@ impl Collector {
                 let native = Native { provider: self.provider.clone(), model: self.model.clone(), data };
                 match self.parts.last_mut() {
                     Some(Part::Thinking { native: open @ None, .. }) => *open = Some(native),
-                    // Thinking that its provider hides has a seal and no text.
+                    // Thinking that its provider hides has a signature but no text.
                     Some(_) | None => {
                         self.parts.push(Part::Thinking { text: String::new(), native: Some(native) });
                     }
@@ -121,7 +121,7 @@ impl Collector {
         }
     }
 
-    /// All that was to be shown so far, a piece for each part: for a client that joins in the middle.
+    /// Everything shown so far, one piece per part, for clients that join in the middle.
     pub fn shown(&self) -> Vec<Piece> {
         let parts = self.parts.iter().zip(0u32..);
         let pieces = parts.filter_map(|(content, part)| match content {
@@ -135,8 +135,8 @@ impl Collector {
             .collect()
     }
 
-    /// The whole reply. Arguments that are no JSON object become `{"invalid_json": "…"}`; white space
-    /// at the end that is a part of its own is left out.
+    /// Returns the complete reply. Arguments that aren't a JSON object become `{"invalid_json": "…"}`;
+    /// trailing parts that contain only white space are dropped.
     pub fn finish(mut self) -> Reply {
         while matches!(self.parts.last(), Some(Part::Text(text)) if text.trim().is_empty()) {
             self.parts.pop();
@@ -144,16 +144,16 @@ impl Collector {
         self.reply()
     }
 
-    /// What a cancelled or broken stream left: its text, and what was complete before the cut. From
-    /// the end back, calls without readable arguments and thinking without a seal are dropped, so
-    /// that the indices of the parts that were shown stay true. The content may be empty.
+    /// Returns what a cancelled or broken stream delivered: its text and the parts that were complete. Calls
+    /// with unreadable arguments and unsigned thinking are dropped from the end only, so that the indices of
+    /// the parts that were shown remain valid. The content may be empty.
     pub fn cut(mut self) -> Reply {
         loop {
             let unfinished = match self.parts.last() {
                 Some(Part::Text(text)) => text.trim().is_empty(),
                 Some(Part::Thinking { native, .. }) => native.is_none(),
                 Some(Part::Call { arguments, .. }) => {
-                    // An object that can be read is whole: no beginning of one can be read.
+                    // An object that parses is complete: no proper prefix of an object parses.
                     !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object())
                 }
                 None => false,
@@ -223,8 +223,7 @@ impl Collector {
     }
 }
 
-/// No arguments at all, or `null`, are an empty object: several servers send that for a tool without
-/// parameters.
+/// Empty arguments or `null` become an empty object: several servers send those for tools without parameters.
 fn read_arguments(text: String) -> Value {
     match text.trim() {
         "" | "null" => json!({}),
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_reply_keeps_its_text_and_loses_what_is_unfinished() {
+    fn cut_reply_keeps_text_and_drops_unfinished_parts() {
         let mut events = vec![text("I will ")];
         events.extend(call(0, "bash", "{\"command\":\"ls\"}"));
         events.extend(call(1, "bash", "{\"comma"));
@@ -361,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was shown of a part, put together, is that part of the message, at the same place.
+        /// The pieces shown of a part concatenate to that part of the message, at the same index.
         #[test]
         fn pieces_of_a_part_are_its_text(events in prop::collection::vec(event(), 0..30), cut: bool) {
             let (collector, pieces) = collect(events);

@@ -1,6 +1,6 @@
-//! A conversation made short by the provider itself, in a form of its own that only its model reads. It is
-//! asked once, and decides nothing: what can be read of the answer, and what stands in the log, is the
-//! caller's, as is the summary where this fails.
+//! Compaction by the provider, in an opaque form that only its models can read. Sends one request without
+//! retries and makes no decisions: the caller judges the result, records it, and falls back to a summary if
+//! this fails.
 
 use std::time::Duration;
 
@@ -14,27 +14,26 @@ use super::{ErrorClass, ProviderError, ReplyStop};
 use epitome_config::WireFormat;
 use epitome_thread::{Content, Usage};
 
-/// The last bound on an answer that comes in one piece. Nothing of it comes before the model has read a whole
-/// window and written some thousand tokens; callers have a tighter one of their own.
+/// Upper bound for an answer that arrives in one piece. Nothing arrives until the model has read a full
+/// context window and written several thousand tokens; callers have a stricter timeout of their own.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The most that such an answer may hold, in bytes: it repeats all that the person said, with images.
+/// Maximum bytes of such an answer: it repeats all user messages, including images.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What a provider has made of a conversation.
+/// A provider's compaction of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NativeCompaction {
-    /// To be kept as they are, in front of the message that takes the place of what was compacted. No part has
-    /// a text.
+    /// To be kept unchanged, in front of the message that replaces the compacted part. No part has text.
     pub parts: Vec<Content>,
-    /// What people and other models can read of it; `None` where the provider gives nothing.
+    /// What users and other models can read of it; `None` if the provider returns none.
     pub text: Option<String>,
     pub usage: Usage,
 }
 
-/// Asks for a conversation made short; `encoded` was written with `Purpose::Compact`. An error of class
-/// `Refused` says that there is no such thing here, or not for this request, and `Broken` that the answer is
-/// none; the other classes are those of any call. With each of them a summary of our own can take its place.
+/// Requests a compaction; `encoded` was written with `Purpose::Compact`. An error of class `Refused` means
+/// that the service doesn't support it, or not for this request; `Broken` means that the answer isn't a
+/// compaction; other classes are those of any call. After any of them, our own summary can take its place.
 /// Dropping the future ends the request.
 pub async fn compact(
     http: &Http,
@@ -61,7 +60,7 @@ pub async fn compact(
     })
 }
 
-/// As a reply that holds nothing else.
+/// Streamed like a reply with no other content.
 async fn streamed(
     http: &Http,
     endpoint: &Endpoint,
@@ -84,7 +83,7 @@ async fn streamed(
     Ok(NativeCompaction { parts, text: Some(text), usage: reply.usage.unwrap_or_default() })
 }
 
-/// In one piece, at an address of its own.
+/// In one piece, from a separate URL.
 async fn asked(
     http: &Http,
     endpoint: &Endpoint,

@@ -1,5 +1,4 @@
-//! How many tokens a request would take, by the provider's own word: asked of its endpoint for that, which
-//! costs nothing.
+//! Counts the tokens of a request with the provider's counting endpoint, which is free of charge.
 
 use std::time::Duration;
 
@@ -12,21 +11,21 @@ use super::wire::encoding::Encoded;
 use super::{ErrorClass, ProviderError};
 use epitome_config::WireFormat;
 
-/// How long a count may take. It comes before a call that a person waits for, and an estimate is at hand.
+/// Timeout of a count. It precedes a call that the user waits for, and an estimate is available.
 const COUNT_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// The most that the answer may hold, in bytes: it is one number, or an error that echoes some.
+/// Maximum bytes of the answer: a number, or an error that may echo part of the request.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Addresses that are remembered as counting nothing: a handful of models each at a handful of servers.
+/// Maximum URL and model pairs remembered as not supporting counts: a handful of models and servers.
 const UNCOUNTING_MAX: usize = 256;
 
-/// Counts the tokens of a request that was encoded for counting. It is tried once. A server that has no
-/// such endpoint is not asked again as long as the process lives; that, as everything else that yields
-/// no number, is an error, and the caller goes on with its estimate.
+/// Counts the tokens of a request that was encoded for counting. There are no retries. A server without such
+/// an endpoint is not asked again during the lifetime of the process. Anything that yields no number is an
+/// error, and the caller falls back to its estimate.
 pub async fn count(http: &Http, endpoint: &Endpoint, encoded: &Encoded) -> Result<u64, ProviderError> {
     let Some(url) = endpoint.count_url() else { return Err(counts_nothing(endpoint)) };
-    // One server may have several models, and know how to count for one of them alone.
+    // A server may have several models and support counting only for some of them.
     let asked_for = format!("{url} {}", endpoint.model);
     if http.is_uncounting(&asked_for) {
         return Err(counts_nothing(endpoint));

@@ -1,6 +1,5 @@
-//! A place where a model can be called: address, headers, limits, and what the model can do. `resolve` makes
-//! one out of settings and an environment, `offered` names those that a picker shows. Nothing is sent from
-//! here.
+//! An endpoint for model calls: URL, headers, limits and the model's abilities. `resolve` creates one from
+//! settings and an environment; `offered` lists the models for pickers. Nothing is sent from here.
 
 mod errors;
 mod offered;
@@ -22,31 +21,30 @@ pub use resolve::{
     resolve, resolve_local,
 };
 
-/// A place where a model can be called.
+/// An endpoint for calls to one model.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub name: ModelName,
-    /// The model's name as it is sent.
+    /// The model's name as sent to the provider.
     pub model: String,
     pub wire: WireFormat,
-    /// Without a slash at its end.
+    /// Without a trailing slash.
     pub base_url: String,
-    /// Names in lower case, each once.
+    /// Names are lower case and unique.
     pub headers: Vec<(String, Secret)>,
-    /// The environment variable that the key is of, for messages; `None` where no key is sent.
+    /// The environment variable that contains the key, for messages; `None` if no key is sent.
     pub key_variable: Option<String>,
-    /// Tokens that a request may hold.
+    /// Maximum tokens of a request.
     pub window: u64,
-    /// Tokens that a reply may hold.
+    /// Maximum tokens of a reply.
     pub max_output: u32,
-    /// Whether this is the service of the company whose format it speaks, and not one that is
-    /// compatible with it.
+    /// Whether this is the service of the vendor that defined the wire format, not a compatible one.
     pub own_api: bool,
     pub abilities: Abilities,
-    /// Whether the person wants its conversations made short by the service itself. What that has made is
-    /// sent only as long as they do.
+    /// Whether the user has enabled compaction by the provider. Its compactions are only sent while this is
+    /// set.
     pub native_compaction: bool,
-    /// The way there, out of the same environment.
+    /// Proxies and certificates from the same environment.
     pub network: Network,
 }
 
@@ -56,8 +54,8 @@ impl Endpoint {
         self.name.split().map_or(self.name.0.as_str(), |(provider, _)| provider)
     }
 
-    /// Where requests go. The vendors' conventions differ: `OPENAI_BASE_URL` is with the API's version,
-    /// the others are without it. Either is taken for all.
+    /// URL of model calls. Vendors' conventions differ: `OPENAI_BASE_URL` includes the API version, the
+    /// others' base URLs don't. Both forms are accepted for all.
     pub fn url(&self) -> String {
         match self.wire {
             WireFormat::AnthropicMessages => self.at("/messages"),
@@ -69,8 +67,8 @@ impl Endpoint {
         }
     }
 
-    /// Where the tokens of a request are counted; `None` where the format has nothing for it. A compatible
-    /// service may not have it all the same.
+    /// URL for counting the tokens of a request; `None` if the wire format doesn't define one. Compatible
+    /// services may lack it.
     pub fn count_url(&self) -> Option<String> {
         match self.wire {
             WireFormat::AnthropicMessages => Some(self.at("/messages/count_tokens")),
@@ -80,23 +78,23 @@ impl Endpoint {
         }
     }
 
-    /// Where a conversation is made short in the service's own form; `None` where the format has nothing for
-    /// it. A compatible service may not have it all the same.
+    /// URL for compaction by the provider; `None` if the wire format doesn't define one. Compatible services
+    /// may lack it.
     pub fn compact_url(&self) -> Option<String> {
         match self.wire {
-            // There it is a field of an ordinary request.
+            // Compaction is a field of an ordinary request there.
             WireFormat::AnthropicMessages => Some(self.url()),
             WireFormat::OpenAiResponses => Some(self.at("/responses/compact")),
             WireFormat::OpenAiChat | WireFormat::Gemini => None,
         }
     }
 
-    /// Where the models of the service are listed.
+    /// URL of the service's list of models.
     pub fn models_url(&self) -> String {
         self.at("/models")
     }
 
-    /// A path of the API, behind the base URL and the API's version where that is not in the base.
+    /// Appends an API path to the base URL, with the API version if the base lacks it.
     fn at(&self, path: &str) -> String {
         let base = &self.base_url;
         let version = match self.wire {
@@ -115,12 +113,12 @@ impl Endpoint {
         beneath(base, &format!("{version}{path}"))
     }
 
-    /// The base URL as it may be shown: without a user, a password or a query.
+    /// The base URL in a form that may be displayed: without user, password and query.
     pub fn place(&self) -> String {
         shown(&self.base_url)
     }
 
-    /// Takes over what the provider says of the model's window.
+    /// Applies the context window that the provider reports for the model.
     pub fn set_window(&mut self, window: u64) {
         self.window = window;
         self.max_output = self.max_output.min(resolve::quarter_of(window));
@@ -133,7 +131,7 @@ impl Endpoint {
     }
 }
 
-/// Without what a base URL may hold of a user and a password.
+/// Omits the base URL, which may contain a user and a password.
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Endpoint {
@@ -167,7 +165,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Text that is never shown or logged.
+/// Text that is never displayed or logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -176,7 +174,7 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The text itself, for the wire alone.
+    /// The text itself, only for sending.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -194,7 +192,7 @@ impl fmt::Display for Secret {
     }
 }
 
-/// An endpoint for tests, as the vendors' own services are.
+/// A test endpoint of a vendor's own service.
 #[cfg(test)]
 pub(crate) fn test_endpoint(name: &str) -> Endpoint {
     let keys = ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"];
@@ -202,7 +200,7 @@ pub(crate) fn test_endpoint(name: &str) -> Endpoint {
     resolve(&ModelName(name.into()), &Default::default(), &env).expect("all keys are there")
 }
 
-/// The same where OpenAI's own service is spoken to with Chat Completions.
+/// A test endpoint that uses Chat Completions at OpenAI's own service.
 #[cfg(test)]
 pub(crate) fn test_chat_endpoint(name: &str) -> Endpoint {
     let mut settings = epitome_config::Settings::default();

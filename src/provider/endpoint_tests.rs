@@ -1,4 +1,4 @@
-//! Choosing and resolving, as tables.
+//! Table-driven tests of choosing and resolving models.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ fn with_provider(name: &str, wire: WireFormat, base_url: &str, key: Option<&str>
 }
 
 #[test]
-fn the_first_thing_that_is_set_chooses_the_model() {
+fn model_choice_follows_precedence() {
     let anthropic = ("ANTHROPIC_API_KEY", "a");
     let openai = ("OPENAI_API_KEY", "o");
     for (configured, variables, expected) in [
@@ -47,7 +47,7 @@ fn the_first_thing_that_is_set_chooses_the_model() {
         (None, vec![("GEMINI_API_KEY", "g")], named("gemini/gemini-3.8-flash")),
         (None, vec![("GOOGLE_API_KEY", "g")], named("gemini/gemini-3.8-flash")),
         (Some("local/qwen3:8b"), vec![anthropic], named("local/qwen3:8b")),
-        // The settings hold the variable already, and above it what a flag said.
+        // The settings already include the variable, overridden by the flag.
         (Some("local/qwen3:8b"), vec![("EPITOME_MODEL", "openai/gpt-5.4")], named("local/qwen3:8b")),
         (None, vec![("EPITOME_MODEL", "claude-opus-5-5")], named("anthropic/claude-opus-5-5")),
         (None, vec![("EPITOME_MODEL", "gemini-4-argon")], named("gemini/gemini-4-argon")),
@@ -64,7 +64,7 @@ fn the_first_thing_that_is_set_chooses_the_model() {
 }
 
 #[test]
-fn anthropic_s_own_service_gets_its_current_version_and_the_key() {
+fn anthropic_gets_the_current_version_and_the_key() {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     assert_eq!(endpoint.url(), "https://api.anthropic.com/v1/messages");
     assert_eq!(endpoint.model, "claude-sonnet-5-5");
@@ -75,7 +75,7 @@ fn anthropic_s_own_service_gets_its_current_version_and_the_key() {
 }
 
 #[test]
-fn a_gateway_to_anthropic_gets_the_version_that_all_of_them_know() {
+fn anthropic_gateways_get_the_common_version() {
     let env = env(&[
         ("ANTHROPIC_BASE_URL", "https://gateway.example/anthropic/v1/"),
         ("ANTHROPIC_AUTH_TOKEN", "tok"),
@@ -93,7 +93,7 @@ fn a_gateway_to_anthropic_gets_the_version_that_all_of_them_know() {
 }
 
 #[test]
-fn openai_and_its_likes_get_their_headers() {
+fn openai_and_compatible_services_get_their_headers() {
     let own = env(&[("OPENAI_API_KEY", "k"), ("OPENAI_ORG_ID", "org"), ("OPENAI_PROJECT_ID", "proj")]);
     let model = ModelName("openai/gpt-6-sol".into());
     let endpoint = resolve(&model, &Settings::default(), &own).expect("a key is there");
@@ -110,7 +110,7 @@ fn openai_and_its_likes_get_their_headers() {
 }
 
 #[test]
-fn a_configured_provider_is_used_by_its_name() {
+fn configured_provider_is_found_by_name() {
     let settings =
         with_provider("router", WireFormat::OpenAiChat, "https://router.example/api/v1", Some("R_KEY"));
     let model = ModelName("router/some/model".into());
@@ -125,7 +125,7 @@ fn a_configured_provider_is_used_by_its_name() {
 }
 
 #[test]
-fn a_configured_provider_goes_before_a_built_in_one_of_its_name() {
+fn configured_provider_overrides_built_in_of_the_same_name() {
     let settings = with_provider("anthropic", WireFormat::AnthropicMessages, "http://127.0.0.1:9", None);
     let model = ModelName("anthropic/any".into());
     let endpoint = resolve(&model, &settings, &env(&[])).expect("it wants no key");
@@ -133,7 +133,7 @@ fn a_configured_provider_goes_before_a_built_in_one_of_its_name() {
 }
 
 #[test]
-fn google_s_models_are_called_with_either_of_its_keys() {
+fn gemini_accepts_either_key_variable() {
     let model = ModelName("gemini/gemini-3.8-flash".into());
     for (variables, url, key) in [
         (
@@ -163,7 +163,7 @@ fn google_s_models_are_called_with_either_of_its_keys() {
 }
 
 #[test]
-fn openai_is_spoken_to_as_its_address_and_model_want_it() {
+fn openai_format_depends_on_url_and_model() {
     use WireFormat::{AnthropicMessages, OpenAiChat, OpenAiResponses};
     let own = ("OPENAI_API_KEY", "k");
     let region = ("OPENAI_BASE_URL", "https://eu.api.openai.com/v1");
@@ -188,7 +188,7 @@ fn openai_is_spoken_to_as_its_address_and_model_want_it() {
 }
 
 #[test]
-fn a_built_in_provider_takes_another_key_and_more_headers() {
+fn built_in_provider_accepts_custom_key_and_headers() {
     let work = BuiltInSettings {
         wire: None,
         key_variable: Some("WORK_KEY".into()),
@@ -209,7 +209,7 @@ fn a_built_in_provider_takes_another_key_and_more_headers() {
 }
 
 #[test]
-fn each_format_has_its_addresses() {
+fn each_format_has_its_urls() {
     use WireFormat::{AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
     for (wire, base, url, count, models) in [
         (
@@ -258,7 +258,7 @@ fn each_format_has_its_addresses() {
 }
 
 #[test]
-fn trial_features_are_asked_for_beside_those_of_the_custom_headers() {
+fn beta_features_are_added_to_those_in_custom_headers() {
     let wanted = ModelSettings { betas: vec!["a-1".into(), "b-2".into()], ..ModelSettings::default() };
     let name = "anthropic/claude-opus-5-5";
     let mut settings = Settings::default();
@@ -275,7 +275,7 @@ fn trial_features_are_asked_for_beside_those_of_the_custom_headers() {
 }
 
 #[test]
-fn a_compaction_of_the_provider_s_own_has_its_address_and_its_header() {
+fn native_compaction_has_its_url_and_header() {
     let all = env(&[("ANTHROPIC_API_KEY", "k"), ("OPENAI_API_KEY", "k"), ("GEMINI_API_KEY", "k")]);
     for (name, url, beta) in [
         (
@@ -298,7 +298,7 @@ fn a_compaction_of_the_provider_s_own_has_its_address_and_its_header() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_configuration_is_reported() {
     for (model, class, words) in [
         ("anthropic/claude-sonnet-5-5", ErrorClass::Auth, "ANTHROPIC_API_KEY"),
         ("openai/gpt-6-sol", ErrorClass::Auth, "OPENAI_API_KEY"),
@@ -318,7 +318,7 @@ fn what_is_missing_is_said() {
 }
 
 #[test]
-fn an_unknown_model_gets_careful_limits_and_configuration_changes_them() {
+fn unknown_model_gets_default_limits_unless_configured() {
     let mut settings = settings(None);
     let env = env(&[("EPITOME_LOCAL_URL", "http://box:1234/v1")]);
     let model = ModelName("local/qwen".into());
@@ -337,7 +337,7 @@ fn an_unknown_model_gets_careful_limits_and_configuration_changes_them() {
 }
 
 #[test]
-fn a_local_server_s_own_window_counts() {
+fn local_server_window_is_used() {
     let model = ModelName("local/qwen".into());
     let server = LocalServer {
         base_url: "http://127.0.0.1:8080/v1".into(),
@@ -349,7 +349,7 @@ fn a_local_server_s_own_window_counts() {
 }
 
 #[test]
-fn the_picker_offers_what_can_be_called() {
+fn picker_offers_callable_models() {
     let mut settings = settings(Some("local/qwen"));
     settings.models.insert("router/mix".into(), ModelSettings::default());
     let names = |env: &Environment| -> Vec<String> {
@@ -389,13 +389,13 @@ fn a_secret_is_never_shown() {
 }
 
 #[test]
-fn a_place_is_shown_without_its_password() {
+fn base_url_is_shown_without_its_password() {
     let settings = with_provider("box", WireFormat::OpenAiChat, "https://me:pw@box:8000/v1?key=k", None);
     let endpoint = resolve(&ModelName("box/m".into()), &settings, &[]).expect("it wants no key");
     assert_eq!(endpoint.place(), "https://box:8000/v1");
 }
 
-/// The whole name was missing: "No provider is known for the model \"antropic\"".
+/// The name was missing: "No provider is known for the model \"antropic\"".
 #[test]
 fn an_unknown_provider_is_named_with_its_model() {
     let error =
@@ -403,26 +403,26 @@ fn an_unknown_provider_is_named_with_its_model() {
     assert_eq!(error.message, "There is no provider \"antropic\" for the model \"antropic/claude-x\".");
 }
 
-/// A server that was looked for at `EPITOME_LOCAL_URL` and answered with a page was told as if nothing had
-/// been set.
+/// When the server at `EPITOME_LOCAL_URL` answered with an HTML page, the error said that nothing was
+/// configured.
 #[test]
-fn where_no_server_answered_is_told_without_its_password() {
+fn unanswered_local_url_is_reported_without_its_password() {
     let env = env(&[("EPITOME_LOCAL_URL", "http://me:secret@box:1234")]);
     let message = nothing_configured(&Settings::default(), &env).message;
     assert!(message.contains("at http://box:1234/v1"), "{message}");
     assert!(!message.contains("secret"), "{message}");
 }
 
-/// Ollama's own variable is written so, and the address was taken for one without a host.
+/// Ollama's own variable has this format; the URL was mistaken for one without a host.
 #[test]
-fn a_local_address_needs_no_scheme() {
+fn local_url_needs_no_scheme() {
     let env = env(&[("EPITOME_LOCAL_URL", "localhost:1234")]);
     assert_eq!(local_urls(&Settings::default(), &env), ["http://localhost:1234/v1"]);
 }
 
-/// Gateways that take their key in the address were called at a path behind the query, which is no path.
+/// For gateways with the key in the base URL, the path was appended to the query.
 #[test]
-fn paths_go_before_the_query_of_a_base_url() {
+fn paths_are_inserted_before_the_base_urls_query() {
     for (wire, base, called, listed) in [
         (
             WireFormat::AnthropicMessages,

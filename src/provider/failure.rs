@@ -1,8 +1,8 @@
-//! What a provider's refusal means: from status, headers and body to a class and a sentence. Pure.
+//! Classifies providers' error responses: maps status, headers and body to a class and a sentence. Pure.
 //!
-//! Status, types and codes decide; vendors say that their wording changes. Wording is read only for what
-//! several have no code for: a request that is too long, reasoning that is not taken back, an account
-//! without credit. What comes out is for people's eyes and logs, so all that is secret is taken out of it.
+//! Status, types and codes decide, because vendors reserve the right to change the wording. Wording is only
+//! matched where several vendors have no code: requests that are too long, rejected reasoning, accounts
+//! without credit. The result is shown to users and logged, so secrets are removed.
 
 mod overflow;
 mod said;
@@ -18,18 +18,17 @@ use said::Said;
 
 pub(super) use secrets::scrub;
 
-/// The most of a provider's own message that is passed on, in bytes: some echo the whole request.
+/// Maximum bytes of the provider's own message that are passed on: some echo the entire request.
 pub const PROVIDER_MESSAGE_BYTES_MAX: usize = 1_000;
 
-/// What to do where a request is too long. It is told when a compaction was tried and has not helped.
+/// Hint for a request that is too long. It is shown after a compaction was tried and did not help.
 const TOO_LONG: &str = "/context shows what takes the room; instructions (AGENTS.md), pins and tools can be \
                             made fewer. Or choose a model with a larger window.";
 
-/// How many of a provider's models are named to somebody who named one that it does not have.
+/// Maximum models suggested when the requested one doesn't exist.
 const MODELS_NAMED_MAX: usize = 6;
 
-/// Types and codes that mean an unpaid account or a spending cap, some of them under the status of a rate
-/// limit.
+/// Types and codes for an unpaid account or a spending cap; some come with the status of a rate limit.
 const BILLING: [&str; 17] = [
     "billing_error",
     "contract_spend_limit_reached",
@@ -50,7 +49,7 @@ const BILLING: [&str; 17] = [
     "insufficient_balance",
 ];
 
-/// The same in words, where a service has no code for it.
+/// The equivalent wording of services that have no code for it.
 const BILLING_SENTENCES: [&str; 4] =
     ["credit balance is too low", "specified api usage limits", "insufficient balance", "enable billing"];
 
@@ -66,7 +65,7 @@ const AUTH: [&str; 9] = [
     "PERMISSION_DENIED",
 ];
 
-/// What may be over in a moment, where an error has no status: inside a stream.
+/// Types and codes of transient errors that have no status because they arrive inside a stream.
 const MOMENTARY: [&str; 18] = [
     "overloaded_error",
     "rate_limit_error",
@@ -88,8 +87,7 @@ const MOMENTARY: [&str; 18] = [
     "DEADLINE_EXCEEDED",
 ];
 
-/// Codes for what a model made that is sent back and is not taken: reasoning, or a compaction of its
-/// provider's.
+/// Codes for rejected content that is sent back to the provider: reasoning, or its own compaction.
 const BAD_SEALS: [&str; 6] = [
     "invalid_encrypted_content",
     "compaction_block_ambiguous",
@@ -99,7 +97,7 @@ const BAD_SEALS: [&str; 6] = [
     "compaction_tool_changes_mismatch",
 ];
 
-/// Sentences about reasoning that was sent back and is not taken.
+/// Wording for rejected reasoning.
 const BAD_REASONING: [&str; 13] = [
     // Anthropic.
     "invalid signature in thinking block",
@@ -119,22 +117,22 @@ const BAD_REASONING: [&str; 13] = [
     "corrupted thought signature",
 ];
 
-/// A response that is no reply.
+/// A response that isn't a reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a> {
-    /// 200 for an error that came inside a stream.
+    /// 200 for an error inside a stream.
     pub status: u16,
     pub retry_after: Option<Duration>,
-    /// The header `x-should-retry`, by which a vendor overrides the rules.
+    /// The `x-should-retry` header, by which a vendor overrides the rules.
     pub should_retry: Option<bool>,
     pub request_id: Option<&'a str>,
     pub body: &'a str,
 }
 
-/// Says what a failure means for the caller, and why in a sentence.
+/// Returns the class of a failure and a sentence that explains it.
 pub fn classify(endpoint: &Endpoint, failure: &Failure<'_>) -> ProviderError {
     let said = Said::read(failure.body);
-    // An error inside a stream may tell the status that it would have had.
+    // An error inside a stream may contain the status that it would have had.
     let status = match (failure.status, said.status) {
         (200, Some(status @ 400..=599)) => status,
         (status, _) => status,
@@ -143,7 +141,7 @@ pub fn classify(endpoint: &Endpoint, failure: &Failure<'_>) -> ProviderError {
     let class = class(endpoint, &failure, &said);
     let mut message = format!("{} {}", subject(endpoint), verdict(&class, status, &said));
     if !said.message.is_empty() {
-        // Before it is cut: a part of a secret is not found any more.
+        // Before cutting: part of a secret would not be recognized.
         let said = scrub(endpoint, said.message.trim());
         message.push_str(": ");
         message.push_str(cut(&said, PROVIDER_MESSAGE_BYTES_MAX));
@@ -184,7 +182,7 @@ fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass 
     match failure.status {
         401..=403 => ErrorClass::Auth,
         429 if said.is_daily => ErrorClass::Refused,
-        // Anthropic's spend caps look like rate limits, but name no time after which they are over.
+        // Anthropic's spending caps look like rate limits, but give no time after which to retry.
         429 if endpoint.own_api
             && endpoint.wire == WireFormat::AnthropicMessages
             && failure.retry_after.is_none() =>
@@ -207,7 +205,7 @@ fn is_billing(status: u16, said: &Said) -> bool {
         || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
 }
 
-/// The service knows no such model; a wrong address has the same status, and says nothing of models.
+/// The service doesn't know the model. A wrong URL yields the same status, but doesn't mention models.
 fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &Said) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
     said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
@@ -256,7 +254,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
             "It asks to wait {} seconds, which is longer than we wait. Try again then, or choose another model.",
             after.as_secs()
         )),
-        // Told when all tries are used up, and where a reply broke off in the middle.
+        // Hints are added once all retries have failed, and when a reply breaks off in the middle.
         ErrorClass::Retry { .. } => None,
         ErrorClass::Auth if is_billing(failure.status, said) => {
             Some("Look at the account's plan, its credit and its spending limits.".into())
@@ -291,7 +289,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
     }
 }
 
-/// Where the key came from, where it went, and who else may have refused it.
+/// Names the source of the key, its destination and the proxy that may have rejected it.
 fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> String {
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
@@ -302,7 +300,7 @@ fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> String 
             endpoint.provider()
         ),
     };
-    // Proxies of companies refuse addresses with this status and a page of their own.
+    // Company proxies reject addresses with this status and an HTML page of their own.
     if failure.status == 403
         && said.message.is_empty()
         && let Some(variable) = endpoint.network.variable_of(&endpoint.base_url)
@@ -312,7 +310,7 @@ fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> String 
     hint
 }
 
-/// Which models there are instead, and where to see them all.
+/// Suggests other models and how to list them all.
 fn other_models(endpoint: &Endpoint) -> String {
     let known: Vec<&str> =
         models::of_provider(endpoint.provider()).take(MODELS_NAMED_MAX).map(|known| known.name).collect();
@@ -322,7 +320,7 @@ fn other_models(endpoint: &Endpoint) -> String {
     }
 }
 
-/// The longest beginning of at most `max` bytes that is whole characters.
+/// The longest prefix of at most `max` bytes that ends at a character boundary.
 pub(super) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }

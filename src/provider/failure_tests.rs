@@ -1,4 +1,4 @@
-//! Every error literal that the services are known to send, with what it must mean.
+//! All known error bodies of the services, and their expected classification.
 
 use super::*;
 use crate::endpoint::{Secret, resolve, test_chat_endpoint, test_endpoint};
@@ -23,7 +23,7 @@ const RETRY: ErrorClass = ErrorClass::Retry { after: None };
 const UNSIZED: ErrorClass = ErrorClass::TooLong { used: None, limit: None, window: true };
 
 #[test]
-fn anthropic_s_errors() {
+fn anthropic_errors() {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     let body = |kind: &str, message: &str| {
         format!(
@@ -53,7 +53,7 @@ fn anthropic_s_errors() {
         (500, "api_error", "Internal server error", RETRY),
         (504, "timeout_error", "x", RETRY),
         (529, "overloaded_error", "Overloaded", RETRY),
-        // Without a time to wait it is a spending cap.
+        // Without a retry delay, it is a spending cap.
         (429, "rate_limit_error", "x", ErrorClass::Refused),
         // Inside a stream.
         (200, "overloaded_error", "Overloaded", RETRY),
@@ -72,7 +72,7 @@ fn anthropic_s_errors() {
 }
 
 #[test]
-fn openai_s_errors() {
+fn openai_errors() {
     let endpoint = test_endpoint("openai/gpt-5.4");
     let body = |kind: &str, code: &str, message: &str| {
         format!(r#"{{"error":{{"message":"{message}","type":"{kind}","param":null,"code":{code}}}}}"#)
@@ -134,7 +134,7 @@ fn errors_of_compatible_servers() {
     let mut anthropic_wire = test_endpoint("anthropic/claude-sonnet-5-5");
     anthropic_wire.own_api = false;
     let llama = r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"request (9000 tokens) exceeds the available context size (8192 tokens), try increasing it","n_prompt_tokens":9000,"n_ctx":8192}}"#;
-    // llama.cpp answers so on its copy of Anthropic's address too.
+    // llama.cpp sends this error from its copy of Anthropic's API as well.
     for endpoint in [&local(), &anthropic_wire] {
         assert_eq!(classify(endpoint, &plain(400, llama)).class, too_long(9_000, 8_192));
     }
@@ -177,13 +177,13 @@ fn errors_of_compatible_servers() {
 }
 
 #[test]
-fn wording_alone_does_not_make_other_refusals_too_long() {
+fn wording_alone_does_not_classify_an_error_as_too_long() {
     let body = r#"{"error":{"message":"max_tokens is too large for this model"}}"#;
     assert_eq!(classify(&local(), &plain(400, body)).class, ErrorClass::Refused);
 }
 
 #[test]
-fn the_header_that_overrides_the_rules_is_honoured() {
+fn should_retry_header_overrides_the_rules() {
     let body = r#"{"error":{"message":"x"}}"#;
     let never = Failure { should_retry: Some(false), ..plain(503, body) };
     assert_eq!(classify(&local(), &never).class, ErrorClass::Refused);
@@ -192,14 +192,14 @@ fn the_header_that_overrides_the_rules_is_honoured() {
 }
 
 #[test]
-fn a_wait_that_is_too_long_is_said() {
+fn too_long_retry_delay_is_reported() {
     let failure = Failure { retry_after: Some(Duration::from_secs(840)), ..plain(429, "{}") };
     let error = classify(&local(), &failure);
     assert!(error.hint.is_some_and(|hint| hint.contains("840 seconds")));
 }
 
 #[test]
-fn a_message_tells_who_what_and_which_request() {
+fn message_names_provider_problem_and_request() {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     let body = r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let failure = Failure { request_id: Some("req_7"), ..plain(529, body) };
@@ -210,7 +210,7 @@ fn a_message_tells_who_what_and_which_request() {
 }
 
 #[test]
-fn keys_are_taken_out_of_what_a_provider_echoes() {
+fn echoed_keys_are_redacted() {
     let mut endpoint = test_endpoint("openai/gpt-5.4");
     endpoint.headers.push(("x-tenant".into(), Secret::new("tenant-secret")));
     let body = r#"{"error":{"message":"bad key sk-test-key for tenant-secret in Bearer sk-test-key"}}"#;
@@ -219,13 +219,13 @@ fn keys_are_taken_out_of_what_a_provider_echoes() {
 }
 
 #[test]
-fn a_provider_s_long_echo_is_cut() {
+fn long_provider_messages_are_cut() {
     let body = format!(r#"{{"error":{{"message":"{}"}}}}"#, "ä".repeat(50_000));
     assert!(classify(&local(), &plain(400, &body)).message.len() < PROVIDER_MESSAGE_BYTES_MAX + 200);
 }
 
 #[test]
-fn a_model_that_takes_no_tools_here_is_explained() {
+fn models_without_tools_in_this_format_get_a_hint() {
     let body = r#"{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-6-astra in /v1/chat/completions.","type":"invalid_request_error","param":"reasoning_effort","code":null}}"#;
     let error = classify(&test_chat_endpoint("openai/gpt-6-astra"), &plain(400, body));
     assert_eq!(error.class, ErrorClass::Refused);
@@ -237,7 +237,7 @@ fn gemini() -> Endpoint {
 }
 
 #[test]
-fn gemini_s_errors() {
+fn gemini_errors() {
     let body = |code: u16, status: &str, message: &str, details: &str| {
         format!(
             r#"{{"error":{{"code":{code},"message":"{message}","status":"{status}","details":[{details}]}}}}"#
@@ -293,7 +293,7 @@ fn gemini_s_errors() {
         (504, "DEADLINE_EXCEEDED", "x", "", RETRY),
     ] {
         let body = body(code, status, message, details);
-        // With a status of its own, in a list, and in the middle of a stream.
+        // As an error status, in a list, and inside a stream.
         for (status, body) in [(code, body.clone()), (code, format!("[{body}]")), (200, body.clone())] {
             let found = classify(&gemini(), &plain(status, &body));
             assert_eq!(found.class, class, "{status} {body}");
@@ -304,7 +304,7 @@ fn gemini_s_errors() {
 }
 
 #[test]
-fn errors_of_a_failed_response_are_read_where_they_are() {
+fn errors_in_responses_events_are_parsed() {
     let endpoint = test_endpoint("openai/gpt-5.4");
     let failed = |code: &str, message: &str| {
         format!(
@@ -331,7 +331,7 @@ fn errors_of_a_failed_response_are_read_where_they_are() {
 }
 
 #[test]
-fn reasoning_that_is_not_taken_back_is_a_class_of_its_own() {
+fn rejected_reasoning_has_its_own_class() {
     for message in [
         "messages.1.content.0: Invalid `signature` in `thinking` block",
         "Invalid `signature` in `thinking` block. The block is bound to a different conversation.",
@@ -351,7 +351,7 @@ fn reasoning_that_is_not_taken_back_is_a_class_of_its_own() {
 }
 
 #[test]
-fn what_wants_money_is_not_tried_again_and_says_so() {
+fn billing_errors_are_explained_and_not_retried() {
     let anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
     let code = |code: &str| {
         format!(
@@ -375,7 +375,7 @@ fn what_wants_money_is_not_tried_again_and_says_so() {
 }
 
 #[test]
-fn sizes_are_read_out_of_every_service_s_sentence() {
+fn sizes_are_extracted_from_every_services_wording() {
     for (message, class) in [
         (
             "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
@@ -409,7 +409,7 @@ fn sizes_are_read_out_of_every_service_s_sentence() {
 }
 
 #[test]
-fn a_gateway_s_error_is_read_through_to_the_provider_s() {
+fn upstream_errors_are_extracted_from_gateway_errors() {
     let raw = r#"{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"prompt is too long: 9 tokens > 8 maximum\"}}"#;
     let body = format!(
         r#"{{"error":{{"message":"Provider returned error","code":400,"metadata":{{"raw":"{raw}","provider_name":"Anthropic"}}}}}}"#
@@ -420,7 +420,7 @@ fn a_gateway_s_error_is_read_through_to_the_provider_s() {
 }
 
 #[test]
-fn somebody_who_names_an_unknown_model_is_told_of_those_there_are() {
+fn unknown_model_error_lists_available_models() {
     let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     endpoint.model = "claude-nope".into();
     let body = r#"{"error":{"type":"not_found_error","message":"model: claude-nope"}}"#;
@@ -431,16 +431,16 @@ fn somebody_who_names_an_unknown_model_is_told_of_those_there_are() {
 }
 
 #[test]
-fn a_secret_at_the_end_of_what_is_told_leaves_no_beginning_behind() {
+fn secrets_are_redacted_before_messages_are_cut() {
     let body = format!("{} sk-test-key", "x".repeat(PROVIDER_MESSAGE_BYTES_MAX - 5));
     let error = classify(&test_endpoint("openai/gpt-5.4"), &plain(400, &body));
     assert!(!error.message.contains("sk-"), "{error}");
 }
 
-/// With `GOOGLE_API_KEY` and `GEMINI_API_KEY` both set, which one was refused had to be guessed; of a provider
-/// of the configuration, "the key in config.toml" was named, where no key is.
+/// If both `GOOGLE_API_KEY` and `GEMINI_API_KEY` were set, the error didn't say which was rejected; for
+/// configured providers it named "the key in config.toml", which doesn't contain keys.
 #[test]
-fn a_refused_key_is_named_by_its_variable_and_place() {
+fn rejected_key_is_named_by_variable_and_url() {
     let settings = toml_settings();
     for (model, env, words) in [
         (
@@ -473,9 +473,9 @@ fn a_refused_key_is_named_by_its_variable_and_place() {
     }
 }
 
-/// A company's proxy that refused an address was told as a bad key.
+/// A URL rejected by a company proxy was reported as a bad key.
 #[test]
-fn a_page_with_403_from_behind_a_proxy_may_be_the_proxy_s() {
+fn html_403_behind_a_proxy_hints_at_the_proxy() {
     let env = [
         ("ANTHROPIC_API_KEY", "a"),
         ("ANTHROPIC_BASE_URL", "http://gw.example"),
@@ -491,7 +491,7 @@ fn a_page_with_403_from_behind_a_proxy_may_be_the_proxy_s() {
     assert!(!hint(r#"{"error":{"message":"no such key"}}"#).contains("HTTP_PROXY"));
 }
 
-/// With one provider of its own.
+/// Settings with one custom provider.
 fn toml_settings() -> Settings {
     let mut settings = Settings::default();
     let router = ProviderSettings {
@@ -505,7 +505,7 @@ fn toml_settings() -> Settings {
 }
 
 #[test]
-fn a_compaction_that_is_not_taken_back_is_told_from_one_that_is_refused() {
+fn invalid_compaction_block_differs_from_rejected_compaction() {
     let endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
     for (status, kind, code, class) in [
         (400, "invalid_request_error", "compaction_signature_invalid", ErrorClass::BadReasoning),

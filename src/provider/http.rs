@@ -1,5 +1,5 @@
-//! Performs model calls: the one place that has an HTTP client. It sends what the wire formats' files
-//! encoded, and decides nothing about retries.
+//! Sends model calls; the only module with an HTTP client. It sends what the wire formats encoded, and makes
+//! no decisions about retries.
 
 mod body;
 mod clients;
@@ -35,28 +35,28 @@ pub use reply::{ERROR_BODY_BYTES_MAX, ReplyStream};
 
 /// A handle on the process's HTTP clients. Cheap to clone.
 ///
-/// Each provider has a client of its own for each network, so that editors with different environments
-/// share no connection. Loopback addresses are never asked through a proxy, which would not find them.
+/// Each provider has a separate client per network, so that editors with different environments share no
+/// connections. Loopback addresses bypass proxies, which could not reach them.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     shared: Arc<Shared>,
-    /// For what has no endpoint.
+    /// Used for requests without an endpoint.
     network: Network,
-    /// In place of those that suit the endpoint.
+    /// Overrides the limits derived from the endpoint.
     limits: Option<Limits>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     clients: Clients,
-    /// Addresses that were found to count no tokens.
+    /// URLs that were found not to support token counts.
     uncounting: Mutex<BTreeSet<String>>,
 }
 
-/// A call that was encoded and not yet sent. Dropping it ends the call.
+/// An encoded call that has not been sent yet. Dropping it cancels the call.
 pub type Starting = Pin<Box<dyn Future<Output = Result<ReplyStream, ProviderError>> + Send + 'static>>;
 
-/// The answer to a question that is no model call.
+/// The response to a request that isn't a model call.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub status: u16,
@@ -65,19 +65,19 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// What an answer means that is no success.
+    /// Classifies an unsuccessful response.
     pub(super) fn refusal(&self, endpoint: &Endpoint) -> ProviderError {
         reply::refusal(endpoint, self.status, &self.headers, &String::from_utf8_lossy(&self.body))
     }
 }
 
 impl Http {
-    /// A handle on clients of its own, without a proxy for what has no endpoint.
+    /// A handle on new clients, without a proxy for requests without an endpoint.
     pub fn new() -> Http {
         Http::default()
     }
 
-    /// The same clients, and this network for what has no endpoint.
+    /// The same clients, with this network for requests without an endpoint.
     pub fn within(&self, network: Network) -> Http {
         Http { network, ..self.clone() }
     }
@@ -87,9 +87,9 @@ impl Http {
         Http { limits: Some(limits), ..self.clone() }
     }
 
-    /// A call with a request that was encoded for this endpoint. Nothing is sent before the future is
-    /// polled, which owns all it needs; it is done when the response's headers are there. The body is sent
-    /// as it was written, with its length, and not copied.
+    /// Prepares a call with a request that was encoded for this endpoint. Nothing is sent until the future is
+    /// polled; it owns all it needs and completes when the response headers have arrived. The body is sent as
+    /// encoded, with its length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
         let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
         let asked = Asked { method: Method::POST, body: Some(encoded), accept: "text/event-stream" };
@@ -106,9 +106,9 @@ impl Http {
         }))
     }
 
-    /// Asks something else of the service at an endpoint, with its key: a GET, or a POST where there is a
-    /// body. More than `most` bytes or more than `time` for all of it is an error of class `Retry` or
-    /// `Broken`; a status other than 200 is none.
+    /// Sends another request to the service of an endpoint, with its key: a GET, or a POST if there is a
+    /// body. Exceeding `most` bytes is an error of class `Refused`, exceeding `time` in total one of class
+    /// `Retry` (`Broken` if `time` is above `TRIED_AGAIN_MAX`). A status other than 200 is not an error.
     pub(super) async fn ask(
         &self,
         endpoint: &Endpoint,
@@ -119,7 +119,7 @@ impl Http {
     ) -> Result<Answer, ProviderError> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let asked = Asked { method, body, accept: "application/json" };
-        // The same client as for the calls themselves, whose connection it then is.
+        // The same client as for model calls, to reuse its connection.
         let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
         let asking = async {
             let response = self.sending(endpoint, url, asked, limits)?.send(endpoint).await?;
@@ -130,10 +130,10 @@ impl Http {
         timeout(time, asking).await.unwrap_or_else(|_| Err(no_first_byte(endpoint, time)))
     }
 
-    /// Posts a body somewhere else than to a provider, and gives back the answer's status and body. More
-    /// than `most` bytes or more than `time` is an error. Redirects are not followed. An error is the end
-    /// of a sentence (`… could not be reached: {}`) and names neither the URL nor a header's value, which
-    /// may hold keys. Dropping the future ends the request.
+    /// Posts a body to a server that isn't a provider, and returns the response's status and body. Exceeding
+    /// `most` bytes or `time` is an error. Redirects are not followed. An error completes a sentence (`…
+    /// could not be reached: {}`) and contains neither the URL nor header values, which may contain keys.
+    /// Dropping the future cancels the request.
     pub async fn post(
         &self,
         url: &str,
@@ -148,7 +148,7 @@ impl Http {
         Ok((status, read(response, most).await?))
     }
 
-    /// Gets a document that no endpoint is known for yet. As `post` in everything else.
+    /// Fetches a document before an endpoint is known. Otherwise like `post`.
     pub(super) async fn get(&self, url: &str, most: usize, time: Duration) -> Result<(u16, Vec<u8>), String> {
         let response =
             self.client(url)?.get(url).timeout(time).send().await.map_err(|error| reason(&error))?;
@@ -156,8 +156,8 @@ impl Http {
         Ok((status, read(response, most).await?))
     }
 
-    /// Sends a request of a protocol that is spoken elsewhere, and gives the whole answer back. As `post` in
-    /// everything else.
+    /// Sends a request of a protocol that is implemented elsewhere, and returns the full response. Otherwise
+    /// like `post`.
     pub async fn exchange(
         &self,
         request: hyper::Request<Vec<u8>>,
@@ -178,13 +178,13 @@ impl Http {
             .unwrap_or_else(|_| Err(format!("no answer within {} s", time.as_secs())))
     }
 
-    /// The client for somebody who speaks a protocol of their own over HTTP to a server that is no provider:
-    /// with this network's proxies and certificates, and without a limit for a whole answer. An error is a clause.
+    /// The client for another protocol over HTTP to a server that isn't a provider: with this network's
+    /// proxies and certificates, and without a limit on a response's size or duration. An error is a clause.
     pub fn client_for(&self, url: &str) -> Result<Client, String> {
         self.client(url)
     }
 
-    /// The client for a URL that is no endpoint's.
+    /// The client for a URL without an endpoint.
     pub(super) fn client(&self, url: &str) -> Result<Client, String> {
         let connect = self.limits.unwrap_or_default().connect;
         let key = Key {
@@ -196,13 +196,13 @@ impl Http {
         Ok(self.shared.clients.get(key)?.client)
     }
 
-    /// Whether this address was found to count no tokens.
+    /// Whether this URL was found not to support token counts.
     pub(super) fn is_uncounting(&self, url: &str) -> bool {
         let known = self.shared.uncounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         known.contains(url)
     }
 
-    /// Remembers for the life of the process that an address counts no tokens.
+    /// Remembers for the lifetime of the process that a URL doesn't support token counts.
     pub(super) fn note_uncounting(&self, url: &str, most: usize) {
         let mut known = self.shared.uncounting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if known.len() >= most {
@@ -244,14 +244,14 @@ impl Http {
     }
 }
 
-/// What is asked of a service.
+/// Method, body and accepted type of a request.
 struct Asked<'a> {
     method: Method,
     body: Option<&'a Encoded>,
     accept: &'static str,
 }
 
-/// A request that is ready, and what its failure is told by.
+/// A prepared request, and what is needed to describe its failure.
 struct Sending {
     request: Request,
     key: Key,
@@ -276,7 +276,7 @@ impl Sending {
     }
 }
 
-/// The whole body of an answer. An error is a clause.
+/// Reads the body of a response. An error is a clause.
 async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
     let mut answer = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|error| reason(&error))? {
@@ -288,12 +288,12 @@ async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, String> {
     Ok(answer)
 }
 
-/// Headers whose values no log shows. They take the place of what the client would send by itself, such as
-/// the user of an address. An error is a clause that names a header without its value.
+/// Builds headers whose values are never logged. They replace those that the client would send on its own,
+/// such as the user of a URL. An error is a clause that names a header without its value.
 fn header_map(headers: &[(String, Secret)]) -> Result<HeaderMap, String> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
-        // Such a name may be a key that was put in the wrong place.
+        // Such a name may be a misplaced key.
         let unfit = |_| "the name of a header has characters that none can hold".to_owned();
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(unfit)?;
         let mut value = HeaderValue::from_str(value.expose())

@@ -1,11 +1,10 @@
-//! What this installation has learned about models: from the providers' own lists, from requests that were
-//! refused, and from how many tokens the others had. All sessions of a process share it, and all
-//! processes of a home its file.
+//! What this installation has learned about models: from providers' model lists, from rejected requests, and
+//! from token counts of accepted ones. It is shared by all sessions of a process; its file is shared by all
+//! processes of a home directory.
 //!
-//! What counts of several words on a window, the first first: the person's configuration, what a refused
-//! request taught (where it is smaller than what the provider says), the provider's own list, the built-in
-//! table, a guess. That a server counts fewer tokens than we do says nothing of its window: it may only
-//! count in another way.
+//! Precedence of context windows, highest first: the user's configuration, what a rejected request revealed
+//! (if smaller than what the provider lists), the provider's list, the built-in table, a guess. A server that
+//! counts fewer tokens than we do reveals nothing about its window: it may only count differently.
 
 mod book;
 
@@ -26,33 +25,33 @@ use epitome_config::Settings;
 use epitome_thread::ModelName;
 use epitome_tokens::Calibration;
 
-/// The window of a model on one's own machine of which nothing is known, in tokens. Such servers
-/// often have a small one, which is learned from what they list or refuse; below this, a conversation with
-/// tools would be compacted at every step.
+/// Default context window, in tokens, of an unknown model on the user's own machine. Such servers often have
+/// a small window, which their lists or rejections reveal; with less than this, a conversation with tools
+/// would be compacted at every step.
 pub const WINDOW_NEAR_DEFAULT: u64 = 32_768;
 
-/// A window below this many tokens is a misread number: the system text alone would not fit.
+/// A smaller window is a misread number: not even the system text would fit.
 pub const WINDOW_TOKENS_MIN: u64 = 1_000;
 
-/// A provider is asked for its list once in this time.
+/// Maximum age of a provider's model list.
 const LIST_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What was learned is on disk after this time, together with what else was learned in it.
+/// Changes are written to disk after this delay, together with all others made in the meantime.
 const SAVE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The most that the file may have, in bytes: twice what all that is kept can take.
+/// Maximum bytes of the file: twice the size of everything that is kept.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Places that may be asked at the same time by one session each.
+/// Maximum places with a lock for listing their models.
 const ASKING_MAX: usize = 64;
 
-/// Where a fact on a model comes from.
+/// The source of a fact about a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Config,
-    /// A request that was refused.
+    /// A rejected request.
     Overflow,
-    /// The provider's own list.
+    /// The provider's list.
     Endpoint,
     /// The built-in table.
     Table,
@@ -61,7 +60,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// One word for a table or a JSON document.
+    /// One word for tables and JSON.
     pub fn word(self) -> &'static str {
         match self {
             Source::Config => "config",
@@ -73,15 +72,15 @@ impl Source {
     }
 }
 
-/// When a provider is asked for its list.
+/// When to ask a provider for its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// If it was not asked today. A server of one's own is asked each time.
+    /// If the list is outdated. Local servers are always asked.
     Due,
     Now,
 }
 
-/// A cheap handle on it. No lock is held while a disk or a network is waited for.
+/// A cheap handle. No lock is held while waiting for disk or network.
 #[derive(Clone)]
 pub struct Learned {
     inner: Arc<Inner>,
@@ -91,24 +90,24 @@ struct Inner {
     file: PathBuf,
     state: Mutex<State>,
     loaded: tokio::sync::OnceCell<()>,
-    /// One writer of the file at a time.
+    /// Serializes writes of the file.
     saving: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     book: Book,
-    /// Something is not on disk yet.
+    /// There are changes that are not on disk.
     is_dirty: bool,
-    /// Somebody will write it soon.
+    /// A write is scheduled.
     is_due: bool,
-    /// Why the file could not be used, until somebody was told.
+    /// Why the file could not be used, until it has been reported.
     fault: Option<String>,
     asking: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
 }
 
 impl Learned {
-    /// What is kept in this directory. Nothing is read before `load`.
+    /// A handle on the data in this directory. Nothing is read before `load`.
     pub fn below(data: &Path) -> Learned {
         let inner = Inner {
             file: data.join("models.json"),
@@ -119,7 +118,7 @@ impl Learned {
         Learned { inner: Arc::new(inner) }
     }
 
-    /// Reads the file, once, on a thread of its own.
+    /// Reads the file once, on a blocking thread.
     pub async fn load(&self) {
         let read = async {
             let file = self.inner.file.clone();
@@ -132,18 +131,18 @@ impl Learned {
         self.inner.loaded.get_or_init(|| read).await;
     }
 
-    /// What the person must know of the file, for the first who asks.
+    /// A problem with the file that the user should know about; returned only once.
     pub fn fault(&self) -> Option<String> {
         self.state().fault.take()
     }
 
-    /// The window of this endpoint's model, in tokens, and who says so.
+    /// The context window of this endpoint's model, in tokens, and its source.
     pub fn window(&self, settings: &Settings, endpoint: &Endpoint) -> (u64, Source) {
         window(settings, endpoint, &self.known(endpoint))
     }
 
-    /// Sets what is known of the endpoint's model: window, the most of a reply, abilities. Says where the
-    /// window is from.
+    /// Applies what is known of the endpoint's model: window, maximum output, abilities. Returns the source
+    /// of the window.
     pub fn apply(&self, settings: &Settings, endpoint: &mut Endpoint) -> Source {
         let known = self.known(endpoint);
         let (window, source) = window(settings, endpoint, &known);
@@ -160,14 +159,14 @@ impl Learned {
         source
     }
 
-    /// The most tokens of a reply of this endpoint's model, before its window limits it, and who says so.
+    /// Maximum reply tokens of this endpoint's model, before its window limits them, and their source.
     pub fn max_output(&self, settings: &Settings, endpoint: &Endpoint) -> (u32, Source) {
         let configured = settings.models.get(&endpoint.name.0).and_then(|model| model.max_output);
         let known = || max_output(endpoint, &self.known(endpoint).facts);
         configured.map_or_else(known, |most| (most, Source::Config))
     }
 
-    /// Keeps a window that a refused request taught.
+    /// Records a context window that a rejected request revealed.
     pub fn learn_window(&self, endpoint: &Endpoint, tokens: u64) {
         if tokens >= WINDOW_TOKENS_MIN {
             let learnt = Learnt { tokens, by: Lesson::Overflow, at: now() };
@@ -175,7 +174,7 @@ impl Learned {
         }
     }
 
-    /// Keeps how a model counts, where it counts otherwise than was known.
+    /// Records how a model counts tokens, if that differs from what is known.
     pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
         let kept = self.state().book.calibrations.get(&model.0).map(|kept| kept.calibration);
         if kept.is_none_or(|kept| calibration.is_news_beside(&kept)) {
@@ -183,14 +182,14 @@ impl Learned {
         }
     }
 
-    /// How models count, as far as it was found out.
+    /// The known token calibrations of models.
     pub fn calibrations(&self) -> Vec<(ModelName, Calibration)> {
         let state = self.state();
         let all = state.book.calibrations.iter();
         all.map(|(model, kept)| (ModelName(model.clone()), kept.calibration)).collect()
     }
 
-    /// Keeps a whole list of a provider.
+    /// Records a provider's complete list.
     pub fn learn_list(&self, endpoint: &Endpoint, listed: &[Listed]) {
         self.change(|book| book.list(&endpoint.place(), listed, now()));
     }
@@ -200,7 +199,8 @@ impl Learned {
         self.state().book.listed(&endpoint.place())
     }
 
-    /// Whether the person was not yet told that this model's window is not known; they are now.
+    /// Returns whether the user has yet to be told that this model's window is unknown, and records that they
+    /// have been.
     pub fn tell_of_guess(&self, endpoint: &Endpoint) -> bool {
         let is_new = self.known(endpoint).told_at == 0;
         if is_new {
@@ -209,14 +209,14 @@ impl Learned {
         is_new
     }
 
-    /// Asks the endpoint's provider for its list, where that is due. Whoever asks the same provider
-    /// meanwhile waits for the same answer.
+    /// Fetches the model list of the endpoint's provider if it is due. Concurrent callers for the same
+    /// provider wait for the same answer.
     pub async fn refresh(&self, http: &Http, endpoint: &Endpoint, when: When) -> Result<(), ListError> {
         let place = endpoint.place();
         let turn = {
             let mut state = self.state();
             if state.asking.len() >= ASKING_MAX {
-                // Those who ask now keep their turn; at worst, one place is asked twice.
+                // Callers in progress keep their lock; at worst, a provider is asked twice.
                 state.asking.clear();
             }
             state.asking.entry(place.clone()).or_default().clone()
@@ -233,13 +233,13 @@ impl Learned {
         match &listed {
             Ok(listed) => self.learn_list(endpoint, listed),
             Err(ListError::Refused { .. }) => self.change(|book| book.asked(&place, now())),
-            // Tomorrow would be late; the next session tries again.
+            // Not recorded, so that the next session tries again instead of waiting a day.
             Err(ListError::Unreachable { .. }) => {}
         }
         listed.map(drop)
     }
 
-    /// Brings what was learned to the disk.
+    /// Writes what was learned to disk.
     pub async fn save(&self) {
         let _alone = self.inner.saving.lock().await;
         let book = {
@@ -254,7 +254,7 @@ impl Learned {
         let written = tokio::task::spawn_blocking(move || write(&file, book)).await;
         match written.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(merged) => self.state().book.merge(merged),
-            // It is learned again where it matters.
+            // It will be learned again where it matters.
             Err(error) => tracing::warn!(%error, "what was learned of models could not be kept"),
         }
     }
@@ -316,7 +316,7 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reads the file; none is an empty one. One that is no such file is set aside, with a sentence on it.
+/// Reads the file; a missing one counts as empty. An invalid one is set aside, and the error says so.
 fn read(file: &Path) -> Result<Book, String> {
     let mut text = String::new();
     let opened = std::fs::File::open(file);
@@ -343,8 +343,8 @@ fn set_aside(file: &Path, why: &str) -> String {
     )
 }
 
-/// Writes a book over the file, with what another process has put there meanwhile, and gives back both.
-/// Two that write in the very same moment keep what the later one knows; the rest is learned again.
+/// Merges the book with what another process has written in the meantime, writes it to the file and returns
+/// the result. If two processes write at the same moment, the later one wins; the rest is learned again.
 fn write(file: &Path, mut book: Book) -> Result<Book, String> {
     let told = |error: std::io::Error| format!("{}: {error}", file.display());
     let folder = file.parent().unwrap_or(Path::new("."));
@@ -353,7 +353,7 @@ fn write(file: &Path, mut book: Book) -> Result<Book, String> {
         Ok(there) => book.merge(there),
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
-    // Only the person can read it, and it is whole or not there.
+    // Private and atomic.
     epitome_files::whole::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
     Ok(book)
 }

@@ -1,11 +1,10 @@
-//! Model providers: what is asked of one, what streams back, and what can go wrong.
+//! Model providers: requests, streamed replies and errors.
 //!
-//! Encoders and decoders are pure and below `wire`, an encoder and a decoder file for each wire format;
-//! only `http` sends anything, for itself and for `listing`, `local`, `count` and `compact`. No agent loop lives in a
-//! provider.
+//! `wire` contains the pure encoders and decoders, one file each per wire format. Only `http` sends anything,
+//! on its own behalf and for `listing`, `local`, `count` and `compact`. Providers contain no agent loop.
 //!
-//! The way of a call: `wire::encoding` writes a `Request` for an `Endpoint`, `http` sends it and gives
-//! `ProviderEvent`s, which a `collect::Collector` makes into a reply.
+//! Data flow of a call: `wire::encoding` encodes a `Request` for an `Endpoint`, `http` sends it and yields
+//! `ProviderEvent`s, and a `collect::Collector` assembles them into a reply.
 
 pub mod abilities;
 mod address;
@@ -32,61 +31,62 @@ use serde_json::Value;
 
 use epitome_thread::{Seq, ThoughtLevel, ToolSpec, Usage, ViewItem};
 
-/// One model call, as a view of the thread.
+/// One model call: a view of the thread with its parameters.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     pub system: &'a str,
     pub tools: &'a [ToolSpec],
     pub items: Vec<ViewItem<'a>>,
     pub thought: ThoughtLevel,
-    /// The most tokens that the reply may have.
+    /// Maximum tokens of the reply.
     pub max_output: u32,
-    /// Equal for all requests of a session, for the providers' prompt caches.
+    /// Equal for all requests of a session, so that providers' prompt caches match.
     pub cache_key: &'a str,
-    /// By which an encoder knows what it has written already; `None` for a request that stands alone.
+    /// Lets an encoder reuse what it has already written; `None` for a request outside a conversation.
     pub basis: Option<Basis>,
 }
 
-/// Requests of a conversation with an equal basis begin with the same messages: the later one has more
-/// behind them.
+/// Requests of a conversation with equal bases share their first messages; a later request only appends to
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Basis {
-    /// The entry that holds system text and tools.
+    /// The entry with the system text and the tools.
     pub frame: Seq,
-    /// The last change of the view other than by appending.
+    /// The last change of the view other than an append.
     pub revision: Seq,
 }
 
-/// What streams back, in the order in which it came. Events of a part are contiguous.
+/// Events of a streamed reply, in order of arrival. Events of one part are contiguous.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderEvent {
     Text(String),
     Thinking(String),
-    /// The running thinking part ends; `data` is what its provider needs to take it back. Without one it
-    /// is a part of its own, which has no text: what the provider wants back with the part that follows.
+    /// Ends the current thinking part; `data` is what its provider needs to accept it back. Without a current
+    /// part, this is a part of its own without text: data that the provider wants back with the part that
+    /// follows.
     ThinkingSealed {
         data: Value,
     },
-    /// A tool call begins. `index` tells calls of one reply apart.
+    /// A tool call begins. `index` distinguishes the calls of one reply.
     CallStarted {
         index: u32,
         id: String,
         name: String,
     },
-    /// A piece of the call's arguments as JSON text.
+    /// A fragment of the call's arguments as JSON text.
     CallArguments {
         index: u32,
         json: String,
     },
-    /// Tokens so far; later reports replace earlier ones field by field where they are not zero.
+    /// Token counts so far; later reports replace earlier ones, except for fields that are zero.
     Usage(Usage),
-    /// The reply is complete. Without it, a stream that ends was cut.
+    /// The reply is complete. A stream that ends without this event was cut off.
     Stopped(ReplyStop),
 }
 
 impl ProviderEvent {
-    /// Whether a person sees this when it comes. Calls are shown when the reply is whole: one that breaks
-    /// before any of it was shown can be asked for again.
+    /// Whether the user sees this event on arrival. Calls are shown when the reply is complete, so a call
+    /// that breaks before anything was shown can be retried.
     pub fn is_shown(&self) -> bool {
         match self {
             ProviderEvent::Text(_) | ProviderEvent::Thinking(_) => true,
@@ -102,22 +102,22 @@ impl ProviderEvent {
 /// Why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyStop {
-    /// Said all, or asks for tools.
+    /// The model finished its answer or requests tools.
     Finished,
     MaxTokens,
     Refused {
         reason: String,
     },
-    /// The window was full before the reply was whole.
+    /// The context window was full before the reply was complete.
     WindowExceeded,
-    /// Send the reply back as it is to go on (Anthropic `pause_turn`).
+    /// To continue, send the reply back unchanged (Anthropic's `pause_turn`).
     Paused,
-    /// The provider held the reply back, or a part of it: a filter of contents.
+    /// The provider withheld all or part of the reply: a content filter.
     Filtered {
         reason: String,
     },
-    /// For a reason that is not known here, or one that says that the model made a mistake (a call that
-    /// can't be read). `reason` is the provider's word, and a sentence where it gives one.
+    /// Any other reason, including reports that the model made a mistake (such as an unparsable call).
+    /// `reason` is the provider's code, followed by its explanation if there is one.
     Other {
         reason: String,
     },
@@ -126,25 +126,24 @@ pub enum ReplyStop {
 /// What a failed call means for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
-    /// May work a moment later; `after` is the provider's own word.
+    /// May succeed later; `after` is the provider's own delay.
     Retry { after: Option<Duration> },
-    /// Key missing, wrong, or without the right; billing.
+    /// The key is missing, wrong or lacks permission; or a billing problem.
     Auth,
-    /// The request does not fit. The sizes in tokens where the provider told them. `window`: it said that it is the
-    /// model's window which is exceeded; else that is supposed, or it was a size in bytes.
+    /// The request is too long. `used` and `limit` are in tokens, where the provider reports them. `window`
+    /// is true if the provider said that the model's context window is exceeded; otherwise that is an
+    /// assumption, or the limit was one of bytes.
     TooLong { used: Option<u64>, limit: Option<u64>, window: bool },
-    /// What a model thought, or what its provider made of the conversation, is sent back to it and not
-    /// taken: changed, of another account, or no longer known. The same request without any of it would be
-    /// taken.
+    /// The provider rejects reasoning or a compaction that is sent back to it: altered, from another account,
+    /// or no longer known. The same request without them would be accepted.
     BadReasoning,
-    /// The provider refuses this request and would refuse it again.
+    /// The provider rejects this request and would reject it again.
     Refused,
-    /// The answer can't be understood, or broke off.
+    /// The answer is malformed or incomplete.
     Broken,
 }
 
-/// A model call that failed. `message` is a sentence for a person without any secret; `hint` says
-/// what to do.
+/// A failed model call. `message` is a sentence for the user without secrets; `hint` suggests what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ProviderError {

@@ -1,6 +1,6 @@
-//! What a provider itself says of its models: asks its models endpoint and reads the answer.
+//! Fetches and parses a provider's own list of its models.
 //!
-//! It judges nothing: which of several words on a model counts is decided in `learned`.
+//! Makes no decisions: `learned` decides which of several sources counts.
 
 mod facts;
 mod read;
@@ -15,32 +15,33 @@ use super::http::Http;
 use epitome_config::WireFormat;
 use read::Page;
 
-/// The most that one answer about models may hold, in bytes. The longest real one, a router's with some
-/// hundred models and their descriptions, is a third of it.
+/// Maximum bytes of one response. The longest real one, of a router with several hundred models and their
+/// descriptions, is a third of that.
 const BYTES_MAX: usize = 2 * 1024 * 1024;
 
-/// How long one answer may take.
+/// Timeout of one request.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Pages of a list that are asked for. Each holds up to a thousand models.
+/// Maximum pages of a list. Each contains up to a thousand models.
 const PAGES_MAX: usize = 8;
 
-/// Models of one provider that are kept: some routers have hundreds, and nobody picks from more.
+/// Maximum models kept per provider: some routers have hundreds, and nobody picks from more.
 pub const LISTED_MAX: usize = 500;
 
 /// Why there is no list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// The provider answers, and has no list for us: a gateway without one, or a key without the right.
+    /// The provider responds but has no list for us: a gateway without one, or a key without permission.
     #[error("{place} gives no list of models ({reason})")]
     Refused { place: String, reason: String },
-    /// It could not be asked just now.
+    /// It could not be reached.
     #[error("{place} could not be asked for its models: {reason}")]
     Unreachable { place: String, reason: String },
 }
 
-/// The models that the provider of this endpoint has, with what it says of each. A server on one's own
-/// machine is also asked for what it has loaded, and for more about the endpoint's own model.
+/// Lists the models of the endpoint's provider with their facts. If a server of the user's own lists no
+/// context windows, Ollama's API is also asked for the loaded models and for details of the endpoint's own
+/// model.
 pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<Listed>, ListError> {
     let mut models: Vec<Listed> = Vec::new();
     let mut after = None;
@@ -51,7 +52,7 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<Listed>, ListE
             return Err(ListError::Refused { place, reason });
         };
         models.extend(listed);
-        // The same cursor again would lead in a circle.
+        // Repeating a cursor would loop forever.
         if next.is_none() || next == after || models.len() >= LISTED_MAX {
             break;
         }
@@ -64,19 +65,19 @@ pub async fn list(http: &Http, endpoint: &Endpoint) -> Result<Vec<Listed>, ListE
     Ok(models)
 }
 
-/// Whether the server is the person's own: asking it costs nobody anything, and what it has loaded changes
-/// from hour to hour.
+/// Whether the server is the user's own: asking it is free, and the models that it has loaded change from
+/// hour to hour.
 pub fn is_near(endpoint: &Endpoint) -> bool {
     endpoint.provider() == "local" || is_loopback(host_of(&endpoint.base_url))
 }
 
-/// Reads a list of an OpenAI-compatible server: names, with windows where it tells them.
+/// Parses the list of an OpenAI-compatible server: names, and context windows if included.
 pub(super) fn read_compatible(body: &[u8]) -> Option<Vec<Listed>> {
     read::page(body, false).map(|page| page.listed)
 }
 
-/// Ollama's list tells no windows. The window of a loaded model and what the endpoint's model can do are
-/// told elsewhere; any other server has nothing there, which changes nothing.
+/// Ollama's list contains no context windows. Other URLs report the window of a loaded model and the
+/// abilities of the endpoint's model; on any other server these requests fail, which changes nothing.
 async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<Listed>) {
     let at = |path: &str| beneath(&without_v1(&endpoint.base_url), path);
     let Ok(loaded) = get(http, endpoint, &at("/api/ps")).await else { return };
@@ -96,7 +97,7 @@ async fn ask_ollama(http: &Http, endpoint: &Endpoint, models: &mut Vec<Listed>) 
     }
 }
 
-/// Adds what is known of a model. Ollama lists `name:latest` for what people call `name`.
+/// Adds facts about a model. Ollama lists `name:latest` for what users call `name`.
 fn add(models: &mut Vec<Listed>, name: &str, facts: Facts) {
     let short = |name: &str| name.strip_suffix(":latest").unwrap_or(name).to_owned();
     for model in models.iter_mut().filter(|model| short(&model.name) == short(name)) {
@@ -121,7 +122,7 @@ async fn get(http: &Http, endpoint: &Endpoint, url: &str) -> Result<Vec<u8>, Lis
     }
 }
 
-/// Where the list is, from behind the model `after` on.
+/// The URL of the list, starting after the model `after`.
 fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
     let url = endpoint.models_url();
     let (size, cursor) = match endpoint.wire {
@@ -135,7 +136,7 @@ fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
     }
 }
 
-/// A value of a query, whatever the provider put into its cursor.
+/// Percent-encodes a query value, as cursors may contain anything.
 fn escaped(value: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     value
@@ -150,7 +151,7 @@ mod tests {
     use crate::endpoint::test_endpoint;
 
     #[test]
-    fn pages_are_asked_for_where_the_provider_has_them() {
+    fn pages_are_requested_if_the_provider_has_them() {
         let anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
         let openai = test_endpoint("openai/gpt-5.4");
         let mut gateway = openai.clone();
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ollama_has_loaded_is_added_under_each_of_its_names() {
+    fn loaded_ollama_models_match_both_names() {
         let listed = |name: &str| Listed { name: name.into(), facts: Facts::default(), life: Life::Active };
         let mut models = vec![listed("qwen3:latest"), listed("gemma3:4b")];
         add(&mut models, "qwen3", Facts { images: Some(false), ..Facts::default() });

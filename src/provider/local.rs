@@ -1,4 +1,4 @@
-//! Finds a model server on this machine by asking the usual addresses. It starts none.
+//! Finds a model server on this machine by probing the usual addresses. Starts none.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use super::http::Http;
 use super::listing::{self, Facts, Life, Listed};
 use epitome_thread::ModelName;
 
-/// A server of one's own machine that listens accepts within this time.
+/// Timeout for connecting to a local server.
 const CONNECT_MAX: Duration = Duration::from_millis(300);
 
-/// A server that listens lists its models within this time, also when a model is just being loaded.
+/// Timeout for its model list; sufficient even while a model is being loaded.
 const LIST_MAX: Duration = Duration::from_secs(2);
 
-/// The most that a list of models may hold, in bytes.
+/// Maximum bytes of a model list.
 const LIST_BYTES_MAX: usize = 1024 * 1024;
 
-/// A running server and what it has.
+/// A running server and its models.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalServer {
-    /// With `/v1` at its end.
+    /// Ends with `/v1`.
     pub base_url: String,
-    /// `local/NAME` with the window in tokens where the server tells it. Never empty.
+    /// `local/NAME`, with the context window in tokens if the server reports it. Never empty.
     pub models: Vec<(ModelName, Option<u64>)>,
 }
 
 impl LocalServer {
-    /// Its models as a provider's list.
+    /// Its models in the form of a provider's list.
     pub fn listed(&self) -> Vec<Listed> {
         let one = |(name, window): &(ModelName, Option<u64>)| Listed {
             name: name.split().map_or(name.0.as_str(), |(_, model)| model).to_owned(),
@@ -39,7 +39,7 @@ impl LocalServer {
     }
 }
 
-/// The first of these addresses, with or without `/v1`, at which a server lists at least one model.
+/// The first of these URLs, with or without `/v1`, whose server lists at least one model.
 pub async fn find_local(http: &Http, urls: &[String]) -> Option<LocalServer> {
     for url in urls {
         if let Some(server) = ask(http, &beneath(&without_v1(url.trim()), "/v1")).await {

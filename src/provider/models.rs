@@ -1,5 +1,6 @@
-//! What is known of some models: windows, limits, prices, abilities. The table is generated from a published
-//! catalogue; a person's configuration goes before it, and a model that is not in it still works.
+//! Built-in knowledge of some models: context windows, limits, prices, abilities. The table is generated from
+//! a published catalogue. The user's configuration takes precedence, and models that aren't in the table
+//! still work.
 
 mod table;
 
@@ -10,50 +11,51 @@ use epitome_thread::{ModelName, Usage};
 use epitome_tokens::family::undated;
 use table::KNOWN;
 
-/// The window of a model of which nothing is known, in tokens: what nearly every current hosted model
-/// holds. A local server's own word or the configuration replaces it.
+/// Default context window, in tokens, of an unknown model: nearly every current hosted model has at least
+/// that. A local server's report or the configuration overrides it.
 pub const WINDOW_DEFAULT: u64 = 128_000;
 
-/// The most tokens of one reply of a model of which nothing is known: long enough for a whole file.
+/// Default maximum tokens of one reply of an unknown model: enough for an entire file.
 pub const OUTPUT_DEFAULT: u32 = 16_384;
 
-/// What the table knows of a model.
+/// The table's entry of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
-    /// `provider/name` without a date at its end.
+    /// `provider/name` without a trailing date.
     pub name: &'static str,
-    /// Tokens that a request may hold.
+    /// Maximum tokens of a request.
     pub window: u64,
-    /// Tokens that a reply may hold.
+    /// Maximum tokens of a reply.
     pub max_output: u32,
     pub price: Price,
     pub images: bool,
     /// PDF documents.
     pub documents: bool,
     pub thinking: Thinking,
-    /// Tokens that the beginning of a request must have to be cached, where that is known.
+    /// Minimum tokens of a prefix that can be cached, if known.
     pub cache_min: Option<u32>,
-    /// The day on which the provider switches the model off, as `2026-11-30`, where one is announced.
+    /// The announced day, such as `2026-11-30`, on which the provider shuts the model down.
     pub retires: Option<&'static str>,
 }
 
-/// US dollars for a million tokens.
+/// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
     pub input: f64,
     pub output: f64,
     pub cache_read: f64,
-    /// Of a cache that lasts some minutes.
+    /// For a cache lifetime of a few minutes.
     pub cache_write: f64,
     pub long: Option<Long>,
 }
 
-/// What requests cost that are longer than others.
+/// Surcharge for long requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Long {
-    /// Tokens of input, cached ones included; with more, the whole request is a long one.
+    /// Threshold in input tokens, including cached ones; above it, the surcharge applies to the entire
+    /// request.
     pub above: u64,
-    /// What input costs then, cached or not, in multiples of its price.
+    /// Factor for the price of input, cached or not.
     pub input: f64,
     pub output: f64,
 }
@@ -77,21 +79,21 @@ impl Known {
     }
 }
 
-/// The entry of a model, also when its name ends in a release date (`-20251001`, `-2026-03-05`) or in
-/// `-latest`.
+/// The entry of a model; a release date (`-20251001`, `-2026-03-05`) or `-latest` at the end of the name is
+/// ignored.
 pub fn known(model: &ModelName) -> Option<&'static Known> {
     let exact = |name: &str| KNOWN.iter().find(|known| known.name == name);
     let shorter = || undated(&model.0).strip_suffix("-latest").unwrap_or(undated(&model.0));
     exact(&model.0).or_else(|| exact(shorter()))
 }
 
-/// What a model's tokens cost: what the person configured, else what the table says.
+/// A model's prices: configured by the user, otherwise from the table.
 pub fn price(settings: &Settings, model: &ModelName) -> Option<Price> {
     let configured = settings.models.get(&model.0).and_then(|configured| configured.price);
     configured.map(Price::from).or_else(|| known(model).map(|known| known.price))
 }
 
-/// What a call cost in US dollars, where the prices are known.
+/// The cost of a call in US dollars, if the prices are known.
 pub fn cost(settings: &Settings, model: &ModelName, usage: &Usage) -> Option<f64> {
     let price = price(settings, model)?;
     let (of_input, of_output) = match price.long {
@@ -110,8 +112,8 @@ pub fn of_provider(provider: &str) -> impl Iterator<Item = &'static Known> {
     KNOWN.iter().filter(move |known| known.name.split_once('/').is_some_and(|(of, _)| of == provider))
 }
 
-/// Who does small work beside this model: `models.small`, or the cheapest model of its provider that is not about to be
-/// switched off. `None` where neither is known: behind a gateway nobody knows what else is served.
+/// The model for auxiliary tasks: `models.small`, otherwise the cheapest model of the main model's provider
+/// that has no announced shutdown. `None` if neither is known: what else a gateway serves is unknown.
 pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> {
     let cheapest = || {
         let main = main.filter(|main| main.own_api)?;
@@ -122,7 +124,7 @@ pub fn small(settings: &Settings, main: Option<&Endpoint>) -> Option<ModelName> 
     settings.small_model.clone().map(ModelName).or_else(cheapest)
 }
 
-// ── How the table is written ───────────────────────────────────────────────────────────────────────
+// ── Builder of table entries ───────────────────────────────────────────────────────────────────────
 
 const fn model(name: &'static str, window: u64, max_output: u32) -> Known {
     Known {

@@ -1,8 +1,8 @@
-//! How an editor's environment says that the outside is reached: proxies, and certificates to trust. Pure
-//! data; nothing here opens a file or a connection.
+//! Network settings of an editor's environment: proxies, and certificates to trust. Pure data; nothing here
+//! opens a file or a connection.
 //!
-//! Each attached editor has an environment of its own, which need not be this process's: an editor in a
-//! company's network and one that came over SSH want different ways out.
+//! Each attached editor has its own environment, which may differ from this process's: an editor in a company
+//! network and one connected over SSH need different proxies.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,10 +15,10 @@ use base64::prelude::BASE64_STANDARD;
 use super::address::{host_of, is_loopback, port_of};
 use super::endpoint::Environment;
 
-/// Variables that name certificates, and whether each names a folder. Every program of a company's machine
-/// is told of its certificate authority by another of them, and whoever set one of them means that
-/// authority to be trusted. So all count, and all only add: a provider that is reached without one is
-/// reached with it too.
+/// Variables that name certificates, and whether each names a file or directories. Programs on a company
+/// machine learn about its certificate authority from different ones of them, and setting any of them means
+/// that this authority is to be trusted. All of them apply, and each only adds certificates: a provider that
+/// is reachable without them is reachable with them too.
 const CERTIFICATES: [(&str, Form); 4] = [
     ("SSL_CERT_FILE", Form::File),
     ("SSL_CERT_DIR", Form::Folders),
@@ -26,18 +26,18 @@ const CERTIFICATES: [(&str, Form); 4] = [
     ("REQUESTS_CA_BUNDLE", Form::FileOrFolder),
 ];
 
-/// Schemes of proxies that are spoken.
+/// Supported proxy schemes.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
 #[derive(Clone, Copy)]
 enum Form {
     File,
-    /// Several may be named, as in `PATH`.
+    /// May name several, separated as in `PATH`.
     Folders,
     FileOrFolder,
 }
 
-/// The way to the outside. Cheap to clone; equal ones share their connections.
+/// Network settings. Cheap to clone; equal ones share their connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Network(Arc<Ways>);
 
@@ -45,9 +45,9 @@ pub struct Network(Arc<Ways>);
 struct Ways {
     http: Option<Proxy>,
     https: Option<Proxy>,
-    /// As the client takes it: entries without ports, separated by commas.
+    /// In the client's format: entries without ports, separated by commas.
     direct: String,
-    /// Entries of `NO_PROXY` that are for one port alone.
+    /// Entries of `NO_PROXY` with a port.
     direct_ports: Vec<(String, u16)>,
     certificates: Vec<Certificates>,
 }
@@ -59,17 +59,17 @@ pub(super) struct Proxy {
     url: String,
 }
 
-/// Where certificates are, and the variable that says so.
+/// A location of certificates, and the variable that names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Certificates {
     pub variable: &'static str,
-    /// A file in PEM form, or a folder of such.
+    /// A file in PEM format, or a directory of such files.
     pub path: PathBuf,
 }
 
 impl Network {
-    /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, in lower case first, as curl and
-    /// wget do; and the variables that name certificates. An empty variable counts as none.
+    /// Reads `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, preferring lower case as curl and wget
+    /// do, and the variables that name certificates. An empty variable counts as unset.
     pub fn read(env: &Environment) -> Network {
         let all = proxy(env, ["all_proxy", "ALL_PROXY"]);
         let mut ways = Ways {
@@ -81,7 +81,7 @@ impl Network {
         let (_, listed) = either(env, ["no_proxy", "NO_PROXY"]).unwrap_or_default();
         let mut direct: Vec<&str> = Vec::new();
         for entry in listed.split([',', ' ', '\t']).filter(|entry| !entry.is_empty()) {
-            // `*.example.com` is what many write for `.example.com`.
+            // `*.example.com` is a common spelling of `.example.com`.
             let entry = entry.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(entry);
             match with_port(entry) {
                 Some((host, port)) => ways.direct_ports.push((host.to_ascii_lowercase(), port)),
@@ -92,8 +92,8 @@ impl Network {
         Network(Arc::new(ways))
     }
 
-    /// Whether a URL is never asked through a proxy: one of this machine, which a proxy would not find,
-    /// and a host with a port that `NO_PROXY` names. (Hosts without a port are matched by the client.)
+    /// Whether a URL always bypasses proxies: one of this machine, which a proxy could not reach, or a host
+    /// and port that `NO_PROXY` names. (The client matches hosts without a port.)
     pub(super) fn is_direct(&self, url: &str) -> bool {
         let host = host_of(url).to_ascii_lowercase();
         let is_named = |(name, port): &(String, u16)| {
@@ -104,18 +104,18 @@ impl Network {
         is_loopback(&host) || self.0.direct_ports.iter().any(is_named)
     }
 
-    /// The proxies for `http:` and for `https:` addresses.
+    /// The proxies for `http:` and for `https:` URLs.
     pub(super) fn proxies(&self) -> [Option<&Proxy>; 2] {
         [self.0.http.as_ref(), self.0.https.as_ref()]
     }
 
-    /// The variable that names the proxy for a URL. `NO_PROXY` is not looked at but for its ports.
+    /// The variable that names the proxy for a URL. Entries of `NO_PROXY` without a port are ignored.
     pub(super) fn variable_of(&self, url: &str) -> Option<&'static str> {
         let proxy = if url.starts_with("https:") { &self.0.https } else { &self.0.http };
         proxy.as_ref().filter(|_| !self.is_direct(url)).map(|proxy| proxy.variable)
     }
 
-    /// Hosts that are reached without a proxy, separated by commas.
+    /// Hosts that bypass proxies, separated by commas.
     pub(super) fn direct(&self) -> &str {
         &self.0.direct
     }
@@ -124,15 +124,15 @@ impl Network {
         &self.0.certificates
     }
 
-    /// Everything that opens a proxy, in every form that could come back from one.
+    /// The proxies' credentials, in every form in which a proxy might echo them.
     pub(super) fn secrets(&self) -> Vec<String> {
         self.proxies().into_iter().flatten().flat_map(|proxy| secrets_of(&proxy.url)).collect()
     }
 }
 
 impl Proxy {
-    /// The address with its user and password, for the client alone. An error says what is wrong with it,
-    /// without a word of it.
+    /// The URL including user and password, only for the client. An error says what is wrong without quoting
+    /// the URL.
     pub(super) fn url(&self) -> Result<&str, String> {
         match self.url.split_once("://") {
             Some((scheme, _)) if !PROXY_SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) => {
@@ -147,21 +147,20 @@ impl Proxy {
     }
 }
 
-/// Without the address, which may hold a password.
+/// Omits the URL, which may contain a password.
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.variable)
     }
 }
 
-/// What is secret in a URL: user and password, and the values of its query; in the forms in which servers
-/// see them.
+/// The secrets in a URL: user, password and query values, in the forms in which servers see them.
 pub(super) fn secrets_of(url: &str) -> Vec<String> {
     let mut found = Vec::new();
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A password may hold a character that ends an authority; then the address is not well formed, but
-    // the password is one all the same.
+    // A password may contain a character that ends the authority. The URL is malformed then, but the password
+    // is still a secret.
     for whole in [authority, rest] {
         let Some((user_info, _)) = whole.rsplit_once('@') else { continue };
         let plain = decoded(user_info);
@@ -170,15 +169,15 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
         for part in [user_info, user_info.split_once(':').map_or("", |(_, password)| password)] {
             found.extend([part.to_owned(), decoded(part)]);
         }
-        // What such a character leaves of a password where the address is shown.
+        // The part of a password that remains visible when the URL is shown with such a character.
         found.extend(user_info.split(['/', '?', '#', ':']).map(str::to_owned));
-        // Some gateways take a key as the user, with no password.
+        // Some gateways take a key as the user name, without a password.
         found.push(user.to_owned());
     }
     let query = url.split_once('?').map_or("", |(_, query)| query);
     for pair in query.split(['&', '#']) {
         let value = pair.split_once('=').map_or(pair, |(_, value)| value);
-        // A path that was put behind a query is no part of a value.
+        // A path appended after the query isn't part of a value.
         for value in [value, value.split('/').next().unwrap_or_default()] {
             found.extend([value.to_owned(), decoded(value)]);
         }
@@ -186,7 +185,7 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
     found
 }
 
-/// Text with its `%41` as what they stand for.
+/// Decodes percent-encoding (`%41`).
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -229,7 +228,7 @@ fn certificates(env: &Environment) -> Vec<Certificates> {
             Form::File | Form::FileOrFolder => vec![value.into()],
         };
         for path in paths {
-            // The same bundle is most often named by several.
+            // Several variables often name the same bundle.
             if !path.as_os_str().is_empty() && found.iter().all(|known| known.path != path) {
                 found.push(Certificates { variable, path });
             }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_address_finds_its_proxy() {
+    fn proxy_depends_on_the_scheme() {
         let (plain, tls) = ("http://models.example.com/v1", "https://models.example.com/v1");
         for (env, for_plain, for_tls) in [
             (vec![], None, None),
@@ -272,7 +271,7 @@ mod tests {
                 Some("all_proxy"),
                 Some("https_proxy"),
             ),
-            // As curl does, and wget, and Node's fetch.
+            // Same precedence as curl, wget and Node's fetch.
             (vec![("HTTPS_PROXY", "http://a"), ("https_proxy", "http://b")], None, Some("https_proxy")),
             (vec![("HTTPS_PROXY", "http://a"), ("https_proxy", "")], None, Some("HTTPS_PROXY")),
             (vec![("HTTPS_PROXY", " ")], None, None),
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_and_named_ports_are_reached_directly() {
+    fn loopback_and_no_proxy_ports_bypass_proxies() {
         let network =
             network(&[("ALL_PROXY", "http://p"), ("NO_PROXY", "box:8080, .corp.example:443 other")]);
         for (url, expected) in [
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_to_reach_directly_are_listed_as_the_client_reads_them() {
+    fn no_proxy_hosts_are_in_the_clients_format() {
         for (written, expected) in [
             ("a.example, .b.example", "a.example,.b.example"),
             ("*.c.example 10.0.0.0/8", ".c.example,10.0.0.0/8"),
@@ -319,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_that_names_certificates_counts() {
+    fn all_certificate_variables_are_read() {
         let network = network(&[
             ("SSL_CERT_DIR", "/a:/b"),
             ("REQUESTS_CA_BUNDLE", "/ca.pem"),
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_environments_are_one_network() {
+    fn equal_environments_give_equal_networks() {
         let first = [("HTTPS_PROXY", "http://p"), ("HOME", "/home/a")];
         let second = [("HOME", "/home/b"), ("HTTPS_PROXY", "http://p")];
         assert_eq!(network(&first), network(&second));
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_known_in_every_form_and_never_shown() {
+    fn passwords_are_found_in_every_form_and_never_shown() {
         let network = network(&[("HTTPS_PROXY", "http://joe:hunter%2F22@proxy:3128")]);
         let secrets = network.secrets();
         for form in ["hunter/22", "hunter%2F22", "am9lOmh1bnRlci8yMg=="] {
@@ -354,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_of_an_unknown_kind_is_told_without_its_address() {
+    fn unknown_proxy_scheme_is_reported_without_the_url() {
         let network = network(&[("HTTPS_PROXY", "ftp://joe:hunter22@proxy")]);
         let [_, proxy] = network.proxies();
         let why = proxy.expect("it is named").url().expect_err("nobody speaks to it");

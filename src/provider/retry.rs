@@ -1,28 +1,25 @@
-//! Decides whether and when a failed model call is tried again. Pure: it waits for nothing and draws
-//! no random numbers.
+//! Decides whether and when to retry a failed model call. Pure: doesn't wait and draws no random numbers.
 
 use std::time::Duration;
 
 use super::ErrorClass;
 
-/// Tries of one model call, the first one included. With the waits below that is about 15 seconds of a
-/// provider's bad moment.
+/// Maximum attempts of one model call, including the first. With the delays below they span about 15 seconds.
 pub const ATTEMPTS_MAX: u32 = 6;
 
-/// The wait after the first failure; each further one doubles it.
+/// Delay after the first failure; doubles with each further one.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 
-/// The longest wait of our own choosing.
+/// Maximum delay, unless the provider requests a longer one.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(8);
 
-/// The longest wait that a provider may ask of us. A person who would have to wait longer is told so
-/// instead.
+/// Maximum delay that a provider may request. If it is longer, the user gets the error instead.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// How long to wait before the next try, or `None` to give up.
+/// The delay before the next attempt, or `None` to give up.
 ///
-/// `attempt` counts the failed tries from 1. `random` is in `0.0..1.0` and spreads the waits of many
-/// sessions over the upper half of the back-off. What the provider asked for is a lower bound; over
+/// `attempt` counts the failed attempts from 1. `random` is in `0.0..1.0` and spreads the delays of many
+/// sessions over the upper half of the back-off. The delay that the provider requests is a lower bound; above
 /// `RETRY_AFTER_MAX` it means giving up.
 pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> {
     let after = match class {
@@ -43,17 +40,17 @@ pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> 
     Some(backoff.max(after))
 }
 
-/// How often somebody who waits is told how long it still is: often enough to see that it lives, and seldom
-/// enough that the longest wait is three lines.
+/// Interval of reminders about the remaining delay: short enough to show that the call is alive, and long
+/// enough that the longest delay takes only three lines.
 const REMINDED_EVERY: Duration = Duration::from_secs(15);
 
-/// How long a wait goes on before the person is told what is left of it; all of it where that is soon over.
+/// Time until the next reminder of the remaining delay, or all of it if little is left.
 pub fn before_reminder(left: Duration) -> Duration {
     if left >= 2 * REMINDED_EVERY { REMINDED_EVERY } else { left }
 }
 
-/// The wait that a response's headers ask for: `retry-after-ms`, else `retry-after` in seconds or as
-/// an HTTP date, which is measured from the response's own `date` so that no clock is needed here.
+/// The delay that response headers request: `retry-after-ms`, else `retry-after` in seconds or as an HTTP
+/// date. The latter is relative to the response's own `date`, so that no clock is needed.
 pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Duration> {
     let number = |name: &str| header(name).and_then(|value| value.trim().parse::<f64>().ok());
     let seconds = number("retry-after-ms").map(|millis| millis / 1000.0).or_else(|| number("retry-after"));
@@ -65,7 +62,7 @@ pub fn retry_after<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Option<Durat
     Some(Duration::from_secs(u64::try_from(until - now).unwrap_or(0)))
 }
 
-/// Seconds since the epoch of `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT` to seconds since the epoch.
 fn http_date(text: &str) -> Option<i64> {
     let parsed = jiff::fmt::rfc2822::parse(text.trim()).ok()?;
     Some(parsed.timestamp().as_second())
@@ -80,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_up_to_a_limit() {
+    fn delays_double_up_to_a_limit() {
         let plain = ErrorClass::Retry { after: None };
         let waits: Vec<Option<u64>> =
             (1..=6).map(|n| delay(&plain, n, 1.0).map(|wait| wait.as_millis() as u64)).collect();
@@ -89,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn the_provider_s_own_word_is_honoured_up_to_a_limit() {
+    fn provider_delay_is_honoured_up_to_a_limit() {
         assert_eq!(delay(&seconds(7), 1, 0.5), Some(Duration::from_secs(7)));
         assert_eq!(delay(&seconds(60), 1, 0.5), Some(Duration::from_secs(60)));
         assert_eq!(delay(&seconds(61), 1, 0.5), None);
     }
 
     #[test]
-    fn a_long_wait_is_told_of_now_and_then() {
+    fn long_delays_have_reminders() {
         for (seconds, told_at) in [(1, vec![]), (29, vec![]), (30, vec![15]), (60, vec![45, 30, 15])] {
             let mut left = Duration::from_secs(seconds);
             let mut told = Vec::new();
@@ -109,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn other_failures_are_not_tried_again() {
+    fn other_failures_are_not_retried() {
         let too_long = ErrorClass::TooLong { used: None, limit: None, window: true };
         for class in
             [ErrorClass::Auth, too_long, ErrorClass::BadReasoning, ErrorClass::Refused, ErrorClass::Broken]
@@ -119,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_the_header_is_read() {
+    fn every_retry_after_format_is_parsed() {
         let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         for (headers, expected) in [
             (vec![("retry-after", "2")], Some(2_000)),

@@ -1,19 +1,19 @@
-//! What the model calls of a conversation took, by its log: tokens, the cache's share of them, dollars. Pure.
+//! Consumption of a conversation's model calls, from its log: tokens, cached tokens, dollars. Pure.
 
 use super::models;
 use epitome_config::Settings;
 use epitome_thread::{Change, ModelName, Thread, Usage};
 
-/// What was spent.
+/// Consumption of model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     pub usage: Usage,
-    /// US dollars of the calls whose prices are known; `None` where there was no such call.
+    /// US dollars of the calls with known prices; `None` if there were no such calls.
     pub cost: Option<f64>,
 }
 
 impl Spent {
-    /// What a thread took, with its agents and callbacks.
+    /// The consumption of a thread, including its subagents and callbacks.
     pub fn of(settings: &Settings, thread: &Thread) -> Spent {
         let mut spent = Spent::default();
         for (model, usage) in thread.entries().iter().filter_map(|entry| call_of(&entry.change)) {
@@ -26,7 +26,7 @@ impl Spent {
     }
 }
 
-/// The model call that a change stands for, and what it took.
+/// The model and the usage of the call that a change records, if any.
 pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
     match change {
         Change::Replied { model, usage: Some(usage), .. }
@@ -36,7 +36,7 @@ pub fn call_of(change: &Change) -> Option<(&ModelName, &Usage)> {
     }
 }
 
-/// US dollars that a change stands for, where it took a model call and the price is known.
+/// US dollars of the call that a change records, if there is one and its price is known.
 pub fn cost_of_change(settings: &Settings, change: &Change) -> Option<f64> {
     call_of(change).and_then(|(model, usage)| models::cost(settings, model, usage))
 }

@@ -1,25 +1,26 @@
-//! What can be asked for.
+//! Recall questions.
 
 use std::str::FromStr;
 
 use epitome_thread::{Part, Seq};
 
-/// A question. With a range alone it is read, else searched; conditions combine.
+/// A question. With only a range, its text is read; otherwise, the log is searched. Conditions are combined
+/// with "and".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     pub range: Option<Range>,
-    /// Words that must all be there, in any case of letters.
+    /// Words that must all occur, ignoring case.
     pub text: Option<String>,
     pub regex: Option<String>,
-    /// A file or directory, absolute or from the working directory.
+    /// A file or directory, absolute or relative to the working directory.
     pub path: Option<String>,
     pub kind: Option<Kind>,
-    /// A time in words: see `Clock::time`.
+    /// A time in a form accepted by `Clock::time`.
     pub since: Option<String>,
     pub until: Option<String>,
-    /// Of a text, the byte to begin at; of what is found, how many to pass over.
+    /// When reading, the byte to start from; when searching, the number of results to skip.
     pub offset: usize,
-    /// At most so many bytes of a text, or so many finds.
+    /// Maximum number of bytes when reading, or of results when searching.
     pub limit: Option<usize>,
 }
 
@@ -35,7 +36,7 @@ impl Ask {
     }
 }
 
-/// One entry or part, or several entries in a row.
+/// An entry or a part, or a range of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub from: Part,
@@ -51,7 +52,7 @@ impl Range {
         (self.from.entry..=self.through.entry).contains(&part.entry)
     }
 
-    /// The one entry that it is about, if it is one.
+    /// The entry of a range that covers only one.
     pub(super) fn single(&self) -> Option<Seq> {
         (self.from.entry == self.through.entry).then_some(self.from.entry)
     }
@@ -74,10 +75,10 @@ impl FromStr for Range {
     }
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The person's words, and what stands for them: hooks', recipes', instructions.
+    /// User messages: by the user, a hook or a recipe, and instructions.
     Said,
     Reply,
     Call,

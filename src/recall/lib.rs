@@ -1,7 +1,7 @@
-//! Recall: finds and reads what a thread's log holds, also what left the view. Pure.
+//! Recall: searches and reads a thread's log, including entries that left the view. Pure.
 //!
-//! The model asks by the tool of this name. It never finds what a hook took out of the history, nor a prompt
-//! that was withheld; thinking is not read. Texts are those of the log: whole, where the view has a part.
+//! The model uses it through the tool of this name. It never returns what a hook removed from the history,
+//! withheld prompts, or thinking. Texts are complete, even if the view shows only a part.
 
 mod ask;
 mod record;
@@ -19,50 +19,52 @@ pub use time::Clock;
 use epitome_thread::{CallId, Change, Edit, Entry, Part, Seq, Thread};
 use record::Record;
 
-/// The tool's name. Where room is short its outcomes are cut first, and a summary from flat text leaves them out:
-/// the log has what they read.
+/// The tool's name. Its outcomes are cut first when room is short, and are left out of a summary from flat
+/// text, since the log contains what they read.
 pub const NAME: &str = "recall";
 
-/// Bytes of one answer, whatever window there is: a page of some 6,000 tokens.
+/// Maximum size of an answer in bytes for any window: a page of about 6,000 tokens.
 pub const ANSWER_BYTES_MAX: usize = 24 * 1024;
 
-/// Bytes of an answer that fit into the smallest window too.
+/// Size of an answer in bytes that fits into the smallest window too.
 const ANSWER_BYTES_MIN: usize = 1024;
 
-/// A thread's log as recall may see it: a snapshot, so that it can be searched away from its session.
+/// A snapshot of a thread's log, without what recall must not return, so that it can be searched outside of
+/// the session's task.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     entries: Vec<Arc<Entry>>,
     hidden: Hidden,
-    /// Entries that the view shows as they are.
+    /// Entries that the view shows unchanged.
     shown: HashSet<Seq>,
     cwd: PathBuf,
     answer_bytes: usize,
 }
 
-/// Something that a search found.
+/// A search result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
     pub part: Part,
-    /// What it is, in a few words: `said`, `call of bash (make)`.
+    /// A short description: `said`, `call of bash (make)`.
     pub what: String,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    /// Lines that show where in it, each with its byte: `offset 12: …`.
+    /// Lines that match, each with its byte offset: `offset 12: …`.
     pub places: Vec<String>,
 }
 
-/// What a hook took out, or what an undo took back.
+/// Entries that a hook removed, and undone layers.
 #[derive(Clone, Debug, Default)]
 struct Hidden {
-    /// All entries up to and with this one.
+    /// All entries up to and including this one.
     through: Option<Seq>,
     entries: HashSet<Seq>,
     calls: HashSet<CallId>,
 }
 
 impl Log {
-    /// The log of a thread. An answer has at most `answer_bytes`, within what is sensible.
+    /// Takes a snapshot. `answer_bytes` limits the size of an answer, and is itself clamped to a sensible
+    /// range.
     pub fn of(thread: &Thread, answer_bytes: usize) -> Log {
         let hidden = Hidden::of(thread);
         let entries = thread.entries();
@@ -71,7 +73,7 @@ impl Log {
                 let own = entries.get(shown.seq.0 as usize);
                 own.is_some_and(|own| is_layer(own) || Arc::ptr_eq(own, shown) && !is_part(own))
             }
-            // Shown whole or, by a hook, not at all; only its thinking may go.
+            // Shown completely, or removed by a hook; otherwise only its thinking can be missing.
             _ => true,
         };
         Log {
@@ -83,8 +85,8 @@ impl Log {
         }
     }
 
-    /// Answers in words for the model; `Err` where the question can't be answered as it is put. `stop` is
-    /// asked now and then whether nobody waits any more.
+    /// Answers a question with text for the model, or returns an error if the question is not valid. `stop`
+    /// is polled; once it returns true, the search ends early.
     pub fn answer(&self, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> bool) -> Result<String, String> {
         let text = if ask.is_search() {
             search::search(self, ask, clock, stop)?
@@ -97,8 +99,8 @@ impl Log {
         Ok(text + note)
     }
 
-    /// What a search finds, newest first, at most `ask.limit` of it, and how many there are. A search that was
-    /// stopped has what it found until then.
+    /// Returns the newest results of a search, at most `ask.limit`, and their total number. A search that was
+    /// stopped returns what it had found so far.
     pub fn find(
         &self,
         ask: &Ask,
@@ -108,7 +110,7 @@ impl Log {
         search::find(self, ask, clock, stop)
     }
 
-    /// All that can be found, oldest first.
+    /// All searchable records, oldest first.
     fn records(&self) -> Vec<Record<'_>> {
         let mut records = Vec::with_capacity(self.entries.len());
         let mut calls = HashMap::new();
@@ -127,7 +129,8 @@ impl Log {
 impl Hidden {
     fn of(thread: &Thread) -> Hidden {
         let mut hidden = Hidden::default();
-        // What layers have put in front of the view goes with the next history that replaces it.
+        // Entries that a layer put in front of the view are removed together with the history that they
+        // belong to.
         let mut fronts: Vec<Seq> = Vec::new();
         for entry in thread.entries() {
             if thread.is_undone(entry.seq) {
@@ -152,15 +155,15 @@ impl Hidden {
         hidden
     }
 
-    /// Takes in an edit that rewrites what was shown.
+    /// Adds an edit that rewrites what was shown.
     fn take(&mut self, thread: &Thread, edit: &Edit) {
         let Some(at) = edit.at() else { return };
         self.entries.insert(at.entry);
         let Some(entry) = thread.entries().get(at.entry.0 as usize) else { return };
         match &entry.change {
-            // A summary speaks of all that it stands for.
+            // A summary describes everything that it replaced.
             Change::Compacted { through, .. } => self.through = self.through.max(Some(*through)),
-            // A call and its outcome are dropped together, by either name.
+            // A call and its outcome are dropped together, whichever of them the edit names.
             Change::ToolFinished { outcome } if matches!(edit, Edit::Drop { .. }) => {
                 self.calls.insert(outcome.call.clone());
             }
@@ -181,12 +184,12 @@ impl Hidden {
     }
 }
 
-/// Whether what the view shows of it is not all.
+/// Whether the view shows only a part of the entry.
 fn is_part(entry: &Entry) -> bool {
     matches!(&entry.change, Change::ToolFinished { outcome } if outcome.whole.is_some())
 }
 
-/// Whether its own messages are in the view, derived.
+/// Whether the entry's messages are in the view in derived form.
 fn is_layer(entry: &Entry) -> bool {
     matches!(entry.change, Change::Mutated { .. } | Change::Edited { .. })
 }

@@ -1,4 +1,4 @@
-//! What can be found in an entry: one record for each thing that was said or done.
+//! The searchable records of an entry: one for each message, call and outcome.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use epitome_thread::{
 /// Bytes of a call's title.
 const TITLE_BYTES_MAX: usize = 120;
 
-/// Something that was said or done.
+/// A message, call or outcome.
 pub(super) struct Record<'a> {
     pub part: Part,
     /// Milliseconds since the Unix epoch.
@@ -28,13 +28,13 @@ pub(super) struct Record<'a> {
 
 #[derive(Clone, Copy)]
 enum Body<'a> {
-    /// Who speaks, where it is not the kind's own.
+    /// A message, with its author if that is not implied by the kind.
     Message(&'a Message, &'static str),
     Call(&'a ToolCall),
     Outcome(&'a ToolOutcome, Option<&'a ToolCall>),
 }
 
-/// Puts an entry's records behind those of the entries before it; `calls` knows the calls up to there.
+/// Appends an entry's records to those of earlier entries; `calls` contains the calls seen so far.
 pub(super) fn of<'a>(
     entry: &'a Arc<Entry>,
     calls: &mut HashMap<&'a CallId, &'a ToolCall>,
@@ -78,7 +78,7 @@ pub(super) fn of<'a>(
                 push(Some(number), kind_of(role), Body::Message(message, "by a hook"));
             }
         }
-        // A prompt that waits is found once it was said; one that was withheld is not found.
+        // A queued prompt is found once it has entered the view; a withheld one is never found.
         Change::Queued { .. } | Change::Withheld { .. } => {}
         Change::Opened { .. }
         | Change::Framed { .. }
@@ -107,7 +107,7 @@ pub(super) fn of<'a>(
 }
 
 impl<'a> Record<'a> {
-    /// The whole text.
+    /// The complete text.
     pub fn text(&self) -> Cow<'a, str> {
         match self.body {
             Body::Message(message, _) => message_text(message),
@@ -116,7 +116,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What it is, in a few words.
+    /// A short description.
     pub fn title(&self) -> String {
         let kind = self.kind.word();
         match self.body {
@@ -143,7 +143,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether it is recall's own: a search would find each earlier search.
+    /// Whether it belongs to recall itself: otherwise, a search would find all earlier searches.
     pub fn is_recall(&self) -> bool {
         match self.body {
             Body::Message(..) => false,
@@ -152,8 +152,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether it is about this file, or one below this directory. `path` as it was given, `absolute` as it
-    /// is from the working directory.
+    /// Whether it is about this file, or a file below this directory. `path` is as given in the question,
+    /// `absolute` is resolved against the working directory.
     pub fn touches(&self, path: &str, absolute: &Path) -> bool {
         let is_it = |touched: &Path| touched.starts_with(absolute) || touched.ends_with(path);
         let located = |locations: &[Location]| locations.iter().any(|location| is_it(&location.path));
@@ -184,7 +184,7 @@ fn changed(outcome: &ToolOutcome) -> impl Iterator<Item = &PathBuf> {
     })
 }
 
-/// Whether one of a call's inputs names the path: a command has no other way to say it.
+/// Whether an input of the call mentions the path, which is the only way for a command.
 fn mentions(call: &ToolCall, path: &str) -> bool {
     let texts = call.input.as_object().into_iter().flat_map(|input| input.values());
     texts.filter_map(Value::as_str).any(|text| text.contains(path))
@@ -243,7 +243,7 @@ fn message_text(message: &Message) -> Cow<'_, str> {
     Cow::Owned(parts.join("\n\n"))
 }
 
-/// A call's inputs, texts as they are: in JSON nobody finds a line of a file.
+/// A call's inputs with unescaped texts: lines of a file cannot be found in JSON strings.
 fn call_text(call: &ToolCall) -> String {
     let Some(input) = call.input.as_object() else { return call.input.to_string() };
     let lines: Vec<String> = input

@@ -1,4 +1,4 @@
-//! Looks through records: which ones are meant, what of them is shown.
+//! Selects records and shows the matching parts of them.
 
 use regex::{Regex, RegexBuilder};
 
@@ -8,26 +8,26 @@ use super::time::Clock;
 use super::{Find, Log};
 use epitome_thread::{Change, Seq};
 
-/// Finds in one answer, where the question names no smaller number.
+/// Default and maximum number of results in an answer.
 const HITS_MAX: usize = 20;
 
-/// Places of one text that are shown.
+/// Maximum number of matching lines shown for a record.
 const PLACES_MAX: usize = 3;
 
-/// Lines of one text that are counted.
+/// Maximum number of matching lines counted for a record.
 const LINES_MAX: usize = 1_000;
 
-/// Bytes of a line that are shown of a find.
+/// Maximum size in bytes of a matching line that is shown.
 const LINE_BYTES_MAX: usize = 200;
 
-/// Bytes of a pattern or of words, and of what an expression compiles to.
+/// Maximum size in bytes of a pattern or of the words, and of a compiled expression.
 const PATTERN_BYTES_MAX: usize = 1_000;
 const REGEX_BYTES_MAX: usize = 1024 * 1024;
 
-/// Words of one question.
+/// Maximum number of words in a question.
 const WORDS_MAX: usize = 20;
 
-/// The page of the texts that the question names.
+/// Returns a page of the texts in the range.
 pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String> {
     let range = ask.range.as_ref().expect("without a range it is a search");
     let records: Vec<Record> = log.records().into_iter().filter(|record| range.has(record.part)).collect();
@@ -37,7 +37,7 @@ pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String
     let total: usize = records.iter().map(|record| record.text().len()).sum();
     let bytes_max = ask.limit.unwrap_or(usize::MAX).clamp(1, log.answer_bytes);
     let mut page = String::new();
-    // All texts count as one, in a row: where the next one begins, and what is shown up to.
+    // All texts are numbered as one: `at` is where the current one ends, `next` the end of what is shown.
     let (mut at, mut next) = (0, ask.offset);
     for record in &records {
         let text = record.text();
@@ -72,7 +72,7 @@ pub(super) fn read(log: &Log, ask: &Ask, clock: &Clock) -> Result<String, String
     Ok(page)
 }
 
-/// What meets all conditions, newest first.
+/// Returns everything that meets all conditions, newest first.
 pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> bool) -> Result<String, String> {
     let hits_max = ask.limit.unwrap_or(HITS_MAX).clamp(1, HITS_MAX);
     let (mut found, mut shown, mut hits) = (0, 0, String::new());
@@ -115,7 +115,7 @@ pub(super) fn search(log: &Log, ask: &Ask, clock: &Clock, stop: &dyn Fn() -> boo
     ))
 }
 
-/// The same as data, for people: at most `ask.limit` finds.
+/// The same as data, for front ends: at most `ask.limit` results.
 pub(super) fn find(
     log: &Log,
     ask: &Ask,
@@ -133,7 +133,7 @@ pub(super) fn find(
     Ok((finds, count))
 }
 
-/// Visits all that meets the conditions, newest first. Whether it was ended before its end.
+/// Visits all matching records, newest first. Returns whether it was stopped early.
 fn each(
     log: &Log,
     ask: &Ask,
@@ -168,15 +168,15 @@ fn each(
     Ok(false)
 }
 
-/// The words or the expression that a text must hold.
+/// The words and the expression that a text must contain.
 pub struct Finder {
     all: Vec<Regex>,
-    /// Any of them: where to look.
+    /// Matches any of them, for locating lines.
     any: Option<Regex>,
 }
 
 impl Finder {
-    /// The error is a sentence.
+    /// The error is a sentence for the model or the user.
     pub fn new(ask: &Ask) -> Result<Finder, String> {
         let pattern = ask.regex.as_deref().filter(|pattern| !pattern.is_empty());
         let words: Vec<&str> = ask.text.as_deref().unwrap_or_default().split_whitespace().collect();
@@ -212,13 +212,13 @@ impl Finder {
         self.all.iter().all(|regex| regex.is_match(text))
     }
 
-    /// Lines that show where it is, each with its byte; without words to look for, the first line.
+    /// Matching lines, each with its byte offset. Without words or an expression, the first line.
     fn places(&self, text: &str) -> Vec<String> {
         let Some(any) = &self.any else {
             let first = text.lines().find(|line| !line.trim().is_empty());
             return first.map(|line| around(line, 0)).into_iter().collect();
         };
-        // Best are lines that have all of it; words may also be far from each other.
+        // Lines that contain everything are best, but the words may also be spread over several lines.
         let together = self.lines(any, text, |line| self.is_in(line));
         let lines = if together.is_empty() { self.lines(any, text, |_| true) } else { together };
         let mut places: Vec<String> = lines
@@ -232,7 +232,7 @@ impl Finder {
         places
     }
 
-    /// Lines with something of it: where each begins, and where in it the first find is.
+    /// Lines with a match: the byte offset of the line, its text, and the position of the match in it.
     fn lines<'t>(
         &self,
         any: &Regex,
@@ -248,7 +248,7 @@ impl Finder {
             if is_wanted(&text[start..end]) {
                 lines.push((start, &text[start..end], at - start));
             }
-            // An expression may match nothing, or across lines.
+            // An expression may match an empty text, or span several lines.
             from = end.max(found.end()) + 1;
             if from > text.len() || lines.len() == LINES_MAX {
                 break;
@@ -259,7 +259,7 @@ impl Finder {
     }
 }
 
-/// A line, or what of a long one stands around this byte.
+/// A line, or the part of a long one around this byte.
 fn around(line: &str, at: usize) -> String {
     if line.len() <= LINE_BYTES_MAX {
         return line.trim_end().to_owned();
@@ -270,8 +270,8 @@ fn around(line: &str, at: usize) -> String {
     format!("{before}{}{behind}", &line[start..end])
 }
 
-/// The longest beginning of at most so many bytes, but one character at the least; up to a line's border
-/// where one lies in its second half.
+/// The longest prefix of at most `max` bytes, but at least one character. It ends at a line break if one is
+/// in its second half.
 fn head_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;

@@ -1,4 +1,4 @@
-//! What recall finds and reads of a small conversation in which much happened.
+//! What recall finds and reads in small conversations.
 
 use jiff::tz::TimeZone;
 
@@ -18,7 +18,7 @@ fn person(text: &str) -> Change {
     Change::Said { message: message(text), origin: Origin::Person }
 }
 
-/// A reply that thinks, says a text and calls tools, each with a path or a command.
+/// A reply with thinking, a text and tool calls, each with a path or a command.
 fn reply(text: &str, calls: &[(&str, &str, &str)]) -> Change {
     let thinking = Content::Thinking { text: "a secret thought".to_owned(), native: None };
     let calls = calls.iter().map(|(id, name, what)| {
@@ -75,7 +75,7 @@ fn at(entry: u64, part: Option<u32>) -> Part {
     Part { entry: Seq(entry), part }
 }
 
-/// A thread with these changes behind its opening entry, one an hour.
+/// A thread with these changes after its opening entry, one per hour.
 fn thread(changes: Vec<Change>) -> Thread {
     let session = SessionId("s_00000000000000000000".to_owned());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: PathBuf::from("/w") };
@@ -89,7 +89,7 @@ fn answer(log: Vec<Change>, ask: &Ask) -> Result<String, String> {
     Log::of(&thread(log), usize::MAX).answer(ask, &clock, &|| false)
 }
 
-/// The ids of what a search finds, in its order.
+/// The ids of the search results, in order.
 fn found(log: Vec<Change>, ask: &Ask) -> Vec<String> {
     let answer = answer(log, ask).expect("the question is a good one");
     let hits = answer.split("\n\n").skip(1).filter(|part| part.starts_with('e'));
@@ -117,7 +117,7 @@ fn read(entry: &str) -> Ask {
 }
 
 #[test]
-fn a_search_finds_by_words_expression_path_kind_and_time_and_these_combine() {
+fn search_conditions_can_be_combined() {
     let kind = |kind| Ask { kind: Some(kind), ..Ask::default() };
     let path = |path: &str| Ask { path: Some(path.to_owned()), ..Ask::default() };
     let regex = |regex: &str| Ask { regex: Some(regex.to_owned()), ..Ask::default() };
@@ -151,7 +151,7 @@ fn a_search_finds_by_words_expression_path_kind_and_time_and_these_combine() {
 }
 
 #[test]
-fn a_find_says_what_it_is_when_and_where_in_it() {
+fn a_result_shows_kind_time_and_matching_lines() {
     assert_eq!(
         answer(conversation(), &text("error")).expect("an answer"),
         "1 found, newest first; these are 1 to 1. Read one with its entry, from a byte with offset.\n\n\
@@ -168,7 +168,7 @@ fn a_find_says_what_it_is_when_and_where_in_it() {
 }
 
 #[test]
-fn entries_and_parts_and_rows_of_them_are_read() {
+fn entries_parts_and_ranges_are_read() {
     for (entry, wanted) in [
         (
             "e1",
@@ -192,20 +192,20 @@ fn entries_and_parts_and_rows_of_them_are_read() {
 }
 
 #[test]
-fn what_a_compaction_replaced_is_found_with_its_summary() {
+fn compacted_entries_are_found_together_with_the_summary() {
     let mut log = conversation();
     log.push(compacted(4)); // e8
     assert_eq!(found(log.clone(), &text("parser")), ["e8", "e2.1", "e1"]);
     let answer = answer(log.clone(), &text("parser")).expect("an answer");
     assert!(!answer.contains("Nothing has left"), "{answer}");
     assert_eq!(answer.matches("in your view").count(), 1, "the summary alone: {answer}");
-    // It was taken back.
+    // The compaction is undone.
     log.push(Change::Undone { entry: Seq(8) });
     assert_eq!(found(log, &text("parser")), ["e2.1", "e1"]);
 }
 
 #[test]
-fn pages_together_are_the_whole_text() {
+fn pages_together_are_the_complete_text() {
     let line = "déjà vu, said the line that is numbered\n";
     let whole: String = (0..3_000).map(|number| format!("{number} {line}")).collect();
     let mut cut = ToolOutcome::text(CallId("c1".to_owned()), OutcomeStatus::Completed, "0 déjà vu […]");
@@ -236,7 +236,7 @@ fn pages_together_are_the_whole_text() {
     assert!(pages > 5);
     let late = answer(log(), &Ask { offset: 10_000_000, ..read("e3") });
     assert!(late.unwrap_err().contains("behind their end"));
-    // In the middle of a character, and at a find's own offset.
+    // In the middle of a character, and at the offset of a result.
     assert!(answer(log(), &Ask { offset: 4, ..read("e3") }).expect("a page").contains("bytes 5 to"));
     let hit = answer(log(), &self::text("2999 déjà")).expect("a find");
     let offset = hit.split("offset ").nth(1).and_then(|rest| rest.split(':').next()).expect("an offset");
@@ -244,10 +244,10 @@ fn pages_together_are_the_whole_text() {
     assert!(answer(log(), &ask).expect("a page").contains("]\n2999 déjà vu"));
 }
 
-/// Each row is what a hook did behind the conversation, and what of it is found by words that are in most of
-/// its entries.
+/// Each row is a change by a hook after the conversation, and the entries that a search for words in most
+/// entries still finds.
 #[test]
-fn what_a_hook_took_out_is_never_found() {
+fn text_removed_by_a_hook_is_never_found() {
     let everything = ["e7", "e4", "e3", "e2.2", "e2.1", "e2", "e1"];
     let without = |gone: &[&'static str]| -> Vec<&str> {
         everything.into_iter().filter(|id| !gone.contains(id)).collect()
@@ -307,7 +307,7 @@ fn what_a_hook_took_out_is_never_found() {
 }
 
 #[test]
-fn what_hooks_said_is_found() {
+fn messages_from_hooks_are_found() {
     let append = Edit::Append { role: Role::Assistant, message: message("I said nothing.") };
     let log = vec![person("hi"), edited(append), mutated(0, "Made up.")];
     assert_eq!(found(log.clone(), &text("nothing")), ["e2.1"]);
@@ -315,7 +315,7 @@ fn what_hooks_said_is_found() {
 }
 
 #[test]
-fn what_can_not_be_looked_for_is_said() {
+fn invalid_questions_are_refused_with_a_reason() {
     let regex = |regex: String| Ask { regex: Some(regex), ..Ask::default() };
     for (ask, why) in [
         (regex("(".to_owned()), "can't be used"),

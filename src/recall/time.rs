@@ -1,4 +1,4 @@
-//! Times as a model writes and reads them.
+//! Parses and formats times for the model.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp};
 
-/// Now, and where: what is said of time is meant by it.
+/// The current time and time zone, to which times in a question refer.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// Milliseconds since the Unix epoch.
@@ -15,8 +15,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A time in milliseconds since the Unix epoch: `2026-01-31`, `2026-01-31T10:00`, one with an offset, or
-    /// `2h ago`. The error is a sentence.
+    /// Parses a time into milliseconds since the Unix epoch: `2026-01-31`, `2026-01-31T10:00`, with or
+    /// without an offset, or `2h ago`. The error is a sentence.
     pub fn time(&self, text: &str) -> Result<u64, String> {
         let text = text.trim();
         let found = self.ago(text).or_else(|| self.date(text));
@@ -57,8 +57,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_are_written() {
-        // 2026-01-31T12:00:00Z, an hour later in the zone.
+    fn times_are_parsed_in_all_documented_forms() {
+        // 2026-01-31T12:00:00Z, 13:00 in the zone.
         let clock = Clock { now: 1_769_860_800_000, zone: TimeZone::fixed(jiff::tz::offset(1)) };
         let hour = 3_600_000;
         for (text, wanted) in [

@@ -1,8 +1,8 @@
-//! Agents that the model may hand work to: Markdown files with front matter, in the form that Claude Code
-//! documents, and the two that come with Epitome.
+//! Subagent definitions: Markdown files with front matter in the format documented by Claude Code, and the
+//! two built-in agents.
 //!
-//! A file says what an agent is told and which tools it has; nothing in it is run. A file that cannot be understood
-//! whole is a problem and no agent: one whose `tools` are mistyped must not work with all of them.
+//! A file specifies an agent's prompt and tools; nothing in it is executed. A file with any error is reported
+//! and defines no agent: one with mistyped `tools` must not run with all tools.
 
 use std::fs;
 use std::io::Read;
@@ -15,28 +15,28 @@ use super::parse::{self, ModelChoice, Source};
 use epitome_files::paths::Paths;
 use epitome_problem::{Problem, nearest};
 
-/// Bytes of one agent's file: all of it is in each of the agent's requests.
+/// Maximum size of an agent file in bytes; all of it is part of every request of the agent.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
-/// Agents of one session. The model is told of all of them in each request.
+/// Maximum agents per session. Every request lists all of them.
 const AGENTS_MAX: usize = 64;
-/// Entries of one folder that are looked at.
+/// Maximum directory entries read per folder.
 const ENTRIES_MAX: usize = 1_000;
-/// Problems kept; more of them is one mistake made often.
+/// Maximum problems kept; more than that is usually one repeated mistake.
 const PROBLEMS_MAX: usize = 50;
-/// Bytes of a description: it is in each request of the conversation.
+/// Maximum length of a description in bytes; it is part of every request of the conversation.
 const DESCRIPTION_BYTES_MAX: usize = 1_024;
-/// Bytes of a name, which people see on cards.
+/// Maximum length of a name in bytes; permission prompts show it.
 const NAME_BYTES_MAX: usize = 64;
-/// Lines of a file that stand before its front matter: the `---`.
+/// Lines of a file before its front matter: the `---`.
 const LINES_BEFORE: u64 = 1;
 
-/// Who gets a task that names nobody.
+/// The default agent for tasks that name none.
 pub const GENERAL: &str = "general";
 
-/// Who looks around and changes nothing.
+/// The read-only agent for exploration.
 pub const EXPLORE: &str = "explore";
 
-/// The tools of `explore`, as far as a session has them. None of them can change anything.
+/// Tools of `explore`, as far as the session offers them. None of them can change anything in the workspace.
 const EXPLORE_TOOLS: [&str; 6] =
     ["file_read", "glob_tool", "grep_tool", "view_image", "todo_write", "recall"];
 
@@ -47,42 +47,42 @@ that decide, and say what you did not find.";
 const GENERAL_PROMPT: &str = "You carry out a piece of work for another agent, from its beginning to its end. Report \
 what you did, what you checked and what is left, with the paths of what you changed.";
 
-/// An agent.
+/// A subagent definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     pub name: String,
-    /// What it is for, for the model.
+    /// When to use the agent; shown to the model.
     pub description: String,
-    /// The names of its only tools, as the file has them; `None` is all.
+    /// The only allowed tools, as named in the file; `None` allows all.
     pub tools: Option<Vec<String>>,
-    /// The names of tools that it has not.
+    /// Tools that are removed.
     pub without: Vec<String>,
     pub model: ModelChoice,
-    /// Model calls, if the file says less than the settings.
+    /// Limit of model calls, if the file sets one below that of the settings.
     pub max_rounds: Option<u32>,
-    /// It may change nothing, whatever its tools.
+    /// Read-only (plan mode), whatever its tools.
     pub plans: bool,
-    /// What it is told of its part.
+    /// The role prompt.
     pub prompt: String,
     pub source: Source,
 }
 
-/// The agents of a session: of one name the first that was found.
+/// The agents of a session; the first definition of a name wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agents {
     pub agents: Vec<Agent>,
     pub problems: Vec<Problem>,
 }
 
-/// A folder of agents. `within` is the root of the repository that brings it.
+/// A folder of agent files. `within` is the root of the repository that it belongs to, if any.
 struct Place {
     folder: PathBuf,
     within: Option<PathBuf>,
 }
 
 impl Agents {
-    /// Reads all places: those of the directory and its repository, then the person's own, then what comes with the
-    /// program. Blocks on the disk.
+    /// Loads agents in order of precedence: from the directory and its repository, from the user's folders,
+    /// then the built-in ones. Blocks on disk I/O.
     pub fn load(cwd: &Path, paths: &Paths) -> Agents {
         let mut all = Agents::default();
         for place in places(cwd, paths) {
@@ -136,7 +136,7 @@ impl Agents {
     }
 }
 
-/// The folders, the one that counts first.
+/// Folders to search, in order of precedence.
 fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
     let roots = paths.repository_roots(cwd);
     let root = roots.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
@@ -145,7 +145,7 @@ fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
     let of_repository = roots
         .iter()
         .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
-        // A session in the home directory: those folders are the person's own.
+        // If the session is in the home directory, these folders are the user's own.
         .filter(|folder| !of_person.contains(folder))
         .map(|folder| Place { folder, within: root.clone() })
         .collect::<Vec<_>>();
@@ -153,7 +153,7 @@ fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
     of_repository.into_iter().chain(of_person).collect()
 }
 
-/// A Markdown file that is not hidden.
+/// Whether the path is a Markdown file that is not hidden.
 fn is_agent(path: &Path) -> bool {
     let is_hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
     !is_hidden && path.extension().is_some_and(|extension| extension == "md")
@@ -166,13 +166,13 @@ fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option
 fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Problem> {
     let whole = |message: String| problem(path, None, message, None);
     let unreadable = |error: std::io::Error| whole(format!("cannot read this agent: {error}"));
-    // What a repository brings goes to a model's provider, so a link in it must not lead to the person's files.
+    // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
     if let Some(root) = within
         && !path.canonicalize().is_ok_and(|real| real.starts_with(root))
     {
         return Err(whole("this link leads out of the repository or nowhere, so it is not read".to_owned()));
     }
-    // Opening a pipe would wait for its writer.
+    // Opening a named pipe would block until a writer appears.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(whole("an agent must be an ordinary file".to_owned()));
     }
@@ -190,7 +190,7 @@ fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Pro
     parse(source, &text)
 }
 
-/// The fields of a file that mean something here.
+/// Fields with an effect, and known fields without one.
 const FIELDS: [&str; 10] = [
     "name",
     "description",
@@ -204,7 +204,7 @@ const FIELDS: [&str; 10] = [
     "color",
 ];
 
-/// Reads one file. What has no effect here is a remark.
+/// Parses one file. Settings without effect are returned as remarks.
 pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Problem> {
     let path = source.path().to_path_buf();
     let content = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -252,7 +252,7 @@ pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Proble
     Ok((agent, remarks))
 }
 
-/// Sets a field; a remark where a part of it has no effect.
+/// Sets a field; returns a remark if part of the value has no effect.
 fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, Wanted> {
     match name {
         "name" => {
@@ -298,8 +298,8 @@ fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, W
     Ok(None)
 }
 
-/// The model that a file asks for. Claude Code's short names say how large it is to be: the small one is the small
-/// one here, the others are the conversation's own.
+/// Maps a model name. Claude Code's short names indicate a size: `haiku` selects the small model, the others
+/// the conversation's own.
 fn model(name: &str) -> ModelChoice {
     match name.trim() {
         "" | "inherit" | "main" | "sonnet" | "opus" | "default" => ModelChoice::Main,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_claude_code_is_read() {
+    fn claude_code_agent_files_are_read() {
         let (agent, remarks) =
             of("---\nname: code-reviewer\ndescription: Reviews code.\n  Use it after changes.\n\
              tools: Read, Grep, Bash\ndisallowedTools: [Bash]\nmodel: haiku\ncolor: red\nmaxTurns: 7\n\
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_sessions_own() {
+    fn missing_fields_use_the_session_defaults() {
         let (agent, _) = of("---\ndescription: Checks.\n---\nCheck.");
         assert_eq!((agent.name.as_str(), agent.tools, agent.model), ("checker", None, ModelChoice::Main));
         let (agent, _) = of("---\ndescription: Checks.\ntools: none\nmodel: openai/gpt-6-luna\n---\nCheck.");
@@ -373,9 +373,9 @@ mod tests {
         assert_eq!(agent.model, ModelChoice::Named("openai/gpt-6-luna".to_owned()));
     }
 
-    /// Each row is a file and the problem that it is told by; a file that is not understood is no agent.
+    /// Each row is a file and the expected problem; an invalid file defines no agent.
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn errors_are_reported_with_their_position() {
         for (file, wanted) in [
             ("You review.", "1:1: an agent needs front matter"),
             ("---\nname: a\n", "1:1: the front matter is not closed"),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_told() {
+    fn fields_without_effect_are_remarked() {
         let (_, remarks) = of("---\ndescription: a\npermissionMode: bypassPermissions\ntool: Read\n---\n");
         assert_eq!(remarks.len(), 2, "{remarks:?}");
         assert!(remarks[0].contains("may do what its session may, and nothing more"), "{remarks:?}");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_place_counts_and_links_out_of_a_repository_are_not_read() {
+    fn nearest_definition_wins_and_escaping_links_are_refused() {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let place = |path: &str| directory.path().join(path);
         let write = |path: &str, text: &str| {

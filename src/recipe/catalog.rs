@@ -1,5 +1,5 @@
-//! Finds the recipes of a session on disk. Reads only, within bounds; it runs nothing, and a broken
-//! file is a problem that hides no other recipe.
+//! Finds a session's recipes on disk. Reads within bounds and runs nothing; a broken file is reported as a
+//! problem and hides no other recipe.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,11 +16,11 @@ use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 
-/// Bytes of one recipe file. A prompt of this size would fill a small model's window.
+/// Maximum size of a recipe file in bytes. A prompt of this size would fill a small model's context window.
 pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
-/// Recipes of one session. Clients show them as one menu.
+/// Maximum recipes per session. Clients show them in one menu.
 pub const RECIPES_MAX: usize = 1000;
-/// Problems kept of one catalog; more of them is one mistake made often.
+/// Maximum problems kept per catalog; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
 
 const BUILT_IN: [(&str, &str); 8] = [
@@ -34,34 +34,34 @@ const BUILT_IN: [(&str, &str); 8] = [
     ("summary", include_str!("recipes/summary.md")),
 ];
 
-/// Read once for all sessions. That nothing is wrong with them is tested.
+/// Parsed once for all sessions. A test ensures that all of them are valid.
 static BUILT_IN_READ: LazyLock<Vec<Arc<Recipe>>> = LazyLock::new(|| {
     let read = |(id, text)| parse::parse(id, Source::BuiltIn, text).map(|parsed| Arc::new(parsed.recipe));
     BUILT_IN.into_iter().map(read).collect::<Result<_, _>>().expect("built-in recipes are tested to parse")
 });
 
-/// The recipes that a session can use.
+/// The recipes available to a session.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// One for each id: the one of the earliest place. In the order of the places.
+    /// One recipe per id, from the place of highest precedence; in order of the places.
     pub recipes: Vec<Arc<Recipe>>,
     pub problems: Vec<Problem>,
-    /// Files whose id an earlier place has already.
+    /// Files whose id is already taken by an earlier place.
     pub shadowed: Vec<Shadowed>,
 }
 
-/// A recipe that is not used, because another one has its id.
+/// A recipe that is unused because another one has the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadowed {
     pub id: String,
     pub source: Source,
-    /// The one that is used.
+    /// The recipe that is used instead.
     pub by: Source,
 }
 
 impl Catalog {
-    /// Reads all places; of two recipes with one id that of the earlier place counts. `extra` are further
-    /// folders of the person's. Blocks on the disk: call it on a blocking thread.
+    /// Loads recipes from all places; the earlier place wins if ids clash. `extra` are additional folders of
+    /// the user. Blocks on disk I/O: call it on a blocking thread.
     pub fn load(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> Catalog {
         let roots = paths.repository_roots(cwd);
         let mut loader = Loader::new(&roots, hook_folders(&roots, paths));
@@ -72,15 +72,14 @@ impl Catalog {
         loader.catalog
     }
 
-    /// The recipes that come with the program, alone.
+    /// Returns only the built-in recipes.
     pub fn built_in() -> Catalog {
         let mut loader = Loader::new(&[], Vec::new());
         loader.built_in();
         loader.catalog
     }
 
-    /// Reads files and folders that somebody names, wherever they are, each for itself. Blocks on the
-    /// disk.
+    /// Loads the given files and folders, each independently of the others. Blocks on disk I/O.
     pub fn named(cwd: &Path, paths: &Paths, given: &[PathBuf]) -> Catalog {
         let roots = paths.repository_roots(cwd);
         let mut all = Catalog::default();
@@ -94,31 +93,30 @@ impl Catalog {
         all
     }
 
-    /// The text of a recipe that comes with the program.
+    /// The source text of a built-in recipe.
     pub fn built_in_text(id: &str) -> Option<&'static str> {
         BUILT_IN.into_iter().find(|(known, _)| *known == id).map(|(_, text)| text)
     }
 
-    /// The recipe that a name means: by id, else by alias. Whether the one who asks may call it says
-    /// `callable_by`.
+    /// Finds a recipe by id, then by alias. Does not check `callable_by`.
     pub fn find(&self, name: &str) -> Option<&Arc<Recipe>> {
         let by_id = self.recipes.iter().find(|recipe| recipe.id == name);
         by_id.or_else(|| self.recipes.iter().find(|recipe| recipe.aliases.iter().any(|alias| alias == name)))
     }
 
-    /// What clients list.
+    /// The slash commands to list in clients.
     pub fn commands(&self) -> Vec<CommandInfo> {
         command::commands(self.recipes.iter().map(Arc::as_ref))
     }
 
-    /// What to watch to learn that `load` would give something else. Blocks on the disk.
+    /// Returns the directories to watch for changes that affect `load`. Blocks on disk I/O.
     pub fn watched(cwd: &Path, paths: &Paths, extra: &[PathBuf]) -> WatchPlan {
         let mut directories = BTreeSet::new();
         let mut roots = Vec::new();
         let repository = paths.repository_roots(cwd);
         let mut walk = Walk::new(&repository);
         for place in places(&repository, paths, extra) {
-            // A place that is not there yet shows in the nearest folder above it.
+            // For a missing place, its nearest existing ancestor is watched.
             let existing = place.folder.ancestors().find(|folder| folder.is_dir());
             directories.extend(existing.map(Path::to_path_buf));
             for (folder, _) in walk.folders(&place) {
@@ -158,7 +156,7 @@ impl Loader {
                 let message = format!("more than {ENTRIES_MAX} files; recipes from here on are not read");
                 self.problem(Problem { path: folder.clone(), place: None, message, hint: None });
             }
-            // Without `.md`, `a` and `a.md` have one id; the sorted order decides, not the disk's.
+            // `a` and `a.md` have the same id; sort so that precedence does not depend on directory order.
             files.sort();
             for file in files {
                 self.file(place, &folder, &prefix, &file);
@@ -178,7 +176,7 @@ impl Loader {
             Some("md") if name == "SKILL.md" => PlaceKind::Skills,
             _ => PlaceKind::Recipes,
         };
-        // A skill is named by its folder.
+        // A skill is named after its folder.
         let folder = if kind == PlaceKind::Skills { folder.parent().unwrap_or(folder) } else { folder };
         if id_of(kind, folder, path).is_none() {
             let message = "a recipe's file is called name.md or name".to_owned();
@@ -222,7 +220,8 @@ impl Loader {
             }
         };
         if place.kind == PlaceKind::Plugins && id.contains('@') {
-            // Installed as `org@repo`, called `org/repo/name`; the folder's own spelling works as well.
+            // Plugins are installed as `org@repo` and called as `org/repo/name`; the folder's spelling
+            // becomes an alias.
             parsed.recipe.aliases.push(id.to_owned());
             parsed.recipe.id = id.replacen('@', "/", 1);
         }
@@ -238,7 +237,7 @@ impl Loader {
                 "this link leads out of the repository or nowhere, so it is not read".to_owned(),
             ));
         }
-        // Opening a pipe would wait for its writer.
+        // Opening a named pipe would block until a writer appears.
         if !fs::metadata(path).map_err(unreadable)?.is_file() {
             return Err(problem("a recipe must be an ordinary file".to_owned()));
         }
@@ -261,7 +260,7 @@ impl Loader {
         if !self.ids.insert(recipe.id.clone()) {
             return self.shadowed(&recipe);
         }
-        // A handler may be the name of a hook; whether it is valid is for who runs it to say.
+        // A handler may be the name of a hook; whether that hook is valid is checked when it runs.
         recipe.unknown_handlers.retain(|handler| !self.is_hook(&handler.name));
         let problems = handler_problems(&recipe).into_iter().chain(name_problems(&recipe));
         notes.into_iter().chain(problems).for_each(|note| self.problem(note));
@@ -299,7 +298,7 @@ impl Loader {
     }
 }
 
-/// A problem for each name of a recipe that is a command of Epitome's own, which wins.
+/// Returns a problem for each name or alias that is a built-in command, which takes precedence.
 fn name_problems(recipe: &Recipe) -> Vec<Problem> {
     let names = [&recipe.id].into_iter().chain(&recipe.aliases);
     let reserved = names.filter(|name| command::RESERVED.contains(&name.as_str()));
@@ -312,7 +311,7 @@ fn name_problems(recipe: &Recipe) -> Vec<Problem> {
     reserved.map(problem).collect()
 }
 
-/// A problem for each handler of a recipe that nobody has.
+/// Returns a problem for each unknown handler of a recipe.
 pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
     let problem = |handler: &UnknownHandler| Problem {
         path: recipe.source.path().to_path_buf(),

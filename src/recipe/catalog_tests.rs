@@ -1,8 +1,8 @@
-//! What a repository and a home directory hold, and which recipes come of it.
+//! Which recipes are found for given files in a repository and a home directory.
 
 use super::*;
 
-/// A home and a repository in a fresh directory, with files in them.
+/// A home directory and a repository in a temporary directory.
 struct Disk {
     root: tempfile::TempDir,
 }
@@ -55,7 +55,7 @@ fn a_file_of_the_repository_becomes_a_command() {
 }
 
 #[test]
-fn the_built_in_recipes_are_sound_and_can_be_replaced() {
+fn built_in_recipes_are_valid_and_can_be_overridden() {
     let catalog = Catalog::built_in();
     assert_eq!(catalog.problems, []);
     assert_eq!(catalog.recipes.len(), BUILT_IN.len());
@@ -68,7 +68,7 @@ fn the_built_in_recipes_are_sound_and_can_be_replaced() {
 }
 
 #[test]
-fn a_recipe_does_not_take_the_name_of_a_command_of_our_own() {
+fn a_recipe_cannot_take_the_name_of_a_built_in_command() {
     let disk = Disk::with(&[
         ("repo/.epitome/recipes/why.md", "Why?"),
         ("repo/.epitome/recipes/past.md", "---\naliases: [undo]\n---\nThe past."),
@@ -85,7 +85,7 @@ fn a_recipe_does_not_take_the_name_of_a_command_of_our_own() {
             format!("/{name} is a command of Epitome's own, so this recipe is not run by it")
         })
     );
-    // Hooks may call it.
+    // Hooks may still call it.
     assert_eq!(body(&catalog, "why"), "Why?");
 }
 
@@ -108,7 +108,7 @@ fn earlier_places_win() {
 }
 
 #[test]
-fn a_session_below_the_root_of_its_repository_has_the_recipes_of_both() {
+fn a_session_in_a_subdirectory_also_has_the_roots_recipes() {
     let disk = Disk::with(&[
         ("repo/.git/HEAD", ""),
         ("repo/.epitome/recipes/root.md", "Root."),
@@ -127,7 +127,7 @@ fn a_session_below_the_root_of_its_repository_has_the_recipes_of_both() {
 }
 
 #[test]
-fn what_is_shadowed_says_by_what() {
+fn shadowed_recipes_name_their_replacement() {
     let disk = Disk::with(&[("repo/.epitome/recipes/x.md", "1"), ("home/.epitome/recipes/x.md", "2")]);
     let catalog = disk.catalog();
     let [shadowed] = &catalog.shadowed[..] else { panic!("{:?}", catalog.shadowed) };
@@ -135,9 +135,9 @@ fn what_is_shadowed_says_by_what() {
     assert!(shadowed.by.path().starts_with(disk.cwd()));
 }
 
-/// A recipe whose handler is misspelt looked as if it would swap the context, and swapped nothing.
+/// Regression: a recipe with a misspelled handler seemed to swap the context but swapped nothing.
 #[test]
-fn a_handler_that_nobody_has_is_told_with_its_place_and_in_the_menu() {
+fn an_unknown_handler_is_reported_and_shown_in_the_menu() {
     let front = "---\nhooks:\n  turn_end:\n    handlers: [swap_contxt, audit.sh, redact]\n---\nGo.";
     let disk =
         Disk::with(&[("repo/.epitome/recipes/x.md", front), ("home/.epitome/hooks/audit.sh", "#!/bin/sh\n")]);
@@ -200,7 +200,7 @@ fn skills_and_commands_of_other_agents_are_commands() {
 }
 
 #[test]
-fn a_session_in_the_home_directory_has_the_persons_recipes() {
+fn a_session_in_the_home_directory_has_the_users_recipes() {
     let disk = Disk::with(&[("home/.epitome/recipes/mine.md", "Mine.")]);
     let catalog = Catalog::load(&disk.root.path().join("home"), &disk.paths(), &[]);
     assert!(matches!(catalog.find("mine").expect("it is found").source, Source::Person(_)));
@@ -219,11 +219,11 @@ fn missing_folders_and_odd_files_are_harmless() {
     assert_eq!(catalog.problems.len(), 1);
 }
 
-/// A cloned repository held a link from a recipe to a key file; using the recipe would have sent the
-/// key to the provider.
+/// Regression: a cloned repository could contain a link from a recipe to a key file; using the recipe would
+/// have sent the key to the provider.
 #[cfg(unix)]
 #[test]
-fn a_recipe_of_a_repository_cannot_lead_out_of_it() {
+fn a_repository_recipe_cannot_link_outside_the_repository() {
     let disk = Disk::with(&[("home/secret", "key"), ("repo/.epitome/recipes/a.md", "fine")]);
     let link = disk.cwd().join(".epitome/recipes/x.md");
     std::os::unix::fs::symlink(disk.root.path().join("home/secret"), link).expect("links can be made");
@@ -234,7 +234,7 @@ fn a_recipe_of_a_repository_cannot_lead_out_of_it() {
 
 #[cfg(unix)]
 #[test]
-fn links_to_folders_work_within_the_repository_and_for_the_person() {
+fn folder_links_work_inside_the_repository_and_for_the_user() {
     let disk = Disk::with(&[
         ("repo/.agents/skills/pdf/SKILL.md", "Inside."),
         ("elsewhere/own/SKILL.md", "The person's."),
@@ -256,7 +256,7 @@ fn links_to_folders_work_within_the_repository_and_for_the_person() {
 }
 
 #[test]
-fn what_is_watched_covers_folders_that_are_not_there_yet() {
+fn the_watch_plan_covers_missing_folders() {
     let disk = Disk::with(&[("repo/.epitome/recipes/a/b.md", "x")]);
     let plan = Catalog::watched(&disk.cwd(), &disk.paths(), &[]);
     for folder in [".epitome/recipes", ".epitome/recipes/a", ".epitome", ""] {
@@ -270,7 +270,7 @@ fn what_is_watched_covers_folders_that_are_not_there_yet() {
 }
 
 #[test]
-fn nothing_is_wrong_with_what_comes_with_the_program() {
+fn built_in_recipes_have_no_problems() {
     for (id, text) in BUILT_IN {
         let Parsed { recipe, notes } = parse::parse(id, Source::BuiltIn, text).expect("it is read");
         assert_eq!((notes, name_problems(&recipe)), (vec![], vec![]), "{id}");

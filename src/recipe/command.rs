@@ -1,7 +1,7 @@
-//! Slash commands: what a person typed, and how clients list what can be typed. Pure.
+//! Slash commands: parsing of typed commands and the list shown by clients. Pure.
 //!
-//! Only declared keys are arguments. Everything else of the text stays, byte for byte: a person who
-//! pastes `a=b` or an apostrophe loses nothing.
+//! Only declared keys are arguments. All other text is kept byte for byte, so that pasted `a=b` or
+//! apostrophes survive.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{Argument, Recipe};
 
-/// Names of commands that are no recipes, sorted. A recipe of such a name can't be typed; hooks and other
-/// recipes may still call it.
+/// Names of built-in commands, sorted. A recipe with such a name can't be typed; hooks and other recipes may
+/// still call it.
 pub const RESERVED: &[&str] = &[
     "checkpoints",
     "context",
@@ -31,7 +31,7 @@ pub const RESERVED: &[&str] = &[
     "why",
 ];
 
-/// A slash command as clients list it; `name` has no slash.
+/// A slash command as listed by clients; `name` has no slash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandInfo {
     pub name: String,
@@ -39,15 +39,15 @@ pub struct CommandInfo {
     pub hint: Option<String>,
 }
 
-/// Text that may be a command: whether `name` exists is for the caller to see. `/usr/bin is full` is
-/// one as well, of a name that no recipe has, and then plain text.
+/// A possible command; the caller checks whether `name` exists. `/usr/bin is full` also parses as a command,
+/// with a name that no recipe has, and is then plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Typed<'a> {
     pub name: &'a str,
     pub rest: &'a str,
 }
 
-/// Splits a command off a prompt's text. `None`: the text is no command.
+/// Splits a prompt's text into a command and its arguments. `None` if the text is not a command.
 pub fn parse(text: &str) -> Option<Typed<'_>> {
     let text = text.trim().strip_prefix('/')?;
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
@@ -55,16 +55,16 @@ pub fn parse(text: &str) -> Option<Typed<'_>> {
     (!name.is_empty()).then(|| Typed { name, rest: rest.trim() })
 }
 
-/// What a recipe is called with.
+/// Arguments of a recipe call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
-    /// Declared arguments that have a value, given or by default.
+    /// Declared arguments that were given or have a default.
     pub named: BTreeMap<String, String>,
-    /// What is left of the text.
+    /// The remaining text.
     pub free: String,
 }
 
-/// A call that cannot be made. `message` says why, `usage` how it is done.
+/// An invalid call. `message` says why, `usage` shows the correct form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}\nUsage: {usage}")]
 pub struct UsageError {
@@ -72,7 +72,7 @@ pub struct UsageError {
     pub usage: String,
 }
 
-/// Finds a recipe's arguments in what follows its name.
+/// Parses the text after a recipe's name into arguments.
 pub fn bind(recipe: &Recipe, rest: &str) -> Result<Arguments, UsageError> {
     let wrong = |message: String| UsageError { message, usage: usage(recipe) };
     let mut arguments = Arguments::default();
@@ -94,7 +94,7 @@ pub fn bind(recipe: &Recipe, rest: &str) -> Result<Arguments, UsageError> {
                     return Err(wrong(format!("{key:?} is given twice")));
                 }
                 at = value_at + word.length;
-                // The gap that the argument leaves: one of the white spaces around it goes with it.
+                // Drop one adjacent white-space character together with the argument.
                 let follows = &rest[at..];
                 at += follows.chars().next().filter(|c| c.is_whitespace()).map_or(0, char::len_utf8);
             }
@@ -109,7 +109,7 @@ pub fn bind(recipe: &Recipe, rest: &str) -> Result<Arguments, UsageError> {
     complete(recipe, arguments).map_err(wrong)
 }
 
-/// Checks given values and fills in defaults. Used for callers that have a map instead of text, too.
+/// Checks values and fills in defaults. Also used by callers that have a map instead of text.
 pub fn complete(recipe: &Recipe, mut arguments: Arguments) -> Result<Arguments, String> {
     for (name, argument) in &recipe.arguments {
         let given = arguments.named.get(name).cloned();
@@ -132,8 +132,8 @@ pub fn complete(recipe: &Recipe, mut arguments: Arguments) -> Result<Arguments, 
     Ok(arguments)
 }
 
-/// The arguments that say something else than their defaults, each as it is typed behind the name, with a blank
-/// before it.
+/// Formats the arguments that differ from their defaults as they would be typed after the name, each with a
+/// leading space.
 pub fn typed(recipe: &Recipe, arguments: &Arguments) -> String {
     let is_plain = |value: &str| {
         !value.is_empty() && value.chars().all(|c| c.is_alphanumeric() || "-_./:,@%+=".contains(c))
@@ -148,7 +148,7 @@ pub fn typed(recipe: &Recipe, arguments: &Arguments) -> String {
         .collect()
 }
 
-/// The declared key with which the text begins, if an equals sign follows it.
+/// The declared key that starts the text and is followed by an equals sign.
 fn declared_key<'a>(recipe: &'a Recipe, text: &str) -> Option<&'a str> {
     recipe
         .arguments
@@ -157,12 +157,13 @@ fn declared_key<'a>(recipe: &'a Recipe, text: &str) -> Option<&'a str> {
         .find(|key| !key.is_empty() && text.strip_prefix(key).is_some_and(|behind| behind.starts_with('=')))
 }
 
-/// The length of a word of free text; a quoted stretch is one word, so nothing inside is an argument.
+/// The length of a word of free text; a quoted span is one word, so nothing inside it is an argument.
 fn free_word(text: &str) -> usize {
     let plain = text.find(char::is_whitespace).unwrap_or(text.len());
     let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else { return plain };
     match text[1..].find(quote) {
-        // An apostrophe that opens nothing ('tis) closes in the middle of some other word.
+        // A leading apostrophe that is not a quote ('tis) would be closed by one in the middle of another
+        // word.
         Some(length) if text[length + 2..].chars().next().is_none_or(char::is_whitespace) => length + 2,
         _ => plain,
     }
@@ -173,8 +174,8 @@ struct Word {
     length: usize,
 }
 
-/// Reads a word as a shell does: quotes group, a backslash takes the next character as it is (within
-/// double quotes only before `"`, `\`, `$` and a back quote). The error is the quote that is missing.
+/// Reads a word with shell quoting: quotes group, a backslash escapes the next character (inside double
+/// quotes only `"`, `\`, `$` and a backtick). The error is the missing closing quote.
 fn word(text: &str) -> Result<Word, char> {
     let mut word = Word { text: String::new(), length: text.len() };
     let mut quote = None;
@@ -201,7 +202,7 @@ fn word(text: &str) -> Result<Word, char> {
     }
 }
 
-/// Splits text into words as a shell does. A quote that nothing closes is an ordinary character.
+/// Splits text into words with shell quoting. An unclosed quote is an ordinary character.
 pub fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -216,7 +217,7 @@ pub fn split_words(text: &str) -> Vec<String> {
     words
 }
 
-/// What a client shows behind a command's name: the arguments in sorted order, then the free text.
+/// The hint that clients show after a command's name: the arguments in sorted order, then the free text.
 pub fn hint(recipe: &Recipe) -> String {
     if let Some(hint) = &recipe.argument_hint {
         return hint.clone();
@@ -241,7 +242,7 @@ fn usage(recipe: &Recipe) -> String {
     format!("/{} {}", recipe.id, hint(recipe))
 }
 
-/// Characters of a description in a listing. Descriptions of skills are written for models and are long;
+/// Maximum characters of a description in a list. Skill descriptions are written for models and are long;
 /// menus show one line.
 const DESCRIPTION_CHARS_MAX: usize = 200;
 
@@ -253,14 +254,14 @@ fn one_line(description: &str) -> String {
     }
 }
 
-/// The description as listings show it, with a word on what does not work.
+/// The description as listed, with a remark on unknown handlers.
 pub fn described(recipe: &Recipe) -> String {
     let remarks =
         recipe.unknown_handlers.iter().map(|handler| format!(" (handler {} is unknown)", handler.name));
     one_line(&recipe.description) + &remarks.collect::<String>()
 }
 
-/// The listing of recipes that a person can call.
+/// Lists the recipes that a user can call.
 pub fn commands<'a>(recipes: impl IntoIterator<Item = &'a Recipe>) -> Vec<CommandInfo> {
     recipes
         .into_iter()
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(typed("/ init"), None);
         assert_eq!(typed("init"), None);
         assert_eq!(typed("see /init"), None);
-        // The caller finds no recipe of this name and takes it as text.
+        // The caller finds no recipe with this name and treats it as text.
         assert_eq!(typed("/usr/bin is full"), Some(("usr/bin", "is full")));
     }
 
@@ -323,9 +324,9 @@ mod tests {
         }
     }
 
-    /// Another agent took every `a=b` for an argument, and it vanished from the prompt.
+    /// Another agent treated every `a=b` as an argument and dropped it from the prompt.
     #[test]
-    fn what_is_not_declared_stays_byte_for_byte() {
+    fn undeclared_keys_stay_byte_for_byte() {
         let recipe = recipe("arguments:\n  target: {}");
         for text in [
             "set x=1 and y = 2",
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_fill_in_and_what_is_given_wins() {
+    fn defaults_fill_in_and_given_values_win() {
         let recipe = recipe("arguments:\n  a: {default: 1}\n  b: {}\ndefaults: {a: 0, c: z}");
         let named = |a: &str| vec![("a".to_owned(), a.to_owned()), ("c".to_owned(), "z".to_owned())];
         assert_eq!(bound(&recipe, ""), (named("1"), String::new()));
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_call_says_how_it_is_done() {
+    fn an_invalid_call_shows_the_usage() {
         let recipe =
             recipe("arguments:\n  target: {required: true, description: branch}\n  kind: {choices: [a, b]}");
         let wrong = |rest| bind(&recipe, rest).expect_err("it is wrong").to_string();
@@ -366,9 +367,9 @@ mod tests {
         assert_eq!(hint(&recipe), "[draft=\"a b\"] [issue=<issue>] [target=main] additional instructions");
     }
 
-    /// A dry run of `/compact keep=2` said that `/compact` did just that, which it did not.
+    /// Regression: a dry run of `/compact keep=2` described its result as that of plain `/compact`.
     #[test]
-    fn what_is_bound_is_typed_so_that_it_binds_to_the_same() {
+    fn typed_arguments_bind_to_the_same_values() {
         let recipe = recipe("arguments:\n  keep: {default: \"0\"}\n  tone: free\n  who: free");
         for (rest, wanted) in [
             ("", ""),
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_recipes_and_those_of_hooks_are_not_listed() {
+    fn hidden_and_hook_only_recipes_are_not_listed() {
         let all = [recipe("hidden: true"), recipe("callable_by: hook"), recipe("description: Shown")];
         let listed: Vec<String> = commands(&all).into_iter().map(|command| command.description).collect();
         assert_eq!(listed, ["Shown"]);

@@ -1,5 +1,5 @@
-//! The fields of a declaration that a person wrote, YAML or JSON, each with its place in the file; and
-//! what a field's value can be read as. Shared by recipes and hooks. Pure and bounded.
+//! The fields of a user-written declaration in YAML or JSON, each with its position, and conversions of their
+//! values. Shared by recipes and hooks. Pure and bounded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,25 +10,25 @@ use serde_saphyr::Spanned;
 
 use epitome_problem::{Problem, place_in};
 
-/// Nodes of one declaration. The longest front matter known has about a hundred.
+/// Maximum YAML nodes per declaration. The longest known front matter has about a hundred.
 const NODES_MAX: usize = 4096;
-/// Nesting of one declaration; a `hooks` table needs six levels.
+/// Maximum nesting depth; a `hooks` table needs six levels.
 const DEPTH_MAX: usize = 32;
-/// Events that aliases in one declaration may add.
+/// Maximum events that YAML aliases of one declaration may replay.
 const ALIASES_MAX: usize = 1024;
 
-/// The fields of a declaration by name.
+/// The fields of a declaration, by name.
 pub type Fields = BTreeMap<String, Field>;
 
-/// A field's value and where it stands: line and column, both from 1.
+/// A field's value and its position: line and column, both 1-based.
 #[derive(Clone, Debug)]
 pub struct Field {
     pub value: Value,
     pub place: (u64, u64),
 }
 
-/// Reads YAML. `lines_before` is how many lines of the file stand before the text, `what` names the text
-/// in a problem.
+/// Parses YAML. `lines_before` is the number of lines in the file before the text; `what` names the text in a
+/// problem.
 pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Result<Fields, Problem> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -58,7 +58,7 @@ pub fn from_yaml(text: &str, path: &Path, lines_before: u64, what: &str) -> Resu
     Ok(fields.into_iter().map(|(name, field)| (name, placed(field))).collect())
 }
 
-/// Reads one JSON object.
+/// Parses one JSON object.
 pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem> {
     let problem = |error: serde_json::Error| Problem {
         path: path.to_path_buf(),
@@ -68,7 +68,7 @@ pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem>
     };
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(problem)?;
     let field = |raw: &RawValue| {
-        // The raw value is a part of the text, so its place is the distance from the beginning.
+        // The raw value borrows from the text, so the pointer difference is its offset.
         let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
         let value = serde_json::from_str(raw.get()).map_err(problem)?;
         Ok(Field { value, place: place_in(text, offset) })
@@ -80,7 +80,7 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// What was wanted where a field's value is of another kind.
+/// Description of the expected value, if a field has another kind.
 pub type Wanted = String;
 
 pub fn text(value: &Value) -> Result<String, Wanted> {
@@ -101,7 +101,7 @@ pub fn truth(value: &Value) -> Result<bool, Wanted> {
     }
 }
 
-/// A list, or text with commas; `none` is the empty list.
+/// A list, or comma-separated text; `none` is the empty list.
 pub fn names(value: &Value) -> Result<Vec<String>, Wanted> {
     let wanted = || "a list of names, or names with commas between them".to_owned();
     match value {

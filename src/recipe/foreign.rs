@@ -1,8 +1,8 @@
 //! Commands and skills in the formats of other agents. Pure.
 //!
-//! Only what changes the prompt's text is read. `allowed-tools` of a Claude Code command *grants* tools;
-//! a file that came with a repository grants nothing here, so it is ignored and the session's own
-//! permissions hold. File references (`@path`) stay as they are: the agent reads files itself.
+//! Only fields that affect the prompt's text are read. `allowed-tools` of a Claude Code command *grants*
+//! tools; a file from a repository grants nothing here, so the field is ignored and the session's permissions
+//! apply. File references (`@path`) are left as they are: the agent reads files itself.
 
 use super::command::split_words;
 use super::parse::{Recipe, Source, Split, Syntax, split};
@@ -10,8 +10,8 @@ use super::render::{Prompt, Rendered, ShellCall, ShellOutputs};
 use super::template::SHELL_CALLS_MAX;
 use epitome_problem::Problem;
 
-/// Reads a file of `.claude/commands`. Its front matter is read line by line: in the wild it is often
-/// no YAML (`argument-hint: [a] [b]`).
+/// Reads a file of `.claude/commands`. The front matter is read line by line, since in practice it is often
+/// not valid YAML (`argument-hint: [a] [b]`).
 pub fn claude_command(id: &str, source: Source, text: &str) -> Recipe {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = front_and_body(text);
@@ -29,7 +29,7 @@ pub fn claude_command(id: &str, source: Source, text: &str) -> Recipe {
     recipe
 }
 
-/// Reads a `SKILL.md`. `directory` is where the files that it names are.
+/// Reads a `SKILL.md`. `directory` contains the files that it refers to.
 pub fn skill(folder: &str, directory: &str, source: Source, text: &str) -> Recipe {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body, line) = front_and_body(text);
@@ -82,7 +82,8 @@ fn front_and_body(text: &str) -> (&str, &str, u64) {
     }
 }
 
-/// `name: value` lines without indentation; an indented or `>` value is joined to one line.
+/// Parses unindented `name: value` lines; indented continuation lines and `>` or `|` blocks are joined to one
+/// line.
 fn lines_of(front: &str) -> Vec<(&str, String)> {
     let mut fields: Vec<(&str, String)> = Vec::new();
     for line in front.lines() {
@@ -104,7 +105,7 @@ fn unquoted(value: &str) -> &str {
     ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(value)
 }
 
-/// Fills `$ARGUMENTS`, `$1` to `$9` and ``!`command` ``. Says also whether the body takes the free text.
+/// Expands `$ARGUMENTS`, `$1` to `$9` and ``!`command` ``. The flag is whether the body uses the free text.
 pub fn render_claude(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
     let mut filled = Filled::new(free, outputs);
     let mut rest = body;
@@ -127,7 +128,8 @@ pub fn render_claude(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendere
     filled.finish()
 }
 
-/// Fills `{{args}}` and `!{command}`; arguments inside of a command are quoted for the shell.
+/// Expands `{{args}}` and `!{command}`; arguments inside a command are shell-quoted. The flag is whether the
+/// body uses the free text.
 pub fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendered, bool) {
     const ARGS: &str = "{{args}}";
     let mut filled = Filled::new(free, outputs);
@@ -152,7 +154,7 @@ pub fn render_gemini(body: &str, free: &str, outputs: &ShellOutputs) -> (Rendere
     filled.finish()
 }
 
-/// The text up to the brace that closes what was opened before it, and what follows.
+/// Splits at the closing brace that matches an already consumed opening brace.
 fn balanced(text: &str) -> Option<(&str, &str)> {
     let mut depth = 1_usize;
     for (at, character) in text.char_indices() {
@@ -195,7 +197,7 @@ impl<'a> Filled<'a> {
         }
     }
 
-    /// Fills the argument at the beginning of `rest`, which is a dollar; gives what follows it.
+    /// Expands the argument at the dollar sign that starts `rest`; returns the remaining text.
     fn argument<'t>(&mut self, rest: &'t str) -> &'t str {
         const ALL: &str = "$ARGUMENTS";
         if let Some(behind) = rest.strip_prefix(ALL) {
@@ -204,7 +206,7 @@ impl<'a> Filled<'a> {
             return behind;
         }
         let digits = rest[1..].bytes().take_while(u8::is_ascii_digit).count();
-        // `$10` is more likely a price than the tenth word.
+        // `$10` is more likely a price than the tenth argument.
         if digits == 1 && !rest.starts_with("$0") {
             let index = usize::from(rest.as_bytes()[1] - b'1');
             self.takes_input = true;
@@ -274,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn a_claude_command_asks_for_its_shell_lines() {
+    fn a_claude_command_needs_its_shell_output() {
         assert_eq!(render_claude("Now: !`git status`", "", &ShellOutputs::new()), needs("git status", false));
         let known = knows("git log $x main", "abc\n");
         assert_eq!(render_claude("!`git log $x $1`.", "main", &known), done("abc.", true));
         assert_eq!(render_claude("Wow! `code`", "", &known), done("Wow! `code`", false));
     }
 
-    /// What a person pastes must not become a command.
+    /// Pasted text must not become a command.
     #[test]
-    fn arguments_and_outputs_are_not_read_again() {
+    fn arguments_and_outputs_are_not_expanded_again() {
         let none = ShellOutputs::new();
         assert_eq!(render_claude("$ARGUMENTS", "!`rm` $1", &none), done("!`rm` $1", true));
         assert_eq!(render_claude("!`a`", "", &knows("a", "!`b`")), done("!`b`", false));

@@ -1,6 +1,6 @@
 //! Reads the YAML front matter of a recipe into its fields. Pure.
 //!
-//! A known field of the wrong kind is an error with its place; an unknown field is a remark.
+//! A known field of the wrong type is an error with its position; an unknown field is a remark.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::handlers;
 use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
 use epitome_problem::{Problem, nearest};
 
-/// Lines of a file that stand before its front matter: the `---`.
+/// Lines of a file before its front matter: the `---`.
 const LINES_BEFORE: u64 = 1;
 
-/// Fills a recipe from its front matter, whose first line is the second of the file.
+/// Fills a recipe from its front matter, which starts at the second line of the file.
 pub(super) fn read(recipe: Recipe, front: &str, path: &Path) -> Result<Parsed, Problem> {
     let fields = fields::from_yaml(front, path, LINES_BEFORE, "the front matter")?;
     Reader { path, front, recipe, notes: Vec::new() }.read(fields)
@@ -142,7 +142,7 @@ const FIELDS: [&str; 18] = [
     "run_hooks",
 ];
 
-/// What there is to say about a field that has no effect.
+/// A remark on a field that has no effect.
 fn remark(name: &str) -> Option<(String, Option<String>)> {
     if FIELDS.contains(&name) {
         return None;
@@ -202,7 +202,7 @@ fn callable_by(value: &Value) -> Result<CallableBy, Wanted> {
     Ok(callable)
 }
 
-/// Whether a hook of the recipe replaces the history; then its text is meant for that.
+/// Whether a handler of the recipe replaces the history; then the recipe's output defaults to `mutate`.
 pub(super) fn declares_swap(hooks: &Value) -> bool {
     match hooks {
         Value::String(handler) => matches!(handler.as_str(), "swap_context" | "compact_context"),

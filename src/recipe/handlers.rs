@@ -1,10 +1,10 @@
-//! The handlers that a recipe's `hooks` can name. Pure.
+//! The handler names that a recipe's `hooks` table can use. Pure.
 
 use serde_json::Value;
 
 use epitome_problem::{nearest, place_in};
 
-/// Those that do something and come with the program. What they do is the business of `hooks`.
+/// Built-in handlers, which are implemented in `hooks`.
 pub const BUILT_IN: [&str; 8] = [
     "swap_context",
     "compact_context",
@@ -16,34 +16,34 @@ pub const BUILT_IN: [&str; 8] = [
     "redact",
 ];
 
-/// Stands for the hooks on disk.
+/// Placeholder for the hook scripts found on disk.
 pub const EXTERNAL: &str = "external";
 
-/// The threshold of automatic compaction, which runs behind everything else that a round's end has.
+/// The threshold check of automatic compaction, which runs after everything else at the end of a round.
 pub const COMPACT_TRIGGER: &str = "builtin:compact-trigger";
 
-/// Every name that means the same in all recipes.
+/// All names with a fixed meaning in every recipe.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.into_iter().chain([EXTERNAL, COMPACT_TRIGGER])
 }
 
-/// A handler that does not come with the program. It may be a hook on disk.
+/// A handler name that is not built in. It may be the name of a hook on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownHandler {
     pub name: String,
-    /// Line and column in the recipe's file, both from 1.
+    /// Line and column in the recipe's file, both 1-based.
     pub place: (u64, u64),
 }
 
 impl UnknownHandler {
-    /// The handler that may have been meant.
+    /// The known handler with the most similar name.
     pub fn nearest(&self) -> Option<&'static str> {
         nearest(&self.name, names())
     }
 }
 
-/// The handlers of a `hooks` table that are none of ours. `front` is the front matter, whose first line is
-/// the file's second; `from` is the line of the file at which the table begins.
+/// Returns the handlers of a `hooks` table that are not built in. `front` is the front matter, which starts
+/// at the file's second line; `from` is the line of the file at which the table starts.
 pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandler> {
     let begins = front.split_inclusive('\n').take(from.saturating_sub(2) as usize).map(str::len).sum();
     let mut unknown: Vec<UnknownHandler> = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandl
         if names().any(|known| known == name) || unknown.iter().any(|handler| handler.name == name) {
             continue;
         }
-        // The reader of YAML gives no places within a table.
+        // The YAML parser reports no positions inside a table, so search the text.
         let offset = word_at(&front[begins..], name).map_or(begins, |at| begins + at);
         let (line, column) = place_in(front, offset);
         unknown.push(UnknownHandler { name: name.to_owned(), place: (line + 1, column) });
@@ -59,7 +59,7 @@ pub(super) fn unknown(hooks: &Value, front: &str, from: u64) -> Vec<UnknownHandl
     unknown
 }
 
-/// Where a name stands as a word of its own.
+/// Finds the first occurrence of a name as a separate word.
 fn word_at(text: &str, name: &str) -> Option<usize> {
     let part = |c: char| c.is_alphanumeric() || "_-.:/".contains(c);
     let ends = |at: usize| {
@@ -69,8 +69,8 @@ fn word_at(text: &str, name: &str) -> Option<usize> {
     text.match_indices(name).map(|(at, _)| at).find(|at| ends(*at))
 }
 
-/// Every handler that a `hooks` table names: `event: name`, `event: {handler: name}`,
-/// `event: {handlers: [name]}`, or a list of these.
+/// All handlers that a `hooks` table names: `event: name`, `event: {handler: name}`, `event: {handlers:
+/// [name]}`, or a list of these.
 fn named(hooks: &Value) -> Vec<&str> {
     let Some(events) = hooks.as_object() else { return Vec::new() };
     events.values().flat_map(handlers_of).collect()

@@ -1,9 +1,10 @@
-//! Recipes: Markdown files that become slash commands; and those that describe agents.
+//! Recipes: Markdown files that become slash commands. Subagent definitions have the same format and are read
+//! here too.
 //!
-//! `fields` reads the fields of a declaration with their places, `parse` one file, `handlers` knows the names
-//! that its `hooks` may use. `render` makes the prompt of it (asking for the commands that it wants run),
-//! `command` reads what a person typed. All of these are pure. `catalog` finds the files, `watch` notices that
-//! they changed, `agents` finds and reads agents; only these three touch the disk.
+//! `fields` reads the fields of a declaration with their positions, `parse` reads one file, and `handlers`
+//! defines the names that its `hooks` may use. `render` produces the prompt (requesting the shell commands
+//! whose output it needs), and `command` parses typed commands. All of these are pure. `catalog` finds the
+//! files, `watch` notices changes, `agents` finds and reads subagents; only these three access the disk.
 
 pub mod agents;
 pub mod catalog;

@@ -1,8 +1,7 @@
-//! Reads one recipe file: Markdown with optional YAML front matter. Pure: it gets text, not a path to
-//! open.
+//! Parses one recipe file: Markdown with optional YAML front matter. Pure: the input is text, not a path.
 //!
-//! A file that cannot be understood whole is refused, never half-read: a recipe whose `allowed_tools`
-//! is mistyped must not run with all tools.
+//! A file with any error is rejected as a whole: a recipe with mistyped `allowed_tools` must not run with all
+//! tools.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,37 +12,37 @@ use super::handlers::UnknownHandler;
 use super::{front_matter, template};
 use epitome_problem::Problem;
 
-/// A recipe, all defaults filled in.
+/// A recipe, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
-    /// The slash command: the path below its folder, without `.md`.
+    /// The name of the slash command: the path below its folder, without `.md`.
     pub id: String,
     pub name: String,
     pub description: String,
     pub source: Source,
     pub syntax: Syntax,
-    /// What follows the front matter.
+    /// The text after the front matter.
     pub body: String,
-    /// The line of the file, from 1, on which the body begins.
+    /// The line of the file, 1-based, at which the body begins.
     pub body_line: u64,
     pub aliases: Vec<String>,
-    /// Works when typed, is not listed.
+    /// Works when typed, but is not listed.
     pub hidden: bool,
-    /// `None` inherits the session's; an empty list is no tool at all.
+    /// `None` inherits the session's tools; an empty list allows none.
     pub allowed_tools: Option<Vec<String>>,
-    /// As `allowed_tools`, for command lines; see
+    /// Like `allowed_tools`, for shell command lines; see
     /// [`command_line`](epitome_tools::command_line::refused).
     pub allowed_commands: Option<Vec<String>>,
-    /// Declared arguments; those of the older `defaults` map are among them.
+    /// Declared arguments, including those of the older `defaults` map.
     pub arguments: BTreeMap<String, Argument>,
-    /// Shown instead of the hint that the arguments make (`argument-hint` of other formats).
+    /// Shown instead of the hint generated from the arguments (`argument-hint` of other formats).
     pub argument_hint: Option<String>,
-    /// The `hooks` table as it stands in the file; `Null` where there is none.
+    /// The `hooks` table of the file; `Null` if it has none.
     pub hooks: Value,
-    /// Handlers that `hooks` names and nobody has.
+    /// Handlers in `hooks` that are not built in and, once the catalog has checked, not hooks on disk.
     pub unknown_handlers: Vec<UnknownHandler>,
     pub output: Output,
-    /// `None`: in the session by hand, isolated as a callback.
+    /// `None`: in the session when typed, isolated when called by a hook.
     pub context: Option<Context>,
     pub history: History,
     pub model: ModelChoice,
@@ -52,18 +51,18 @@ pub struct Recipe {
     pub run_hooks: bool,
 }
 
-/// Where a recipe comes from, and with it how far it is trusted.
+/// Where a recipe comes from, which determines how far it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     BuiltIn,
-    /// From a folder of the person's own.
+    /// A file in one of the user's own folders.
     Person(PathBuf),
-    /// Came with a repository: its shell calls do not run.
+    /// A file of a repository: its shell calls run only after the user has allowed them.
     Repository(PathBuf),
 }
 
 impl Source {
-    /// The file; built-in recipes have a name that says so.
+    /// The file's path; a placeholder for built-in recipes.
     pub fn path(&self) -> &Path {
         match self {
             Source::BuiltIn => Path::new("(built in)"),
@@ -81,7 +80,7 @@ pub enum Syntax {
     ClaudeCommand,
     /// `{{args}}`, `!{command}`.
     GeminiCommand,
-    /// Taken as it is (skills).
+    /// Used verbatim (skills).
     Plain,
 }
 
@@ -90,11 +89,11 @@ pub struct Argument {
     pub description: String,
     pub default: Option<String>,
     pub required: bool,
-    /// Empty allows anything.
+    /// Allowed values; empty allows any.
     pub choices: Vec<String>,
 }
 
-/// What a callback does with the text.
+/// What a callback does with the resulting text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     Message,
@@ -110,7 +109,7 @@ pub enum Context {
     None,
 }
 
-/// How the history is given to a side run.
+/// How the history is passed to an isolated run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum History {
     Native,
@@ -139,19 +138,18 @@ impl Default for CallableBy {
 }
 
 impl Recipe {
-    /// Whether it is carried out as a compaction: its text, written without tools, becomes the
-    /// conversation.
+    /// Whether the recipe runs as a compaction: its reply, written without tools, replaces the conversation.
     pub fn is_compaction(&self) -> bool {
         self.swaps_context() && self.allowed_tools.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Whether the recipe's text becomes the conversation (`/compact` and its kin): it declares the
-    /// `swap_context` handler.
+    /// Whether the recipe replaces the history (`/compact` and similar): it declares a `swap_context` or
+    /// `compact_context` handler.
     pub fn swaps_context(&self) -> bool {
         super::front_matter::declares_swap(&self.hooks)
     }
 
-    /// A recipe that is its body and nothing else.
+    /// A recipe with the given body and defaults for all other fields.
     pub fn plain(id: &str, source: Source, syntax: Syntax, body: &str, body_line: u64) -> Recipe {
         Recipe {
             id: id.to_owned(),
@@ -180,14 +178,14 @@ impl Recipe {
     }
 }
 
-/// A recipe that can be used, and remarks on its file: unknown fields, fields without effect.
+/// A valid recipe, with remarks on unknown fields and fields without effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     pub recipe: Recipe,
     pub notes: Vec<Problem>,
 }
 
-/// Reads a recipe file. `id` is what its place says; the error's place is a line of the file.
+/// Parses a recipe file. `id` is derived from its path; the position of an error refers to the file.
 pub fn parse(id: &str, source: Source, text: &str) -> Result<Parsed, Problem> {
     let path = source.path().to_path_buf();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -210,18 +208,18 @@ pub fn parse(id: &str, source: Source, text: &str) -> Result<Parsed, Problem> {
     Ok(parsed)
 }
 
-/// Whether a file begins with front matter.
+/// Whether the text starts with front matter.
 pub fn has_front_matter(text: &str) -> bool {
     split(text.strip_prefix('\u{feff}').unwrap_or(text)).is_some()
 }
 
-/// A file with front matter; `body` is missing when nothing ends it.
+/// A file with front matter; `body` is `None` if the front matter is not closed.
 pub(super) struct Split<'a> {
     pub front: &'a str,
     pub body: Option<(&'a str, u64)>,
 }
 
-/// Splits at the lines `---`. `None`: the file has no front matter and is all body.
+/// Splits at the `---` lines. `None` if the file has no front matter and is all body.
 pub(super) fn split(text: &str) -> Option<Split<'_>> {
     let mut lines = text.split_inclusive('\n');
     let first = lines.next()?;
@@ -236,8 +234,8 @@ pub(super) fn split(text: &str) -> Option<Split<'_>> {
         }
         at += line.len();
     }
-    // A lone rule at the top of a Markdown file, or a front matter whose end was forgotten: it is the
-    // latter if its first line reads like a field.
+    // Either a horizontal rule at the top of a Markdown file, or front matter that is not closed: the latter
+    // if its first line looks like a field.
     let looks_like_fields = text[first.len()..].lines().next().is_some_and(|line| line.contains(": "));
     looks_like_fields.then_some(Split { front: &text[first.len()..], body: None })
 }
@@ -251,7 +249,7 @@ fn check_template(recipe: &Recipe) -> Result<(), Problem> {
     }
 }
 
-/// A fault in a recipe's body, at its place in the file.
+/// An error in a recipe's body, with its position in the file.
 pub(super) fn template_problem(recipe: &Recipe, error: &template::TemplateError, trying: &str) -> Problem {
     let (line, column) = error.place(&recipe.body);
     Problem {
@@ -336,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn no_tools_is_not_the_same_as_no_word_on_tools() {
+    fn an_empty_tool_list_differs_from_a_missing_one() {
         assert_eq!(read("---\nname: a\n---\n").recipe.allowed_tools, None);
         for none in ["[]", "none", "\"\""] {
             assert_eq!(
@@ -356,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_and_those_without_effect_are_noted_with_their_place() {
+    fn unknown_and_ineffective_fields_are_noted_with_position() {
         let text = "---\nname: a\nalowed_tools: []\nworkflow: x\nallowed_commands: [git *]\n---\n";
         let notes = read(text).notes;
         let told: Vec<_> = notes.iter().map(|n| (n.place, n.message.as_str(), n.hint.as_deref())).collect();
@@ -374,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_refuses_the_file_at_its_place() {
+    fn a_value_of_the_wrong_type_rejects_the_file() {
         let wanted = "\"max_turns\" must be a whole number above 0".to_owned();
         assert_eq!(refused("---\nname: a\nmax_turns: many\n---\n"), (Some((3, 12)), wanted));
         let wanted = "\"output\" must be one of message, mutate, append, none".to_owned();
@@ -382,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn front_matter_that_is_no_yaml_is_told_in_lines_of_the_file() {
+    fn yaml_errors_have_file_positions() {
         let (place, message) = refused("---\nname: a\ndescription: b: c\n---\nText");
         assert_eq!(place.map(|(line, _)| line), Some(3), "{message}");
         assert_eq!(refused("---\nname: a\nText").1, "the front matter is not closed");
@@ -390,15 +388,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_template_is_told_in_lines_of_the_file() {
+    fn template_errors_have_file_positions() {
         let (place, message) = refused("---\nname: a\n---\n\nHello {{name}}\n");
         assert_eq!(place, Some((5, 9)));
         assert!(message.starts_with("cannot parse the template: "), "{message}");
     }
 
-    /// Nine levels of nine references to the level below are a billion nodes.
+    /// Nine levels of nine references to the level below expand to a billion nodes.
     #[test]
-    fn front_matter_that_unfolds_without_end_is_refused() {
+    fn exponential_yaml_aliases_are_rejected() {
         let mut front = "a: &a [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for (level, below) in ('b'..='i').zip('a'..) {
             front += &format!("{level}: &{level} [{}]\n", vec![format!("*{below}"); 9].join(", "));

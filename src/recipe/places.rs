@@ -1,11 +1,11 @@
-//! Where recipes can be, in the order in which they count, and what a file's place makes its id.
+//! The folders to search for recipes, in order of precedence, and the ids of files in them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use epitome_files::paths::Paths;
 
-/// A folder where recipes can be, and how its files are read.
+/// A folder of recipes, and how its files are read.
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     pub(super) kind: PlaceKind,
@@ -21,17 +21,17 @@ pub(super) enum Owner {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PlaceKind {
     Recipes,
-    /// `<cwd>/recipes` may be a folder of anything: only files with front matter count.
+    /// `<cwd>/recipes` may be an unrelated folder: only files with front matter count.
     RecipesWithFrontMatter,
-    /// Each folder is a plugin with a `recipes` folder; its name prefixes theirs.
+    /// Each subfolder is a plugin with a `recipes` folder; the plugin's name prefixes its recipe ids.
     Plugins,
     ClaudeCommands,
     GeminiCommands,
     Skills,
 }
 
-/// All places, the one that counts first. `repository` are a session's directory and the root of its
-/// repository; `extra` is below the former unless it is absolute.
+/// All folders, in order of precedence. `repository` contains the session's directory and the root of its
+/// repository; relative paths in `extra` are relative to the former.
 pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
     use Owner::{Person, Repository};
     use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
@@ -70,14 +70,14 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
     for (root, owner) in &roots {
         add(root.join(".gemini/commands"), GeminiCommands, *owner);
     }
-    // A session in the home directory: its folders are the person's, not a repository's.
+    // If the session is in the home directory, its folders are the user's, not a repository's.
     let of_person: BTreeSet<PathBuf> =
         places.iter().filter(|place| place.owner == Person).map(|place| place.folder.clone()).collect();
     places.retain(|place| place.owner == Person || !of_person.contains(&place.folder));
     places
 }
 
-/// Where the person's and the repository's own hooks are, whose names a recipe may use as handlers.
+/// Hook folders of the user and of the repository. Recipes may use the names of these hooks as handlers.
 pub(super) fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf> {
     let of_repository =
         repository.iter().flat_map(|root| [root.join(".epitome/hooks"), root.join(".kodelet/hooks")]);
@@ -86,7 +86,7 @@ pub(super) fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf
     of_repository.chain(of_person).chain(of_kodelet).collect()
 }
 
-/// The id that a file's place says; `None`: the file is no recipe.
+/// Derives the id from a file's path; `None` if the file is not a recipe.
 pub(super) fn id_of(kind: PlaceKind, folder: &Path, path: &Path) -> Option<String> {
     let below = path.strip_prefix(folder).ok()?;
     let below = match kind {

@@ -1,8 +1,8 @@
-//! Makes the prompt of a recipe. Pure: commands that the body wants run are handed to the caller, who
-//! decides whether they may run and calls again with what they printed.
+//! Renders a recipe's prompt. Pure: commands that the body wants to run are returned to the caller, which
+//! decides whether they may run and calls again with their output.
 //!
-//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe, which
-//! nobody has said may run; it gives a sentence on that as their output.
+//! The caller must not run the commands of a [`Source::Repository`](super::parse::Source) recipe that the
+//! user has not allowed; it passes a sentence saying so as their output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +12,21 @@ use super::parse::{Recipe, Syntax, template_problem};
 use super::template::{self, Evaluated, Scope, Value};
 use epitome_problem::Problem;
 
-/// A command that a recipe wants run in the session's directory.
+/// A command that a recipe runs in the session's directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ShellCall {
-    /// A program and its arguments; no shell reads them.
+    /// A program and its arguments, run without a shell.
     Words(Vec<String>),
     /// A command line for the shell (Claude Code and Gemini commands).
     Line(String),
 }
 
-/// What stands for the output of a call of a repository's recipe.
+/// Replaces the output of a repository recipe's call that is not allowed.
 pub const NOT_RUN: &str =
     "[not run: this recipe came with the repository, and nobody has allowed its commands]";
 
 impl ShellCall {
-    /// The call as a line for a shell: words reach their program as they stand.
+    /// The call as a shell command line; words are quoted so that they reach the program unchanged.
     pub fn line(&self) -> String {
         let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
         match self {
@@ -36,15 +36,15 @@ impl ShellCall {
     }
 }
 
-/// What calls printed: stdout and stderr, or why they failed. Both go into the prompt.
+/// Output of calls: stdout and stderr, or why a call failed. Both become part of the prompt.
 pub type ShellOutputs = BTreeMap<ShellCall, String>;
 
-/// What a recipe sees beside its arguments.
+/// Variables available to a recipe besides its arguments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     pub conversation_id: String,
     pub cwd: String,
-    /// Today, as `2026-05-31`.
+    /// The current date, as `2026-05-31`.
     pub date: String,
     /// `templates.go_compat`.
     pub go_compat: bool,
@@ -53,18 +53,18 @@ pub struct Surroundings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rendered {
     Done(Prompt),
-    /// Run these and render again with all outputs so far. A recipe asks at most 64 calls in all.
+    /// Run these and render again with all outputs so far. A recipe requests at most 64 calls in total.
     Needs(Vec<ShellCall>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     pub text: String,
-    /// Sentences for the person: variables that do not exist.
+    /// Warnings for the user: undefined variables.
     pub warnings: Vec<String>,
 }
 
-/// Renders a recipe. An error names the place in the recipe's file.
+/// Renders a recipe. An error has its position in the recipe's file.
 pub fn render(
     recipe: &Recipe,
     arguments: &Arguments,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn words_reach_their_program_as_they_stand() {
+    fn words_are_quoted_and_reach_the_program_unchanged() {
         let words = ShellCall::Words(["echo", "it's $HOME; rm"].map(str::to_owned).to_vec());
         assert_eq!(words.line(), r"'echo' 'it'\''s $HOME; rm'");
         assert_eq!(ShellCall::Line("ls | wc".to_owned()).line(), "ls | wc");
@@ -174,18 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn free_text_goes_to_the_end_where_the_body_has_no_place() {
+    fn free_text_is_appended_if_the_body_does_not_use_it() {
         assert_eq!(text("Do it.\n", "and test"), "Do it.\n\n## Additional instructions\n\nand test");
         assert_eq!(text("Do it.\n", " "), "Do it.");
     }
 
     #[test]
-    fn the_built_in_variables_are_there() {
+    fn built_in_variables_are_defined() {
         assert_eq!(text("{{.conversation_id}} {{.cwd}} {{.recipe}} {{.date}}", ""), "s_1 /w r 2026-05-31");
     }
 
     #[test]
-    fn commands_are_asked_for_and_their_output_is_put_in_without_its_last_line_end() {
+    fn command_output_is_inserted_without_its_trailing_newline() {
         let body =
             "---\narguments: {n: {default: 3}}\n---\nLog: {{bash \"git\" \"log\" (printf \"-%s\" .n)}}.";
         let call = ShellCall::Words(["git", "log", "-3"].map(str::to_owned).to_vec());

@@ -1,4 +1,4 @@
-//! Recipes as machines are told of them. Pure.
+//! Recipes as JSON, for machine-readable output. Pure.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::command;
 use super::parse::{CallableBy, Context, History, ModelChoice, Output, Recipe, Source, Syntax};
 use epitome_problem::Problem;
 
-/// All that a directory has, what is hidden by another place, and what is wrong.
+/// All recipes of a catalog, shadowed recipes, and problems.
 pub fn list(catalog: &Catalog) -> Value {
     let recipes: Vec<Value> = catalog
         .recipes
@@ -34,7 +34,7 @@ pub fn list(catalog: &Catalog) -> Value {
     json!({ "recipes": recipes, "shadowed": shadowed, "problems": problems })
 }
 
-/// Every field that a recipe has or takes by default, under its name in a recipe file.
+/// All fields of a recipe, including defaults, under their names in a recipe file.
 pub fn fields(recipe: &Recipe) -> Map<String, Value> {
     let arguments: Map<String, Value> = recipe
         .arguments

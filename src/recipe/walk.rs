@@ -1,32 +1,31 @@
-//! Looks through the folders where recipes can be: within bounds, and out of a repository by no link.
+//! Walks recipe folders within bounds, without following links out of a repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::places::{Owner, Place, PlaceKind};
 
-/// Directory entries looked at for one catalog; a folder that is none of recipes ends here.
+/// Maximum directory entries read per catalog; stops the walk in folders that contain something else.
 pub const ENTRIES_MAX: usize = 10_000;
-/// Folders within folders; also what ends a loop of links.
+/// Maximum folder depth; also ends loops of links.
 pub const FOLDER_DEPTH_MAX: usize = 8;
 
-/// Looks through folders, within bounds.
 pub(super) struct Walk {
-    /// Entries that may still be looked at.
+    /// Directory entries that may still be read.
     budget: usize,
-    /// The repository's real path; `None` where there is none.
+    /// The canonical path of the repository; `None` if there is none.
     root: Option<PathBuf>,
 }
 
 impl Walk {
-    /// `repository`: a directory and then, perhaps, the root above it.
+    /// `repository`: the session's directory, followed by its repository root if there is one.
     pub(super) fn new(repository: &[PathBuf]) -> Walk {
         let root = repository.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
         Walk { budget: ENTRIES_MAX, root }
     }
 
-    /// Whether a file or folder may be looked into. A link from a cloned repository to the person's own
-    /// files would put these into menus and prompts.
+    /// Whether a file or folder may be read. A link from a cloned repository to the user's own files would
+    /// expose them in menus and prompts.
     pub(super) fn may_enter(&self, owner: Owner, path: &Path) -> bool {
         match owner {
             Owner::Person => true,
@@ -37,12 +36,12 @@ impl Walk {
         }
     }
 
-    /// Whether nothing more may be looked at.
+    /// Whether the budget of entries is used up.
     pub(super) fn is_spent(&self) -> bool {
         self.budget == 0
     }
 
-    /// The folders to walk of a place, with the prefix of their ids.
+    /// The folders of a place to walk, each with the prefix of its ids.
     pub(super) fn folders(&mut self, place: &Place) -> Vec<(PathBuf, String)> {
         let folders = match place.kind {
             PlaceKind::Plugins => {
@@ -65,7 +64,7 @@ impl Walk {
             .collect()
     }
 
-    /// Calls `visit` for what lies below a folder.
+    /// Calls `visit` for every file and folder below a folder.
     pub(super) fn below(&mut self, owner: Owner, folder: &Path, depth: usize, visit: &mut impl FnMut(Found)) {
         for path in self.children(folder) {
             if !path.is_dir() {
@@ -77,7 +76,7 @@ impl Walk {
         }
     }
 
-    /// What is in a folder, without hidden files and backups, sorted. A missing folder is empty.
+    /// Entries of a folder without hidden files and backups, sorted. A missing folder is empty.
     fn children(&mut self, folder: &Path) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
         let mut paths = Vec::new();

@@ -1,8 +1,8 @@
-//! Tells sessions that something in their recipe folders changed. One watcher a process; folders that
-//! several sessions want are watched once.
+//! Notifies sessions of changes in their recipe folders. One watcher per process; folders shared by several
+//! sessions are watched once.
 //!
-//! It reads nothing and has no timer: a burst of events is one call, because the next call comes only
-//! after the session said that it is about to read again.
+//! It reads no files and has no timer: a burst of events causes one call, because the next call comes only
+//! after the session announced that it is about to read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,21 +12,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
-/// Folders that one session may have watched: each is a watch of the system, of which a person has some
-/// thousands for all programs.
+/// Maximum folders watched per session: each is one of the few thousand watches that the system grants a user
+/// for all programs.
 pub const FOLDERS_MAX: usize = 256;
 
-/// What a session wants to hear of.
+/// The changes that a session is interested in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchPlan {
-    /// Existing folders; each is watched without those below it.
+    /// Existing folders; each is watched non-recursively.
     pub directories: Vec<PathBuf>,
-    /// The roots that count, existing or not. An event counts at, below or on the way to one of them.
+    /// The relevant roots, existing or not. An event counts if its path is at, below or above one of them.
     pub places: Vec<PathBuf>,
 }
 
 impl WatchPlan {
-    /// Whether a change of this path can change the catalog.
+    /// Whether a change of this path can affect the catalog.
     pub fn concerns(&self, path: &Path) -> bool {
         self.places.iter().any(|place| path.starts_with(place) || place.starts_with(path))
     }
@@ -46,7 +46,7 @@ impl fmt::Debug for RecipeWatch {
 
 #[derive(Default)]
 struct Shared {
-    /// Never locked by the watcher's own thread, which a call of `watch` waits for.
+    /// Never locked by the watcher's own thread, because `watch` blocks on that thread.
     armed: Mutex<Armed>,
     interested: Arc<Mutex<BTreeMap<u64, Interest>>>,
 }
@@ -54,7 +54,7 @@ struct Shared {
 #[derive(Default)]
 struct Armed {
     watcher: Option<RecommendedWatcher>,
-    /// How many registrations want a folder.
+    /// Number of registrations per folder.
     folders: BTreeMap<PathBuf, usize>,
     next: u64,
 }
@@ -70,10 +70,10 @@ impl RecipeWatch {
         RecipeWatch::default()
     }
 
-    /// Calls `changed` when something of the plan changes, until the registration is dropped. The call
-    /// comes on the watcher's thread: it must only pass the news on, and must not use the registration.
+    /// Calls `changed` when something in the plan changes, until the registration is dropped. The call comes
+    /// on the watcher's thread: it must only forward the notification and must not use the registration.
     ///
-    /// An error says that the system gives no watcher; then changes show at the next session.
+    /// Fails if the system provides no watcher; changes then show in the next session.
     pub fn register(
         &self,
         plan: WatchPlan,
@@ -97,8 +97,8 @@ impl RecipeWatch {
         Ok(registration)
     }
 
-    /// Says that what the plan watches is about to be read: goes on with a registration, or makes the first
-    /// one. `None` where the system gives no watcher.
+    /// Announces that the watched folders are about to be read: renews a registration or creates the first
+    /// one. `None` if the system provides no watcher.
     pub fn about_to_read(
         &self,
         known: Option<Arc<Registration>>,
@@ -119,13 +119,13 @@ impl RecipeWatch {
         }
     }
 
-    /// Folders watched now, for all sessions.
+    /// Number of folders currently watched, for all sessions.
     pub fn folders(&self) -> usize {
         lock(&self.shared.armed).folders.len()
     }
 }
 
-/// A session's interest; dropping it ends it.
+/// A session's registration; dropping it ends the notifications.
 pub struct Registration {
     shared: Arc<Shared>,
     id: u64,
@@ -139,13 +139,14 @@ impl fmt::Debug for Registration {
 }
 
 impl Registration {
-    /// Says that the disk is about to be read: what changes from now on is news again. Call it before
-    /// reading, or a change in between is lost.
+    /// Announces that the disk is about to be read: later changes are reported again. Call it before reading,
+    /// or a change in between is lost.
     pub fn about_to_read(&self) {
         self.told.store(false, Ordering::SeqCst);
     }
 
-    /// Watches by a new plan: folders may have come since. Call it between `about_to_read` and reading.
+    /// Switches to a new plan, since folders may have been created. Call it between `about_to_read` and
+    /// reading.
     pub fn renew(&self, plan: WatchPlan) {
         let mut armed = lock(&self.shared.armed);
         let old = {
@@ -153,7 +154,7 @@ impl Registration {
             let Some(interest) = interested.get_mut(&self.id) else { return };
             std::mem::replace(&mut interest.plan, plan.clone())
         };
-        // New folders first: one that stays is never without a watch.
+        // New folders first, so that a folder in both plans is watched without interruption.
         for folder in distinct(&plan) {
             armed.want(folder);
         }
@@ -166,7 +167,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.renew(WatchPlan::default());
-        // A call that is on its way may still come; it finds a session that no longer listens.
+        // A call in progress may still arrive; it finds a session that no longer listens.
         lock(&self.shared.interested).remove(&self.id);
     }
 }
@@ -177,8 +178,8 @@ fn distinct(plan: &WatchPlan) -> BTreeSet<PathBuf> {
 
 impl Armed {
     fn want(&mut self, folder: PathBuf) {
-        // Also when it is watched already: after the folder was removed and made again, the old watch is
-        // dead, and watching a live one twice changes nothing.
+        // Also for a folder that is watched already: after the folder was removed and recreated, the old
+        // watch is dead, and watching a live one twice has no effect.
         if let Some(watcher) = &mut self.watcher
             && let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive)
         {
@@ -193,7 +194,7 @@ impl Armed {
         if *count == 0 {
             self.folders.remove(folder);
             if let Some(watcher) = &mut self.watcher {
-                // It fails for a folder that was removed, whose watch went with it.
+                // Fails for a removed folder, whose watch is already gone.
                 let _ = watcher.unwatch(folder);
             }
         }
@@ -203,7 +204,7 @@ impl Armed {
 fn on_event(interested: &Mutex<BTreeMap<u64, Interest>>, event: notify::Result<notify::Event>) {
     let concerns: Box<dyn Fn(&WatchPlan) -> bool> = match event {
         Ok(event) if matches!(event.kind, EventKind::Access(_)) => return,
-        // The system lost events: anything may have changed.
+        // The system dropped events: anything may have changed.
         Ok(event) if event.need_rescan() => Box::new(|_| true),
         Ok(event) => Box::new(move |plan| event.paths.iter().any(|path| plan.concerns(path))),
         Err(error) => {
@@ -221,7 +222,7 @@ fn on_event(interested: &Mutex<BTreeMap<u64, Interest>>, event: notify::Result<n
     }
 }
 
-/// A panic of another thread leaves the maps whole: each is changed in one step.
+/// A panic in another thread leaves the maps consistent: each is changed in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -233,10 +234,10 @@ mod tests {
 
     use super::*;
 
-    /// How long a test waits for an event that must come. Events take microseconds.
+    /// How long a test waits for an expected event. Events take microseconds.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A callback that passes the news on. A test that has ended no longer listens.
+    /// A callback that forwards the notification, ignoring that the test may have ended.
     fn news_to(tell: mpsc::Sender<()>) -> impl Fn() + Send + Sync {
         move || {
             let _ = tell.send(());
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once_until_the_session_reads_again() {
+    fn a_change_is_reported_once_until_the_session_reads_again() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let watch = RecipeWatch::new();
         let (tell, told) = mpsc::channel();
@@ -256,7 +257,8 @@ mod tests {
         std::fs::write(folder.path().join("a.md"), "1").expect("files can be written");
         told.recv_timeout(PATIENCE).expect("the change is told");
 
-        // Not told a second time: the other session, which hears of the same event, proves that it came.
+        // Not reported a second time: the other session receives the same event, which proves that it
+        // arrived.
         let (tell, other) = mpsc::channel();
         let _second = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
         std::fs::write(folder.path().join("b.md"), "2").expect("files can be written");
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_shared_and_given_back() {
+    fn shared_folders_are_released_with_the_last_registration() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let watch = RecipeWatch::new();
         let first = watch.register(plan(folder.path()), || ()).expect("it watches");
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_comes_later_is_watched_after_renewal() {
+    fn a_folder_created_later_is_watched_after_renewal() {
         let root = tempfile::tempdir().expect("a temporary directory can be made");
         let recipes = root.path().join(".epitome/recipes");
         let watch = RecipeWatch::new();

@@ -1,17 +1,18 @@
-//! Permission rules as a person writes them: `bash(cargo test *)`, `file_edit(src/**)`, `mcp__tracker__*`. The grammar
-//! alone; whether a rule fits a call is seen in `tools::permission`. Pure.
+//! The grammar of permission rules: `bash(cargo test *)`, `file_edit(src/**)`, `mcp__tracker__*`. Pure;
+//! `tools::permission` matches rules against calls.
 //!
-//! The form is that of Claude Code's permission rules: the name of a tool, and in parentheses what of it is meant.
+//! The syntax follows Claude Code's permission rules: the name of a tool, optionally followed by an argument
+//! in parentheses.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use epitome_problem::nearest;
 
-/// Bytes of one rule; a longer one is a paste into the wrong place.
+/// Maximum bytes of a rule; a longer one was probably pasted by mistake.
 const RULE_BYTES_MAX: usize = 4 * 1024;
 
-/// What a rule says. The later word is the stronger one.
+/// The effect of a rule, from weakest to strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
     Allow,
@@ -32,16 +33,17 @@ impl Word {
     }
 }
 
-/// Which calls a rule is about.
+/// The calls that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The name of a tool, with `*` for any text, or a word for several: `Bash`, `Read`, `Edit`, `Write`, `WebFetch`.
+    /// The name of a tool, with `*` for any text, or an alias for several tools: `Bash`, `Read`, `Edit`,
+    /// `Write`, `WebFetch`.
     pub tool: String,
-    /// A command, a path or a host, by what the call does; `None` is every call of the tool.
+    /// A command, a path or a host, depending on the tool; `None` matches every call of the tool.
     pub about: Option<String>,
 }
 
-/// A rule of a file.
+/// A rule in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub word: Word,
@@ -66,19 +68,19 @@ impl fmt::Display for Written {
     }
 }
 
-/// What the parentheses of a rule are about.
+/// The kind of argument in the parentheses of a rule.
 #[derive(Clone, Copy)]
 enum About {
     Nothing,
     Command,
     Host,
     Path,
-    /// Whatever the tool's input says.
+    /// Any text of the tool's input.
     Words,
 }
 
-/// Tools whose slips of the keyboard are noticed; of two that are as near the first is meant. Those with a capital stand
-/// for all that do the same, as Claude Code names them.
+/// Tools for which typing mistakes are detected; of two equally near names the first is suggested.
+/// Capitalised names are Claude Code's aliases, which cover all tools of that kind.
 const TOOLS: [(&str, About); 21] = [
     ("bash", About::Command),
     ("bash_output", About::Words),
@@ -103,14 +105,14 @@ const TOOLS: [(&str, About); 21] = [
     ("WebFetch", About::Host),
 ];
 
-/// What is wrong with a rule, and what to do about it.
+/// An error in a rule, and how to fix it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub message: String,
     pub hint: Option<String>,
 }
 
-/// Reads one rule.
+/// Parses a rule.
 pub fn parse(text: &str) -> Result<Pattern, Wrong> {
     let wrong = |message: String, hint: &str| Err(Wrong { message, hint: Some(hint.to_owned()) });
     let text = text.trim();
@@ -167,7 +169,7 @@ pub fn parse(text: &str) -> Result<Pattern, Wrong> {
     Ok(Pattern { tool: tool.to_owned(), about })
 }
 
-/// `cargo test:*` is another spelling of `cargo test *`, and `*` of nothing at all.
+/// `cargo test:*` is equivalent to `cargo test *`, and `*` alone to no argument.
 fn command(about: &str) -> Option<String> {
     let about = match about.strip_suffix(":*") {
         Some(begin) => format!("{} *", begin.trim_end()),
@@ -227,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_a_tool_and_what_of_it_is_meant() {
+    fn rules_are_parsed_into_tool_and_argument() {
         for (text, tool, about) in [
             ("bash", "bash", None),
             ("bash(cargo test *)", "bash", Some("cargo test *")),
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_to_write_instead() {
+    fn errors_include_a_suggestion() {
         for (text, message, hint) in [
             ("", "this rule is empty", "a tool's name"),
             ("bash(ls", "no closing parenthesis", "bash(cargo test *)"),

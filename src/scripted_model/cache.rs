@@ -1,8 +1,8 @@
-//! Anthropic's prompt cache, as its documentation tells the rule. Pure.
+//! A model of Anthropic's prompt cache, following its documentation. Pure.
 //!
-//! A request is a list of blocks: tools, system text, messages. At each mark all up to the mark is kept. A
-//! later request reads the longest beginning that is kept and ends at one of its own marks or at most
-//! `LOOKBACK` blocks before it. What is shorter than the model's least is not kept, and nothing is said.
+//! A request is a sequence of blocks: tools, system text, messages. Each cache mark stores the prefix up to
+//! and including its block. A later request reads the longest stored prefix that ends at one of its own marks
+//! or fewer than `LOOKBACK` blocks before it. Prefixes below the model's minimum are silently not stored.
 
 use std::collections::HashSet;
 
@@ -12,25 +12,25 @@ use sha2::{Digest, Sha256};
 use epitome_provider::models;
 use epitome_thread::ModelName;
 
-/// Blocks at which a kept beginning is looked for, from a mark backwards and with the marked one.
+/// Number of blocks that are checked for a stored prefix, from the marked one backwards.
 const LOOKBACK: usize = 20;
 
-/// Bytes of a block for each of its tokens: a count that is near enough and the same everywhere.
+/// Bytes of a block per token: approximate, but the same everywhere.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// The least that is kept of a model of which nothing is known, in tokens.
+/// Minimum tokens of a stored prefix for unknown models.
 const TOKENS_MIN_DEFAULT: u32 = 1_024;
 
-/// What was written at marks so far, of all models.
+/// Digests of all stored prefixes, of all models.
 #[derive(Debug, Default)]
 pub struct PromptCache(HashSet<String>);
 
-/// What became of a request's tokens. Together they are all of it.
+/// How a request's tokens were billed. The fields add up to all of its tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUse {
     pub read: u64,
     pub written: u64,
-    /// Neither: behind the last mark, or too short to be kept.
+    /// Neither read nor written: after the last mark, or in a prefix too short to be stored.
     pub fresh: u64,
 }
 
@@ -40,7 +40,7 @@ impl CacheUse {
     }
 }
 
-/// A beginning of a request, up to and with a block.
+/// A prefix of a request that ends with a block.
 struct Beginning {
     digest: String,
     tokens: u64,
@@ -48,7 +48,7 @@ struct Beginning {
 }
 
 impl PromptCache {
-    /// What a request reads and writes; what it writes can be read from now on.
+    /// Computes the tokens that a request reads and writes, and stores what it writes.
     pub fn take(&mut self, body: &Value) -> CacheUse {
         let beginnings = beginnings(body);
         let tokens_at = |at: Option<usize>| at.map_or(0, |at| beginnings[at].tokens);
@@ -86,7 +86,7 @@ fn beginnings(body: &Value) -> Vec<Beginning> {
     for block in members(&body["tools"]).iter().chain(&members(&body["system"])) {
         add(&mut digest, block);
     }
-    // Messages are read anew under other thinking; tools and system text are not.
+    // A different thinking setting invalidates the messages, but not tools and system text.
     digest.update(body["thinking"].to_string());
     for message in members(&body["messages"]) {
         digest.update(message["role"].to_string());
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A request whose one message has so many long blocks, with marks at these.
+    /// A request whose one message has this many long blocks, some of them marked.
     fn request(blocks: usize, marks: &[usize]) -> Value {
         let block = |at: usize| {
             let mut block = json!({"type": "text", "text": format!("{at} {}", "word ".repeat(1_000))});
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beginning_is_found_from_a_mark_that_is_near_enough() {
+    fn prefix_is_found_within_the_lookback_of_a_mark() {
         for (marks, is_found) in [(vec![20], true), (vec![21], false), (vec![1, 30], true), (vec![], false)] {
             let mut cache = PromptCache::default();
             let first = cache.take(&request(2, &[1]));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn other_thinking_and_short_beginnings_are_not_read() {
+    fn changed_thinking_and_short_prefixes_miss_the_cache() {
         let mut cache = PromptCache::default();
         let mut long = request(2, &[1]);
         assert!(cache.take(&long).written > 0);

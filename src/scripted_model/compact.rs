@@ -1,5 +1,5 @@
-//! A conversation made short in a provider's own form: what is given out, and what a request with one must
-//! be like. Pure. What is given out is sealed (`seal`) and checked when it comes back.
+//! Simulates compaction by the provider: generates compactions, and validates requests that contain or ask
+//! for one. Pure. Generated ones are signed (`seal`) and checked when they come back.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ use super::refusal::Refusal;
 use super::{Answer, ModelStep, Reply, encode, seal};
 use epitome_config::WireFormat;
 
-/// What Anthropic's requests must name that ask for one, or send one back.
+/// Beta feature that Anthropic requires for requesting a compaction and for sending one back.
 const BETA: &str = "compact-2026-09-04";
 
-/// What OpenAI's endpoint takes.
+/// Fields that OpenAI's endpoint accepts.
 const FIELDS: [&str; 9] = [
     "model",
     "input",
@@ -24,7 +24,7 @@ const FIELDS: [&str; 9] = [
     "image",
 ];
 
-/// Why the provider would refuse a request because of how it asks for a compaction or sends one back.
+/// Why the provider would reject how this request asks for a compaction or sends one back.
 pub(super) fn problems(wire: WireFormat, head: &Head, body: &Value) -> Vec<String> {
     match wire {
         WireFormat::AnthropicMessages => {
@@ -50,9 +50,9 @@ pub(super) fn problems(wire: WireFormat, head: &Head, body: &Value) -> Vec<Strin
     }
 }
 
-/// The answer to a request for one. The script's texts are what it says, which only Anthropic's shows; a
-/// script's error comes in its place. OpenAI's has no stream, so that steps which only a stream can take
-/// are passed over.
+/// Answers a request for a compaction. The script's text becomes its content, which only Anthropic's form
+/// shows; a script's error replaces it. OpenAI's answer isn't streamed, so steps that require a stream are
+/// ignored.
 pub(super) fn answer(
     wire: WireFormat,
     model: &str,
@@ -72,7 +72,7 @@ pub(super) fn answer(
     }
 }
 
-/// All that the person said, and one item for everything else.
+/// The user's messages, and one item that represents everything else.
 fn of_openai(model: &str, body: &Value, steps: &[ModelStep]) -> Value {
     let items = body["input"].as_array().cloned().unwrap_or_default();
     let said = items.into_iter().filter(|item| item["role"] == "user");

@@ -1,8 +1,8 @@
-//! Steps of a script as a provider's own stream. Pure.
+//! Encodes the steps of a script as a provider's stream. Pure.
 //!
-//! It writes what the providers write, in their order and with their habits (empty first deltas,
-//! pings, cumulative usage), so that decoders meet the real thing. Here is what all have in common; how
-//! each of them says it is in a file of its own.
+//! Streams resemble the providers' own, including their order and quirks (empty first deltas, pings,
+//! cumulative usage), so that decoders are tested with realistic data. This file contains the common part;
+//! each format has its own file.
 
 mod anthropic;
 mod chat;
@@ -15,16 +15,16 @@ use super::refusal::{self, Refusal};
 use super::{ModelStep, Stop};
 use epitome_config::WireFormat;
 
-/// Letters of one delta of ordinary text: small enough that every reply comes in several.
+/// Characters per delta of ordinary text: few enough that every reply comes in several.
 const DELTA_LETTERS: usize = 12;
 
-/// Bytes of one write of a flood, about what a fast server's socket takes at once.
+/// Bytes per write of a flood: about as much as a fast server's socket accepts at once.
 const FLOOD_BYTES: usize = 64 * 1024;
 
-/// What a reply reports where its script has no `usage`.
+/// Input and output tokens that a reply reports if its script has no `usage`.
 const USAGE: (u64, u64) = (1000, 10);
 
-/// A part of a streamed answer.
+/// A piece of a streamed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
     Bytes(Vec<u8>),
@@ -40,7 +40,7 @@ pub(super) enum Reply {
     Refused(Refusal),
 }
 
-/// Encodes a reply of this model. `next_call` numbers tool calls.
+/// Encodes a reply of this model. `next_call` returns a number for each tool call.
 pub(super) fn reply(
     wire: WireFormat,
     model: &str,
@@ -63,26 +63,26 @@ pub(super) fn reply(
     }
 }
 
-/// The tokens that a script reports, as OpenAI's services tell them in one piece.
+/// The token counts of a script in the form that OpenAI's services use in a single response.
 pub(super) fn usage_of_openai(steps: &[ModelStep]) -> Value {
     responses::told(Usage::of(steps))
 }
 
-/// How a provider's stream tells a reply. All methods write what they tell to `out`.
+/// How a provider streams a reply. All methods append to `out`.
 trait Voice {
-    /// What comes before anything is said.
+    /// What precedes the content.
     fn begin(&mut self, out: &mut Out);
 
     fn part_begins(&mut self, part: Part, out: &mut Out);
 
     fn delta(&mut self, part: Part, text: &str, out: &mut Out);
 
-    /// `whole` is all of the part's text.
+    /// `whole` is the part's complete text.
     fn part_ends(&mut self, part: Part, whole: &str, out: &mut Out);
 
     fn call(&mut self, call: &Call<'_>, out: &mut Out);
 
-    /// An error in the middle; `body` is what it would be as an answer of its own.
+    /// An error in the middle of the stream; `body` is its form as a separate response.
     fn error(&mut self, body: &Value, out: &mut Out);
 
     fn end(&mut self, stop: Option<&Stop>, out: &mut Out);
@@ -97,7 +97,7 @@ fn voice_of(wire: WireFormat, model: &str, request: &Value, usage: Usage) -> Box
     }
 }
 
-/// A part of a reply that streams.
+/// A streamed part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Text,
@@ -111,13 +111,13 @@ struct Call<'a> {
     input: &'a Value,
 }
 
-/// Tokens that a reply reports.
+/// Token counts that a reply reports.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
-    /// All of the request, with what was cached.
+    /// The entire request, including cached tokens.
     input: u64,
     cached: u64,
-    /// All of the reply, with what was thought.
+    /// The entire reply, including thinking.
     output: u64,
     thought: u64,
 }
@@ -139,17 +139,17 @@ impl Usage {
     }
 }
 
-/// The stream as it is written.
+/// The stream under construction.
 #[derive(Debug, Default)]
 struct Out(Vec<Piece>);
 
 impl Out {
-    /// An event without a name.
+    /// Appends an event without a name.
     fn data(&mut self, data: &Value) {
         self.0.push(Piece::Bytes(format!("data: {data}\n\n").into_bytes()));
     }
 
-    /// An event whose name is also its data's `type`.
+    /// Appends an event whose name is also the `type` of its data.
     fn event(&mut self, kind: &str, data: Value) {
         let mut whole = json!({ "type": kind });
         if let (Value::Object(whole), Value::Object(data)) = (&mut whole, data) {
@@ -163,7 +163,7 @@ struct Encoder {
     wire: WireFormat,
     voice: Box<dyn Voice + Send>,
     out: Out,
-    /// The part that the stream is in the middle of, and its text so far.
+    /// The current part of the stream and its text so far.
     open: Option<(Part, String)>,
     stop: Option<Stop>,
     broken: bool,
@@ -213,7 +213,7 @@ impl Encoder {
         }
     }
 
-    /// Many equal deltas; they have equal numbers too, where a format numbers its events.
+    /// Appends many equal deltas; in formats that number their events, the numbers are equal too.
     fn flood(&mut self, count: usize, text: &str) {
         self.open(Part::Text);
         let before = self.out.0.len();
@@ -232,7 +232,7 @@ impl Encoder {
         }
     }
 
-    /// Ends what is open if it is something else, and begins this.
+    /// Ensures that this part is open, after closing a different one.
     fn open(&mut self, part: Part) {
         if self.open.as_ref().is_some_and(|(open, _)| *open == part) {
             return;
@@ -267,7 +267,7 @@ impl Encoder {
     }
 }
 
-/// Cuts a text into deltas, never inside a letter.
+/// Splits a text into deltas at character boundaries.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
-//! As much of HTTP/1.1 as the scripted model needs: requests with a body, plain and chunked answers.
+//! The subset of HTTP/1.1 that the scripted model needs: requests with a body, plain and chunked responses.
 //!
-//! It refuses what it doesn't know by closing the connection. It is no server for the open world.
+//! Closes the connection on anything unsupported. Not suitable for untrusted networks.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// Bytes of a request line and its headers. Clients' real ones have a few hundred.
+/// Maximum bytes of a request line and its headers. Real clients send a few hundred.
 pub(super) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a request's body: more than the largest context window in JSON, with images.
+/// Maximum bytes of a request body: more than the largest context window in JSON, with images.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Bytes that are asked of the socket at once.
+/// Bytes per read from the socket.
 const READ_BYTES: usize = 64 * 1024;
 
 /// The request line and headers of a request.
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub(super) struct Head {
     pub method: String,
     pub path: String,
-    /// Names in lower case.
+    /// Names are lower case.
     pub headers: Vec<(String, String)>,
     pub keep_alive: bool,
 }
@@ -33,7 +33,7 @@ impl Head {
     }
 }
 
-/// Reads requests from a connection; what was read too far is kept for the next one.
+/// Reads requests from a connection; bytes read in excess are kept for the next one.
 pub(super) struct Reader {
     input: OwnedReadHalf,
     buffer: Vec<u8>,
@@ -44,7 +44,7 @@ impl Reader {
         Reader { input, buffer: Vec::new() }
     }
 
-    /// The next request; `None` when the client has gone between two of them.
+    /// Reads the next request; `None` if the client closed the connection between requests.
     pub(super) async fn request(
         &mut self,
         output: &mut OwnedWriteHalf,
@@ -93,7 +93,7 @@ impl Reader {
             let size =
                 usize::from_str_radix(size, 16).map_err(|_| bad("the size of a chunk is no number"))?;
             if size == 0 {
-                // Trailers, which nobody sends here, end with an empty line too.
+                // Trailers, which no client sends here, also end with an empty line.
                 while !self.line().await?.is_empty() {}
                 return Ok(body);
             }
@@ -131,7 +131,7 @@ impl Reader {
         Ok(std::mem::replace(&mut self.buffer, rest))
     }
 
-    /// Reads some more; false at the end of the stream.
+    /// Reads more bytes; returns false at the end of the stream.
     async fn fill(&mut self) -> io::Result<bool> {
         let before = self.buffer.len();
         self.buffer.reserve(READ_BYTES);
@@ -160,7 +160,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Head> {
     Ok(head)
 }
 
-/// Writes an answer of one JSON value.
+/// Writes a response that consists of one JSON value.
 pub(super) async fn plain(
     output: &mut OwnedWriteHalf,
     status: u16,
@@ -189,7 +189,7 @@ pub(super) async fn begin_stream(output: &mut OwnedWriteHalf) -> io::Result<()> 
     output.write_all(head.as_bytes()).await
 }
 
-/// Writes one chunk, in one write.
+/// Writes one chunk with a single write.
 pub(super) async fn chunk(output: &mut OwnedWriteHalf, bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(()); // An empty chunk would end the stream.

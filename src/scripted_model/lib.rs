@@ -1,10 +1,9 @@
-//! A scripted model behind a real HTTP server on loopback: a rehearsal partner.
+//! A scripted model behind a real HTTP server on loopback, for tests and demos.
 //!
-//! It says what a script tells it to say, in the wire format of whoever asks, and remembers what it
-//! was asked. Like the real services it refuses a request that breaks their rules, and thinking that comes
-//! back changed or behind another conversation. It serves fixtures, benches and `epitome demo`. It is never
-//! a fallback for a real model: nothing chooses it but the code that starts it, and it understands nothing of
-//! what it reads.
+//! It replies with the steps of a script, in the wire format of the request, and records the requests. Like
+//! the real services, it rejects requests that violate their rules, and thinking that was altered or comes
+//! back in another conversation. It serves fixtures, benchmarks and `epitome demo`. It is never a fallback
+//! for a real model: only the code that starts it uses it, and it doesn't interpret what it reads.
 
 mod cache;
 mod compact;
@@ -36,38 +35,38 @@ use http::{Head, Reader};
 use refusal::Refusal;
 use route::{Asked, Asks};
 
-/// Connections that are served at a time; a client that opens more is waiting for itself.
+/// Maximum concurrent connections; a client that opens more has to wait.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long a finished connection may take to say good-bye, so that one stuck client cannot hold the
-/// server's end.
+/// Time limit for a finished connection to close, so that a stuck client can't delay the server's shutdown.
 const STOP_WITHIN: Duration = Duration::from_millis(200);
 
-/// A model call as it came in.
+/// A recorded model call.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     pub wire: WireFormat,
-    /// The model that is asked for.
+    /// The requested model.
     pub model: String,
     pub path: String,
-    /// Names in lower case.
+    /// Names are lower case.
     pub headers: Vec<(String, String)>,
     pub body: Value,
-    /// The body as it came.
+    /// The raw body.
     pub bytes: Vec<u8>,
-    /// What Anthropic's prompt cache would make of it; the other formats have no marks to look at.
+    /// Tokens that Anthropic's prompt cache would read and write; the other formats have no cache marks to
+    /// evaluate.
     pub cache: Option<CacheUse>,
-    /// Its number among the model calls, from 0.
+    /// Index among the model calls, from 0.
     pub number: usize,
 }
 
 impl RecordedRequest {
-    /// All messages of the request, flat and in no provider's terms. The system text is not among them.
+    /// All messages of the request, flat and independent of the wire format. The system text is not included.
     pub fn seen(&self) -> Vec<Seen> {
         seen::read(self.wire, &self.body)
     }
 
-    /// The text of the last part that a person said.
+    /// The text of the user's last text part.
     pub fn last_user_text(&self) -> String {
         let seen = self.seen().into_iter().rev();
         let mut texts = seen.filter_map(|seen| match seen {
@@ -82,19 +81,19 @@ impl RecordedRequest {
         texts.next().unwrap_or_default()
     }
 
-    /// The value of a header, by its name in lower case.
+    /// The value of a header, by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// A first request as fixtures tell it: neighbouring texts of the person are one.
+/// The messages of a first request as fixtures record them: adjacent texts of the user are merged.
 pub fn all_news(now: &[Seen]) -> Vec<Seen> {
     seen::joined(now)
 }
 
-/// What of `now` is new to somebody who knows `before` and what was then said; `Seen::Anew` and all
-/// of it where `now` is no continuation, `Seen::Again` where nothing is new.
+/// The messages in `now` that follow `before` and the reply `said`. Starts with `Seen::Anew` and contains all
+/// messages if `now` is no continuation; `Seen::Again` if nothing is new.
 pub fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {
     seen::news(before, said, now)
 }
@@ -112,7 +111,7 @@ struct Shared {
     connections: Arc<Semaphore>,
 }
 
-/// A running scripted model. Dropping it ends the server and all its connections.
+/// A running scripted model. Dropping it stops the server and closes all its connections.
 pub struct ScriptedModel {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -121,8 +120,8 @@ pub struct ScriptedModel {
 }
 
 impl ScriptedModel {
-    /// Starts a server on a free port of the loopback interface, on a thread of its own. `script` is
-    /// called for each model call, in their order, and gives the steps of its reply.
+    /// Starts a server on a free loopback port, on its own thread. `script` is called for each model call, in
+    /// order, and returns the steps of the reply.
     pub fn start(
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
     ) -> io::Result<ScriptedModel> {
@@ -169,23 +168,23 @@ impl ScriptedModel {
         self.base_url()
     }
 
-    /// The model calls so far, in the order in which they came.
+    /// The model calls so far, in order of arrival.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.shared.requests).clone()
     }
 
-    /// Why requests were refused that broke their provider's rules; empty where all is well. What a
-    /// script refuses is not among them.
+    /// Why requests were rejected that violate their provider's rules. Errors that the script returns are not
+    /// included.
     pub fn refusals(&self) -> Vec<String> {
         lock(&self.shared.refusals).clone()
     }
 
-    /// Lets one `ModelStep::Wait` go on, the present one or the next.
+    /// Releases one `ModelStep::Wait`, the current one or the next.
     pub fn release(&self) {
         self.shared.released.add_permits(1);
     }
 
-    /// How many replies a client gave up in the middle.
+    /// Number of replies that clients aborted.
     pub fn given_up(&self) -> u64 {
         self.shared.given_up.load(Ordering::SeqCst)
     }
@@ -195,7 +194,7 @@ impl Drop for ScriptedModel {
     fn drop(&mut self) {
         self.stop.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic of the server's thread was printed where it happened.
+            // A panic of the server thread was printed when it happened.
             let _ = thread.join();
         }
     }
@@ -207,7 +206,7 @@ impl std::fmt::Debug for ScriptedModel {
     }
 }
 
-/// A poisoned lock means that a script panicked; what it guards is still whole.
+/// A poisoned lock means that a script panicked; the guarded data is still consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -219,14 +218,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let (Ok(permit), Ok((stream, _))) = (permit, listener.accept().await) else { return };
         let shared = shared.clone();
         tokio::spawn(async move {
-            // A client that breaks off is news for `given_up`, not an error of the server.
+            // An aborted connection is counted in `given_up` and isn't an error of the server.
             let _ = serve(stream, &shared).await;
             drop(permit);
         });
     }
 }
 
-/// Answers the requests of one connection, one after the other.
+/// Serves the requests of one connection in sequence.
 async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (input, mut output) = stream.into_split();
@@ -299,9 +298,9 @@ fn answer(head: &Head, bytes: &[u8], shared: &Shared) -> Answer {
 }
 
 enum Play {
-    /// The reply is whole; the connection can take another request.
+    /// The reply is complete; the connection can be reused.
     Whole,
-    /// The connection is of no use any more.
+    /// The connection can't be used any more.
     Broken,
 }
 
@@ -333,7 +332,7 @@ async fn play(
                 reader.closed().await;
                 return gave_up();
             }
-            // Without the closing chunk the client knows that something is missing.
+            // Without the final chunk, the client knows that the reply is incomplete.
             Piece::Cut => return Ok(Play::Broken),
         }
     }
@@ -341,13 +340,13 @@ async fn play(
     Ok(Play::Whole)
 }
 
-/// Reads until the other side is gone.
+/// Reads until the peer closes the connection.
 async fn drain(input: &mut tokio::net::tcp::OwnedReadHalf, kept: &mut Vec<u8>) {
     let mut some = [0; 1024];
     loop {
         match input.read(&mut some).await {
             Ok(0) | Err(_) => return,
-            // An early next request is kept for when this one is answered.
+            // Bytes of a pipelined request are kept until this one has been answered.
             Ok(count) if kept.len() < http::HEAD_BYTES_MAX => kept.extend_from_slice(&some[..count]),
             Ok(_) => return,
         }

@@ -1,24 +1,23 @@
-//! What a request is answered with that fails, in the shape of each provider. Pure.
+//! Error responses in the format of each provider. Pure.
 
 use serde_json::{Value, json};
 
 use epitome_config::WireFormat;
 
-/// The window that an overflow speaks of, and the tokens that were too many, as an observed error had
-/// them.
+/// Tokens used and context window in overflow errors, as in an observed one.
 const OVERFLOW: (u64, u64) = (207_791, 200_000);
 
-/// What the models of the list take, in tokens.
+/// Context window of the listed models, in tokens.
 pub(super) const WINDOW: u64 = OVERFLOW.1;
 
-/// Anthropic's codes for a compaction that comes back otherwise than it was given out.
+/// Anthropic's codes for a compaction that comes back altered or in the wrong place.
 const CODES: [(&str, &str); 3] = [
     ("`compaction` block must be the first block", "compaction_block_misplaced"),
     ("`compaction` block does not match", "compaction_content_mismatch"),
     ("`compaction` block's signature does not verify", "compaction_signature_invalid"),
 ];
 
-/// A request that failed.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub status: u16,
@@ -27,7 +26,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// An HTTP status of a script. `retry_after` is in seconds.
+    /// An HTTP error of a script. `retry_after` is in seconds.
     pub(super) fn new(
         wire: WireFormat,
         status: u16,
@@ -55,7 +54,7 @@ impl Refusal {
         Refusal { status: real_status(wire, status), headers, body }
     }
 
-    /// A request that breaks the provider's rules.
+    /// A request that violates the provider's rules.
     pub(super) fn of_problem(wire: WireFormat, message: &str) -> Refusal {
         let mut refusal = Refusal::new(wire, 400, None, Some(message));
         if let Some((_, code)) = CODES.iter().find(|(words, _)| message.contains(words)) {
@@ -64,23 +63,23 @@ impl Refusal {
         refusal
     }
 
-    /// A request that is longer than the window.
+    /// A request that exceeds the context window.
     pub(super) fn overflow(wire: WireFormat) -> Refusal {
         Refusal { status: 400, headers: Vec::new(), body: overflow_body(wire) }
     }
 }
 
-/// The statuses that not all providers have.
+/// Maps statuses that the provider doesn't use.
 fn real_status(wire: WireFormat, status: u16) -> u16 {
     match (wire, status) {
-        // A key that is wrong is a wrong argument there.
+        // Gemini reports an invalid key as an invalid argument.
         (WireFormat::Gemini, 401) => 400,
         (WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini, 529) => 503,
         (_, status) => status,
     }
 }
 
-/// The body of an error in the provider's shape.
+/// The body of an error in the provider's format.
 pub(super) fn body(wire: WireFormat, status: u16, message: &str) -> Value {
     match wire {
         WireFormat::AnthropicMessages => {
@@ -130,7 +129,7 @@ pub(super) fn body(wire: WireFormat, status: u16, message: &str) -> Value {
     }
 }
 
-/// The body that says that a request is longer than the window.
+/// The body of an error about an exceeded context window.
 pub(super) fn overflow_body(wire: WireFormat) -> Value {
     let (used, limit) = OVERFLOW;
     let of_openai = |param: &str, message: String| {

@@ -1,4 +1,4 @@
-//! What a request asks for, known by its path as the providers' own services know it. Pure.
+//! Determines a request's purpose from its path, as the providers' own services do. Pure.
 
 use serde_json::{Value, json};
 
@@ -8,31 +8,30 @@ use epitome_config::WireFormat;
 use epitome_provider::models;
 use epitome_thread::ModelName;
 
-/// Bytes for each token in the answer to a count of tokens. A count that is near enough and the same
-/// on every machine.
+/// Bytes per token in token counts: approximate, but the same on every machine.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// Tokens of a reply that the listed models have.
+/// Maximum reply tokens of the listed models.
 const OUTPUT: u32 = 8192;
 
-/// What a request asks for.
+/// A routed request.
 pub(super) enum Asked {
     /// The list of models.
     Models(Value),
-    /// Something of a model.
+    /// A request to a model.
     Model { wire: WireFormat, model: String, body: Value, asks: Asks },
 }
 
 /// What a model is asked for.
 pub(super) enum Asks {
     Reply,
-    /// How many tokens the request has; with the answer.
+    /// A token count, with the answer.
     Count(Value),
-    /// The conversation made short.
+    /// A compaction.
     Compact,
 }
 
-/// What the path says.
+/// The purpose that the path expresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Means {
     Reply,
@@ -40,7 +39,7 @@ enum Means {
     Compact,
 }
 
-/// Reads a request. What is not served, or can't be read, is refused as the provider would.
+/// Routes a request. Unsupported or malformed ones are rejected as the provider would.
 pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
     let (path, query) = head.path.split_once('?').unwrap_or((&head.path, ""));
     if head.method == "GET"
@@ -107,13 +106,13 @@ pub(super) fn route(head: &Head, body: &[u8]) -> Result<Asked, Refusal> {
     Ok(Asked::Model { wire, model, body: parsed, asks })
 }
 
-/// The model and the method in a path of Gemini's.
+/// The model and the method in one of Gemini's paths.
 fn gemini_model(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix("/v1beta/models/").or(path.strip_prefix("/v1/models/"))?;
     rest.split_once(':')
 }
 
-/// The list of models, as the provider has it whose client asks.
+/// The list of models in the format of the client's provider.
 fn models(head: &Head, path: &str) -> Option<Value> {
     let of_gemini =
         path == "/v1beta/models" || path == "/v1/models" && head.header("x-goog-api-key").is_some();
@@ -140,12 +139,12 @@ fn models(head: &Head, path: &str) -> Option<Value> {
     }
     let model = |id: &str| json!({"id": id, "object": "model", "created": 0, "owned_by": "scripted"});
     let mut data = ["gpt-4.1", "gpt-6-astra", "scripted"].map(model);
-    // As vLLM tells what its model holds.
+    // vLLM reports its model's context window in this field.
     data[2]["max_model_len"] = WINDOW.into();
     Some(json!({"object": "list", "data": data}))
 }
 
-/// Window and longest reply of a model, in tokens: a real one's are its own.
+/// Context window and maximum reply of a model, in tokens; real models have their own.
 fn limits(name: &str) -> (u64, u32) {
     match models::known(&ModelName(name.to_owned())) {
         Some(known) => (known.window, known.max_output),

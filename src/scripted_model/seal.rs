@@ -1,30 +1,30 @@
-//! Signatures of thinking, as services give them out that bind thinking to all before it. Pure.
+//! Signatures of thinking, like those of services that bind thinking to everything before it. Pure.
 //!
-//! A seal tells who made it, behind what, and of what: so the one that comes back is checked without
-//! anything being remembered. What stands before a part is taken as the service reads it: cache marks, ids
-//! of items and how texts are cut into parts make no difference.
+//! A signature identifies the model, the preceding conversation and the content, so that it can be verified
+//! without storing anything. The preceding conversation is normalized as by the service: cache marks, item
+//! ids and the division of texts into parts make no difference.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use epitome_config::WireFormat;
 
-/// Letters of each of a seal's three pieces: 16 bytes in hexadecimal, which is also valid Base64.
+/// Length of each of a signature's three pieces: 16 bytes in hexadecimal, which is also valid Base64.
 const PIECE_LETTERS: usize = 32;
 
-/// The running digest of what stands before a part.
+/// The running digest of the conversation before a part.
 #[derive(Clone, Debug)]
 pub(super) struct Before {
     wire: WireFormat,
     model: String,
     digest: Sha256,
-    /// Who spoke last: neighbouring messages of one side are one.
+    /// The last role: adjacent messages of one role are merged.
     role: String,
     in_text: bool,
 }
 
 impl Before {
-    /// What stands before the reply to this request.
+    /// The digest before the reply to this request.
     pub(super) fn reply(wire: WireFormat, model: &str, body: &Value) -> Before {
         let mut before = walk(wire, model, body, |_, _, _| {});
         match wire {
@@ -35,27 +35,27 @@ impl Before {
         before
     }
 
-    /// A seal for something that follows here.
+    /// Signs a part at this position.
     pub(super) fn seal(&self, content: &str) -> String {
         [digest(self.model.as_bytes()), hex(self.digest.clone()), digest(content.as_bytes())].concat()
     }
 
-    /// Some letters that are others at each place of each conversation.
+    /// A hexadecimal number that differs at each position of each conversation.
     pub(super) fn number(&self) -> String {
         let mut number = hex(self.digest.clone());
         number.truncate(16);
         number
     }
 
-    /// Goes on behind a block, an item or a part of this format.
+    /// Adds a block, item or part of this format to the digest.
     pub(super) fn add(&mut self, role: &str, part: &Value) {
         self.enter(role);
         let text = part["text"].as_str();
         match (self.wire, text) {
-            // Summaries of thoughts are for people, and an empty text is there for its signature.
+            // Thought summaries are only for display, and an empty text only carries its signature.
             (WireFormat::Gemini, _) if part["thought"] == true => return,
             (WireFormat::Gemini, Some("")) => return,
-            // Gemini sends a text in many parts and takes it back as one.
+            // Gemini streams a text in many parts and accepts it back as one.
             (WireFormat::Gemini, Some(text)) if self.in_text => self.digest.update(text),
             (_, Some(text)) => {
                 self.digest.update([0, 2]);
@@ -69,7 +69,7 @@ impl Before {
         self.in_text = text.is_some();
     }
 
-    /// This side speaks from here.
+    /// Switches to this role.
     fn enter(&mut self, role: &str) {
         if self.role != role {
             self.digest.update([0, 1]);
@@ -79,7 +79,7 @@ impl Before {
         }
     }
 
-    /// Goes on behind an item of Responses.
+    /// Adds an item of the Responses format to the digest.
     pub(super) fn add_item(&mut self, item: &Value) {
         match item["type"].as_str().unwrap_or("message") {
             "message" => {
@@ -101,7 +101,7 @@ impl Before {
                 self.digest.update([0, 5]);
                 feed(&item["call_id"], &mut self.digest);
                 feed(&item["name"], &mut self.digest);
-                // Arguments are JSON in a string, which may have been read and written again.
+                // Arguments are JSON in a string, which clients may have parsed and serialized again.
                 let arguments = item["arguments"].as_str().unwrap_or_default();
                 let read = serde_json::from_str(arguments);
                 feed(&read.unwrap_or_else(|_| Value::String(arguments.to_owned())), &mut self.digest);
@@ -118,11 +118,11 @@ impl Before {
     }
 }
 
-/// What a sealed part seals, in a word that is compared.
+/// The content that a part's signature covers, as text for comparison.
 pub(super) fn sealed_content(wire: WireFormat, part: &Value) -> String {
     match wire {
         WireFormat::AnthropicMessages => part["thinking"].as_str().unwrap_or_default().to_owned(),
-        // What is encrypted is in the seal itself; the summary beside it is for people.
+        // The encrypted content is in the signature itself; the summary is only for display.
         WireFormat::OpenAiResponses | WireFormat::OpenAiChat => String::new(),
         WireFormat::Gemini if part["functionCall"].is_object() => {
             part["functionCall"]["name"].as_str().unwrap_or_default().to_owned()
@@ -131,15 +131,15 @@ pub(super) fn sealed_content(wire: WireFormat, part: &Value) -> String {
     }
 }
 
-/// A seal for what is made of the conversation in a request. It tells who made it, of what, and what it says,
-/// and not where it stands: it comes back in front of a conversation that goes on without what it was made
-/// of.
+/// Signs a compaction of the conversation in a request. The signature covers the model, the conversation and
+/// the compaction's text, but not its position: it comes back at the start of a conversation without what was
+/// compacted.
 pub(super) fn of_compaction(wire: WireFormat, model: &str, body: &Value, content: &str) -> String {
     let made_of = hex(walk(wire, model, body, |_, _, _| {}).digest);
     [digest(model.as_bytes()), made_of.clone(), digest((made_of + content).as_bytes())].concat()
 }
 
-/// What is wrong with such a seal as it comes back.
+/// What is wrong with the signature of a compaction that comes back.
 fn fault_of_compaction(model: &str, part: &Value, pieces: [Option<&str>; 3]) -> Option<Fault> {
     let [by, of, says] = pieces;
     let content = part["content"].as_str().unwrap_or_default();
@@ -150,15 +150,14 @@ fn fault_of_compaction(model: &str, part: &Value, pieces: [Option<&str>; 3]) -> 
     (says != Some(&right)).then_some(Fault::Changed)
 }
 
-/// What stands in the id of an item of Responses between its own number and the reasoning that it was
-/// made with.
+/// In the id of a Responses item, separates its own number from the id of the reasoning that it was generated
+/// with.
 pub(super) const OF_REASONING: &str = "_of_";
 
-/// Why a service would not take back the thinking in a request; its own words.
+/// Why a service would reject the thinking in a request, in the service's wording.
 ///
-/// Thinking of another model, and Responses' reasoning behind another beginning, would be left out by the
-/// real services without an error; here they are refused, because a client that sends them has not seen
-/// that they are of no use.
+/// The real services silently drop thinking of another model, and Responses' reasoning after a different
+/// prefix. Here both are rejected, because they reveal a client that sends useless data.
 pub(super) fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     walk(wire, model, body, |before, part, seal| {
@@ -189,7 +188,7 @@ pub(super) fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<Strin
     found
 }
 
-/// An item with its id goes with the reasoning that it was made with; one without an id stands alone.
+/// An item with its id requires the reasoning that it was generated with; an item without an id doesn't.
 fn without_reasoning(body: &Value, found: &mut Vec<String>) {
     let mut known: Vec<&str> = Vec::new();
     for item in body["input"].as_array().into_iter().flatten() {
@@ -263,10 +262,10 @@ impl Fault {
     }
 }
 
-/// What a Gemini call is sent with that no model of Gemini's has made.
+/// Signatures that Gemini accepts for calls that none of its models made.
 const NOT_CHECKED: [&str; 2] = ["skip_thought_signature_validator", "context_engineering_is_the_way_to_go"];
 
-/// Goes through a request; calls `sealed` for each part that has a seal, with what stands before it.
+/// Walks a request and calls `sealed` for each part with a signature, with the digest of what precedes it.
 fn walk(
     wire: WireFormat,
     model: &str,
@@ -317,7 +316,7 @@ fn walk(
 }
 
 impl Before {
-    /// Goes on behind all parts of a message; `each` sees them first.
+    /// Adds all parts of a message to the digest; `each` is called before each part.
     fn add_all(&mut self, role: &str, content: &Value, mut each: impl FnMut(&Before, &Value)) {
         match content {
             Value::String(text) => self.add(role, &serde_json::json!({ "text": text })),
@@ -333,7 +332,7 @@ impl Before {
     }
 }
 
-/// Feeds a value whose fields may come in any order, without cache marks.
+/// Adds a value to the digest, independent of field order and without cache marks.
 fn feed(value: &Value, digest: &mut Sha256) {
     match value {
         Value::Object(fields) => {

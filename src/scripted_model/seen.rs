@@ -1,4 +1,4 @@
-//! What a request holds, read back from each wire format into one neutral list. Pure.
+//! Reads the contents of a request back from each wire format into a neutral list. Pure.
 
 use serde_json::Value;
 
@@ -20,11 +20,11 @@ pub(super) fn read(wire: WireFormat, body: &Value) -> Vec<Seen> {
     reading.seen
 }
 
-/// What was read so far.
+/// The messages read so far.
 #[derive(Default)]
 struct Reading {
     seen: Vec<Seen>,
-    /// Ids of calls and the tools that they name.
+    /// Ids of calls and the names of their tools.
     calls: Vec<(String, String)>,
 }
 
@@ -64,7 +64,7 @@ impl Reading {
             Some("text") => self.user(&text_of(&part["text"])),
             Some("tool_use") => self.call(&part["id"], &part["name"], part["input"].clone()),
             Some("tool_result") => self.result(&part["tool_use_id"], text_of(&part["content"])),
-            // Thinking goes back to the one provider that made it.
+            // Thinking is omitted: only its own provider receives it.
             Some(_) | None if is_agent => {}
             Some(other) => self.part(other),
             None => self.part("part"),
@@ -136,13 +136,14 @@ impl Reading {
     }
 }
 
-/// A call's arguments, which are JSON in a string.
+/// The arguments of a call, which are JSON in a string.
 fn arguments(text: &Value) -> Value {
     let text = text_of(text);
     serde_json::from_str(&text).unwrap_or(Value::String(text))
 }
 
-/// The text of a Gemini function's response: its one field, as `output` or `error`, else all of it.
+/// The text of a Gemini function response: the value of its only field (`output` or `error`) if that is a
+/// string, otherwise all of it as JSON.
 fn spoken(response: &Value) -> String {
     let only =
         response.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.values().next());
@@ -156,11 +157,11 @@ fn members(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// What joins texts of one person that stand side by side. Some encoders make one message of them
-/// and some don't; nothing that a transcript tells depends on it.
+/// Separator between adjacent texts of the user. Some encoders merge them into one message and others don't;
+/// transcripts don't depend on it.
 const BETWEEN_TEXTS: &str = "\n\n";
 
-/// What of `now` is new after `before` and the reply `said`.
+/// The messages in `now` that follow `before` and the reply `said`.
 pub(super) fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<Seen> {
     let Some(rest) = behind(before, now) else {
         let mut all = vec![Seen::Anew];
@@ -172,8 +173,8 @@ pub(super) fn news(before: &[Seen], said: &[ModelStep], now: &[Seen]) -> Vec<See
     if new.is_empty() { vec![Seen::Again] } else { new }
 }
 
-/// What stands in `now` behind all of `before`; `None` if it doesn't begin with that. The last text
-/// may have grown: then what was added to it comes first.
+/// The messages in `now` that follow `before`; `None` if it doesn't start with those. If the last text has
+/// grown, the added text comes first.
 fn behind(before: &[Seen], now: &[Seen]) -> Option<Vec<Seen>> {
     if let Some(rest) = now.strip_prefix(before) {
         return Some(rest.to_vec());
@@ -186,7 +187,7 @@ fn behind(before: &[Seen], now: &[Seen]) -> Option<Vec<Seen>> {
     Some(all)
 }
 
-/// Neighbouring texts of the person as one.
+/// Merges adjacent texts of the user.
 pub(super) fn joined(parts: &[Seen]) -> Vec<Seen> {
     let mut all: Vec<Seen> = Vec::new();
     for part in parts {
@@ -201,7 +202,7 @@ pub(super) fn joined(parts: &[Seen]) -> Vec<Seen> {
     all
 }
 
-/// A reply as the next request should hold it.
+/// A reply as the next request should contain it.
 fn reply_as_seen(said: &[ModelStep]) -> Vec<Seen> {
     let mut seen: Vec<Seen> = Vec::new();
     let mut in_text = false;
@@ -231,7 +232,7 @@ fn reply_as_seen(said: &[ModelStep]) -> Vec<Seen> {
     seen
 }
 
-/// Calls `take` for each part of a content; a plain text is one part.
+/// Calls `take` for each part of a content; a plain string is one part.
 fn parts(content: &Value, mut take: impl FnMut(&Value)) {
     match content {
         Value::String(text) if text.is_empty() => {}

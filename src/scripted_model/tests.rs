@@ -1,4 +1,4 @@
-//! The scripted model as a client meets it: over a real socket.
+//! Tests the scripted model over a real socket, as a client uses it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,12 +9,12 @@ use super::*;
 
 mod formats;
 
-/// Sends one request and reads all of the answer, on a connection that is closed behind it.
+/// Sends one request with `connection: close` and reads the entire response.
 fn post(model: &ScriptedModel, path: &str, body: &Value) -> String {
     let mut stream = connect(model);
     send(&mut stream, path, body, "close");
     let mut answer = String::new();
-    // A connection that is cut off is one of the things that tests look at.
+    // Some tests check aborted connections.
     let _ = stream.read_to_string(&mut answer);
     answer
 }
@@ -128,7 +128,7 @@ fn several_calls_are_parallel_calls_of_one_reply() {
 }
 
 #[test]
-fn an_error_has_the_shape_the_status_and_the_headers_of_its_provider() {
+fn errors_have_the_providers_status_headers_and_body() {
     let model = scripted(vec![ModelStep::Error { status: 429, retry_after: Some(1), message: None }]);
     let answer = ask(&model, WireFormat::AnthropicMessages);
     assert!(answer.starts_with("HTTP/1.1 429 Too Many Requests\r\n"), "{answer}");
@@ -145,7 +145,7 @@ fn an_error_has_the_shape_the_status_and_the_headers_of_its_provider() {
 }
 
 #[test]
-fn an_error_behind_text_comes_inside_the_stream() {
+fn error_after_text_is_sent_inside_the_stream() {
     let late = ModelStep::Error { status: 529, retry_after: None, message: Some("Busy.".into()) };
     let model = scripted(vec![ModelStep::Text("So".into()), late]);
     let events = events(&ask(&model, WireFormat::AnthropicMessages));
@@ -154,7 +154,7 @@ fn an_error_behind_text_comes_inside_the_stream() {
 }
 
 #[test]
-fn a_cut_leaves_the_stream_without_its_end() {
+fn cut_stream_has_no_end() {
     let model = scripted(vec![ModelStep::Text("So".into()), ModelStep::Cut]);
     let answer = ask(&model, WireFormat::AnthropicMessages);
     assert!(answer.contains("text_delta"));
@@ -163,7 +163,7 @@ fn a_cut_leaves_the_stream_without_its_end() {
 }
 
 #[test]
-fn a_hanging_reply_ends_when_the_client_gives_up() {
+fn hanging_reply_ends_when_the_client_disconnects() {
     let model = scripted(vec![ModelStep::Text("So".into()), ModelStep::Hang]);
     let (path, body) = hello(WireFormat::AnthropicMessages);
     let mut stream = connect(&model);
@@ -171,7 +171,7 @@ fn a_hanging_reply_ends_when_the_client_gives_up() {
     let mut some = [0; 64];
     stream.read_exact(&mut some).expect("the reply begins");
     drop(stream);
-    // The server's own thread notices the closed socket; nothing tells us when.
+    // The server's thread notices the closed socket; there is no event to wait for.
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     while model.given_up() == 0 && std::time::Instant::now() < deadline {
         std::thread::yield_now();
@@ -180,7 +180,7 @@ fn a_hanging_reply_ends_when_the_client_gives_up() {
 }
 
 #[test]
-fn a_waiting_reply_goes_on_when_it_is_released() {
+fn waiting_reply_continues_when_released() {
     let model =
         scripted(vec![ModelStep::Text("one".into()), ModelStep::Wait, ModelStep::Text(" two".into())]);
     let (path, body) = hello(WireFormat::AnthropicMessages);
@@ -199,7 +199,7 @@ fn a_waiting_reply_goes_on_when_it_is_released() {
 }
 
 #[test]
-fn a_connection_takes_one_request_after_the_other() {
+fn connections_are_reused_for_several_requests() {
     let model = scripted(vec![ModelStep::Text("So".into())]);
     let (path, body) = hello(WireFormat::OpenAiChat);
     let mut stream = connect(&model);
@@ -216,7 +216,7 @@ fn a_connection_takes_one_request_after_the_other() {
 }
 
 #[test]
-fn a_body_may_come_in_chunks() {
+fn chunked_bodies_are_accepted() {
     let model = scripted(vec![ModelStep::Text("So".into())]);
     let (path, body) = hello(WireFormat::AnthropicMessages);
     let body = body.to_string();
@@ -241,7 +241,7 @@ fn a_flood_is_many_small_deltas() {
 }
 
 #[test]
-fn models_are_listed_and_tokens_are_counted_as_each_provider_does() {
+fn model_lists_and_token_counts_match_each_provider() {
     let model = scripted(Vec::new());
     let lists = [
         ("/v1/models", "x: y", r#"{"id":"scripted","object":"model""#),
@@ -271,7 +271,7 @@ fn models_are_listed_and_tokens_are_counted_as_each_provider_does() {
 }
 
 #[test]
-fn what_a_request_holds_is_read_the_same_from_all_formats() {
+fn requests_are_read_the_same_from_all_formats() {
     let anthropic = json!({"system": "Be brief.", "messages": [
         {"role": "user", "content": [{"type": "text", "text": "What is in a?"}]},
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "x"},
@@ -319,7 +319,7 @@ fn what_a_request_holds_is_read_the_same_from_all_formats() {
 }
 
 #[test]
-fn news_are_what_stands_behind_the_last_request_and_its_reply() {
+fn news_follow_the_last_request_and_its_reply() {
     let said = [ModelStep::Text("Hel".into()), ModelStep::Text("lo".into())];
     let before = [Seen::User("Hi".into())];
     let now = [Seen::User("Hi".into()), Seen::Agent("Hello".into()), Seen::User("Again".into())];

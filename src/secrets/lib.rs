@@ -1,8 +1,8 @@
-//! What looks like a key in a text, and the words that stand for it. Pure, and one pass over a text without keys.
+//! Detects secrets in texts and masks them. Pure. Texts without secrets are only scanned, not copied.
 //!
-//! It knows the forms that vendors give their keys, private keys, signed tokens, assignments to names that say what they
-//! are, and the values of an environment. It takes out nothing on mere suspicion: hashes, images and ids stay, because
-//! the model works with what is left.
+//! It recognises the key formats of vendors, private keys, signed tokens, assignments to names that indicate
+//! a secret, and values of an environment. Nothing is masked on mere suspicion: hashes, images and ids
+//! remain, because the model works with the masked text.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -12,16 +12,16 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 use serde_json::Value;
 
-/// A value of an environment with fewer bytes is not looked for: it would be found in every other word.
+/// Minimum bytes of an environment value; a shorter one would match in ordinary text.
 const VALUE_BYTES_MIN: usize = 8;
-/// One of letters alone must be longer: `production` is no secret.
+/// Minimum bytes of a value without digits: `production` is no secret.
 const WORD_BYTES_MIN: usize = 20;
-/// Bytes between the first and the last line of a private key; real ones have some three thousand.
+/// Maximum bytes between the first and last line of a private key; real keys have about three thousand.
 const BLOCK_BYTES_MAX: usize = 32 * 1024;
-/// Bytes of a run of letters and digits that make a key of a form with hyphens.
+/// Minimum bytes of an alphanumeric run in a value that looks random.
 const RUN_BYTES_MIN: usize = 16;
 
-/// A form of key: how it begins, all of it, and what it is.
+/// A key format: its prefix, its complete pattern and its description.
 struct Form {
     begins: &'static str,
     whole: &'static str,
@@ -32,7 +32,7 @@ const fn form(begins: &'static str, whole: &'static str, what: &'static str) -> 
     Form { begins, whole, what }
 }
 
-/// Those with a longer beginning stand before those with a part of it.
+/// Longer prefixes precede the shorter ones that they start with.
 const FORMS: [Form; 34] = [
     form("sk-ant-", r"sk-ant-[a-z]{2,8}[0-9]{2}-[A-Za-z0-9_-]{20,}", "an Anthropic key"),
     form("sk-proj-", r"sk-proj-[A-Za-z0-9_-]{20,}", "an OpenAI key"),
@@ -70,7 +70,7 @@ const FORMS: [Form; 34] = [
     form("eyJ", r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}", "a signed token"),
 ];
 
-/// The first words of a block.
+/// The start of a PEM block.
 const BLOCK: &str = "-----BEGIN ";
 
 struct Known {
@@ -96,12 +96,12 @@ static BLOCK_BEGIN: LazyLock<Regex> =
 static BLOCK_END: LazyLock<Regex> =
     LazyLock::new(|| expression(r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"));
 
-/// The lines of a key: base64, with what tools write before a line.
+/// The lines of a key: base64, including line prefixes added by tools.
 static BLOCK_LINES: LazyLock<Regex> = LazyLock::new(|| {
     expression(r#"\A(?:\\n|\\r|[\s"',+|:-]|[0-9]{1,7}[\t:]|[A-Za-z0-9+/=]{16,}|[A-Za-z0-9+/]{1,15}={1,2})+"#)
 });
 
-/// A name that says what its value is, as in a `.env` file, and the value.
+/// A name that indicates a secret, as in a `.env` file, and its value.
 static ASSIGNED: LazyLock<Regex> = LazyLock::new(|| {
     expression(
         r#"([A-Z][A-Z0-9_]{0,60}(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))["']?[ \t]{0,4}[=:][ \t]{0,4}["']?([A-Za-z0-9+/=_.~-]{16,})"#,
@@ -112,7 +112,7 @@ fn expression(text: &str) -> Regex {
     Regex::new(text).expect("the expression is well formed")
 }
 
-/// What is looked for in the texts of one session.
+/// The secrets to mask in the texts of one session.
 #[derive(Debug, Default)]
 pub struct Masker {
     /// Values of the environment, and their names.
@@ -120,7 +120,7 @@ pub struct Masker {
 }
 
 impl Masker {
-    /// Knows forms of keys, and those values of an environment whose names say that they are secret.
+    /// Creates a masker for known key formats and for environment values whose names indicate a secret.
     pub fn new(environment: &[(OsString, OsString)]) -> Masker {
         let mut names = Vec::new();
         let mut values = Vec::new();
@@ -135,12 +135,12 @@ impl Masker {
         }
         let automaton = (!values.is_empty())
             .then(|| AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(values))
-            // Too many for it: forms are still known.
+            // Too many values for an automaton: key formats are still masked.
             .and_then(Result::ok);
         Masker { values: automaton.map(|automaton| (automaton, names)) }
     }
 
-    /// The text with a mask in the place of each key. Most texts have none and come back as they are.
+    /// Replaces each secret with a mask. Texts without secrets, which are most, are returned unchanged.
     pub fn mask<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = match &self.values {
             Some((values, names)) if values.is_match(text) => {
@@ -159,11 +159,11 @@ impl Masker {
         }
     }
 
-    /// Masks every text in a value; says whether there was anything to mask.
+    /// Masks every text in a JSON value; returns whether anything was masked.
     pub fn mask_json(&self, value: &mut Value) -> bool {
         match value {
             Value::String(text) => self.mask_in(text),
-            // Each of them, also behind the first that was masked.
+            // Visits all items, without stopping at the first masked one.
             Value::Array(items) => items.iter_mut().fold(false, |any, item| self.mask_json(item) | any),
             Value::Object(fields) => {
                 fields.values_mut().fold(false, |any, field| self.mask_json(field) | any)
@@ -172,7 +172,7 @@ impl Masker {
         }
     }
 
-    /// Masks a text in its place; says whether there was anything to mask.
+    /// Masks a text in place; returns whether anything was masked.
     pub fn mask_in(&self, text: &mut String) -> bool {
         let Cow::Owned(masked) = self.mask(text) else { return false };
         *text = masked;
@@ -180,19 +180,19 @@ impl Masker {
     }
 }
 
-/// The words that stand for a key.
+/// The mask of a secret.
 fn masked(what: &str) -> String {
     format!("[secret masked: {what}]")
 }
 
-/// Whether a text has a mask in it: written to a file, it would take the key's place there.
+/// Whether a text contains a mask, which would replace the secret if it were written to a file.
 pub fn has_mask(text: &str) -> bool {
     static MASK: LazyLock<Regex> =
         LazyLock::new(|| expression(r"\[secret masked: (?:looks like|the value of) [A-Za-z0-9_' ]+\]"));
     text.contains("[secret masked") && MASK.is_match(text)
 }
 
-/// The same of every text in a value.
+/// Like `has_mask`, for every text in a JSON value.
 pub fn has_mask_in(value: &Value) -> bool {
     match value {
         Value::String(text) => has_mask(text),
@@ -202,7 +202,7 @@ pub fn has_mask_in(value: &Value) -> bool {
     }
 }
 
-/// Masks what looks like a key by itself.
+/// Masks secrets recognisable by their format.
 pub fn mask(text: &str) -> Cow<'_, str> {
     let mut out = String::new();
     let mut done = 0;
@@ -242,27 +242,27 @@ pub fn mask(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The length of a key at the beginning of a text.
+/// The length of the key at the start of a text.
 fn key(which: usize, form: &Form, text: &str) -> Option<usize> {
     let found = KNOWN.wholes[which].find(text)?;
     let end = found.end();
     let goes_on = text[end..].starts_with(|c: char| c.is_ascii_alphanumeric());
     let has = |is: fn(&u8) -> bool| found.as_str().bytes().any(|byte| is(&byte));
-    // `sk-learn-something` and the name of a variable are no keys.
+    // `sk-learn-something` and variable names aren't keys.
     let is_mixed = has(u8::is_ascii_digit)
         && found.as_str()[form.begins.len()..].bytes().any(|byte| byte.is_ascii_alphabetic());
     let is_id = matches!(form.begins, "AKIA" | "ASIA");
     (!goes_on && (is_mixed || is_id) && !is_all_the_same(&found.as_str()[form.begins.len()..])).then_some(end)
 }
 
-/// `ghp_xxxxxxxx…` in a manual.
+/// A placeholder such as `ghp_xxxxxxxx…` in documentation.
 fn is_all_the_same(text: &str) -> bool {
     let mut bytes = text.bytes();
     let first = bytes.next();
     bytes.all(|byte| Some(byte) == first)
 }
 
-/// Whether something at this place stands for itself, and not in the middle of a word or of base64.
+/// Whether a match at this position starts a word, rather than being inside of a word or of base64.
 fn begins_a_word(text: &str, at: usize) -> bool {
     let mut before = text[..at].chars().rev();
     match before.next() {
@@ -273,7 +273,7 @@ fn begins_a_word(text: &str, at: usize) -> bool {
     }
 }
 
-/// The length of a private key at the beginning of a text, also of one that is cut off.
+/// The length of the private key at the start of a text, even if it is truncated.
 fn block(text: &str) -> Option<usize> {
     let begin = BLOCK_BEGIN.find(text)?.end();
     let within = &text[begin..text.floor_char_boundary(begin + BLOCK_BYTES_MAX)];
@@ -282,7 +282,7 @@ fn block(text: &str) -> Option<usize> {
     };
     if let Some(end) = BLOCK_END.find(within)
         && has_key(&within[..end.start()])
-        // Source that has both lines in it has other things between them.
+        // Source code with both lines has other text between them.
         && within[..end.start()].split_whitespace().count() < 2 + within[..end.start()].len() / 12
     {
         return Some(begin + end.end());
@@ -292,9 +292,9 @@ fn block(text: &str) -> Option<usize> {
     has_key(lines.as_str()).then(|| begin + lines.as_str().trim_end_matches(|c| !is_of_key(c)).len())
 }
 
-/// Masks the values of names that say what they are.
+/// Masks values whose names indicate a secret.
 fn assigned(text: &str) -> Cow<'_, str> {
-    // The expression is slow on what has none of its words.
+    // The regular expression is slow; skip it for texts without any of its words.
     static WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
         AhoCorasick::new(["KEY", "TOKEN", "SECRET", "PASSW"]).expect("four words make an automaton")
     });
@@ -319,7 +319,8 @@ fn assigned(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether nobody would write this by hand: a long run of capitals, small letters and digits, or of hexadecimal digits.
+/// Whether a value looks generated: a long run of mixed upper case, lower case and digits, or of hexadecimal
+/// digits.
 fn looks_random(value: &str) -> bool {
     let runs = value.split(|c: char| !(c.is_ascii_alphanumeric() || c == '+' || c == '/'));
     { runs }.any(|run| {
@@ -331,12 +332,12 @@ fn looks_random(value: &str) -> bool {
     })
 }
 
-/// Whether what bears this name is a secret.
+/// Whether a variable's name indicates a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let is_word =
         |word: &str| ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY"].contains(&word);
-    // `KEYBOARD_LAYOUT` and `MONKEY` are none; `SSH_AUTH_SOCK` and `KEY_FILE` hold a path.
+    // `KEYBOARD_LAYOUT` and `MONKEY` don't match; `SSH_AUTH_SOCK` and `KEY_FILE` contain a path.
     name.split('_').any(is_word)
         && !["FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "VARIABLE"].iter().any(|end| name.ends_with(end))
 }

@@ -1,9 +1,9 @@
-//! What is masked, and what must not be.
+//! Secrets that are masked, and texts that must not be.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Keys are put together here, so that no scanner takes this file for a leak.
+/// The keys are assembled here, so that secret scanners don't report this file.
 fn keys() -> Vec<(String, &'static str)> {
     let alnum = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6kL9nP2rS5tU8wX1zA4cD7eF0gI3";
     let upper = "A2B3C4D5E6F7G2H3";
@@ -27,7 +27,7 @@ fn keys() -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn keys_of_known_forms_are_masked_with_what_they_look_like() {
+fn known_key_formats_are_masked_with_a_description() {
     for (key, what) in keys() {
         for (before, after) in [
             ("", ""),
@@ -47,7 +47,7 @@ fn keys_of_known_forms_are_masked_with_what_they_look_like() {
 }
 
 #[test]
-fn private_keys_are_masked_as_a_whole_also_numbered_escaped_and_cut_off() {
+fn private_keys_are_masked_even_if_numbered_escaped_or_truncated() {
     let (begin, end) = ("-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----");
     let line = "MIIEowIBAAKCAQEAxq3Yk2b5v7h9j1l3n5p7r9t1v3x5z7B9D1F3H5J7L9N1P3R5";
     let mask_words = "[secret masked: looks like a private key]";
@@ -72,7 +72,7 @@ fn private_keys_are_masked_as_a_whole_also_numbered_escaped_and_cut_off() {
 }
 
 #[test]
-fn values_of_names_that_say_what_they_are_are_masked() {
+fn values_of_secret_names_are_masked() {
     for (text, wanted) in [
         (
             "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI7K7MDENGbPxRfiCY0AMPLEKEY",
@@ -102,7 +102,7 @@ fn values_of_names_that_say_what_they_are_are_masked() {
 }
 
 #[test]
-fn what_the_environment_calls_secret_is_masked_by_its_name() {
+fn secret_environment_values_are_masked_with_their_names() {
     let environment = [
         ("GITHUB_TOKEN", "hunter2-and-more"),
         ("NODE_ENV", "production-12345"),
@@ -142,7 +142,7 @@ fn ordinary_texts_stay_as_they_are() {
 }
 
 proptest! {
-    /// Hashes, ids and images are what code is full of.
+    /// Code is full of hashes, ids and images.
     #[test]
     fn hashes_ids_and_images_are_not_masked(
         hex in "[0-9a-f]{7,128}", blob in "[A-Za-z0-9+/]{40,400}={0,2}", id in "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_brings_it_down(text in "\\PC{0,200}") {
+    fn arbitrary_text_does_not_panic(text in "\\PC{0,200}") {
         let masked = mask(&text).into_owned();
         prop_assert_eq!(mask(&masked), masked.as_str());
     }

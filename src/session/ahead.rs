@@ -125,7 +125,9 @@ impl Session {
             self.drop_ahead();
             return None;
         };
-        if !is_plain || plan.revision != wanted.revision || plan.through > wanted.through {
+        // It keeps what was kept when it was written, and all that came since: no less than is promised, though the limits
+        // may be measured otherwise by now.
+        if !is_plain || plan.revision != wanted.revision {
             self.spend_in_vain(&summary);
             return None;
         }

@@ -110,7 +110,8 @@ impl Session {
         }
         if recipe.is_compaction() && !callback.text_only {
             let by = by.to_owned();
-            return self.think(self.deciding(None, Why::Hook), move |session, decided| {
+            let deciding = self.deciding(None, Why::Hook);
+            return self.think(deciding, move |session, decided| {
                 let ordered = match decided {
                     Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
                     Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {

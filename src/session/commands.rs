@@ -278,7 +278,7 @@ impl Session {
             model: self.endpoint.as_ref().map(|endpoint| context::Window {
                 model: endpoint.name.clone(),
                 size: endpoint.window,
-                reserve: self.budget().reserve,
+                reserve: self.reserve(),
             }),
             next: match (self.compaction_is_paused(), self.next_compaction_at()) {
                 (true, _) => context::Next::Paused,

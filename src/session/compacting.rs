@@ -17,7 +17,7 @@ use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, Point, Summarised};
 use super::{CompactionState, Out, Severity, thinking};
-use epitome_compaction::{self as compaction, Decision, Plan, Scene, Wish, Written};
+use epitome_compaction::{self as compaction, Budget, Decision, Plan, Scene, Wish, Written};
 use epitome_config::Summariser;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::Keep;
@@ -246,12 +246,13 @@ impl Session {
     /// The work of deciding what a compaction would do to the conversation as it is now. It comes to the revision
     /// that it is for, and the decision.
     pub(super) fn deciding(
-        &self,
+        &mut self,
         focus: Option<String>,
         why: Why,
     ) -> impl FnOnce() -> (Seq, Decision) + Send + use<> {
         let (ruler, thread) = (self.ruler(), self.thread.clone());
-        let (budget, wish) = (self.budget(), self.wish(focus, why));
+        let used = Some(self.tokens_in_context());
+        let (budget, wish) = (Budget { used, ..self.budget() }, self.wish(focus, why));
         move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
     }
 
@@ -402,7 +403,9 @@ impl Session {
             return then(self, Err("the reply has no text that could be a summary".to_owned()));
         };
         let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
-        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
+        let used = Some(self.tokens_in_context());
+        let (ruler, budget) = (self.ruler(), Budget { used, ..self.budget() });
+        let thread = self.thread.clone();
         let (id, revision) = (self.fresh_message(), thread.view().revision());
         let composing = move || {
             let scene = Scene::of(&ruler, &thread, &budget);

@@ -205,7 +205,7 @@ impl Session {
         if is_paused || self.lineage.is_child() {
             return Ok(());
         }
-        let at = (self.thread.view().revision(), self.budget().window);
+        let at = (self.thread.view().revision(), self.window());
         if self.instructions.told_at == Some(at) {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
-use epitome_compaction::{self as compaction, Wish};
+use epitome_compaction::{self as compaction, Budget, Wish};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
 use epitome_provider::endpoint::{self, Endpoint};
@@ -207,7 +207,9 @@ impl Session {
             focus,
             summary: true,
         };
+        let used = Some(self.tokens_in_context());
         let (ruler, budget) = (self.ruler(), self.budget_for(swap.summary_tokens_max));
+        let budget = Budget { used, ..budget };
         let thread = self.thread.clone();
         let ticket = prompt.responder.ticket;
         let previewing = move || {

@@ -1,4 +1,4 @@
-//! Where other agents keep their sessions on this machine, and which there are. Nothing is written there.
+//! Finds the sessions that other agents keep on this machine. Their files are never written.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -15,28 +15,28 @@ use super::opencode;
 use epitome_thread::{Change, SessionId};
 use epitome_transfer::{self as transfer, Circumstances, Source};
 
-/// Bytes of a session's beginning that are read for a listing. It has the first prompt, behind what some agents put
-/// before it.
+/// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble
+/// that some agents write.
 const HEAD_BYTES_MAX: u64 = 256 * 1024;
 
-/// Bytes of a session that is one document and must be read whole.
+/// Longest session file read completely, in bytes, for formats that are a single document.
 const DOCUMENT_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// An agent whose sessions are found.
+/// An agent whose sessions can be found.
 #[derive(Debug)]
 pub struct Agent {
-    /// As the command line takes it.
+    /// The name on the command line.
     pub name: &'static str,
-    /// For people.
+    /// The name shown to the user.
     pub words: &'static str,
-    /// The variable that names its folder, in place of those below the home directory.
+    /// Environment variable with its folder, which overrides `folders`.
     variable: Option<&'static str>,
     folders: &'static [&'static str],
-    /// Its sessions below that folder; `*` stands for anything within a name.
+    /// Patterns of its session files below that folder; `*` matches anything within a name.
     files: &'static [&'static str],
 }
 
-/// All of them. A folder that does not begin with `~/` is one below the current directory.
+/// All supported agents. A folder that does not begin with `~/` is relative to the current directory.
 pub const AGENTS: [Agent; 7] = [
     Agent {
         name: "claude-code",
@@ -97,27 +97,27 @@ pub const AGENTS: [Agent; 7] = [
     },
 ];
 
-/// What of this machine decides where sessions lie.
+/// The machine's properties that determine where sessions are stored.
 pub struct Machine<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<OsString>,
     pub home: Option<&'a Path>,
     pub cwd: &'a Path,
 }
 
-/// A session of another agent, as it lies on disk.
+/// A session of another agent on disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct Lying {
-    /// As the agent calls it.
+    /// The agent's own id for it.
     pub id: String,
     pub file: PathBuf,
-    /// Empty where its beginning does not tell.
+    /// Empty if its beginning does not contain it.
     pub cwd: PathBuf,
-    /// The title that it has, or its first prompt.
+    /// Its title, or otherwise its first prompt.
     pub title: Option<String>,
-    /// When it was written last, in milliseconds since the epoch.
+    /// Time of the last change, in milliseconds since the Unix epoch.
     pub updated_at: u64,
     pub bytes: u64,
-    /// What an import of it is called here.
+    /// The id that an import of it gets here.
     pub session: SessionId,
 }
 
@@ -126,7 +126,8 @@ impl Agent {
         AGENTS.iter().find(|agent| agent.name == name)
     }
 
-    /// The files of its sessions, newest first; one may have many. A folder that can't be read has none.
+    /// The agent's session files, newest first; a file may contain many sessions. Unreadable folders are
+    /// skipped.
     fn files(&self, machine: &Machine) -> Vec<PathBuf> {
         let mut folders: Vec<PathBuf> = Vec::new();
         match self.variable.and_then(machine.variable).filter(|folder| !folder.is_empty()) {
@@ -149,7 +150,7 @@ impl Agent {
         files.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// How many sessions it has.
+    /// Number of its sessions.
     pub fn count(&self, machine: &Machine) -> usize {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
             self.files(machine).into_iter().partition(|file| opencode::is_database(file));
@@ -160,8 +161,8 @@ impl Agent {
         kept.len() + files.iter().filter(is_other).count()
     }
 
-    /// What its sessions are, those of the current directory first, newest first. Files that hold no conversation
-    /// are left out: most agents write one before anything is said.
+    /// Its sessions, those of the current directory first, then newest first. Files without a conversation
+    /// are skipped: most agents create one before the first prompt.
     pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
         let files = self.files(machine);
         let of_file = |file: &PathBuf| match opencode::is_database(file) {
@@ -169,7 +170,7 @@ impl Agent {
             false => lying(file, machine.cwd).into_iter().collect(),
         };
         let mut sessions: Vec<Lying> = files.iter().flat_map(of_file).collect();
-        // Those that opencode took over from its files into its database lie in both.
+        // Sessions that opencode migrated from files to its database exist in both.
         let mut seen = HashSet::new();
         sessions.retain(|session| seen.insert(session.session.clone()));
         sessions.sort_by_key(|session| Reverse((session.cwd == machine.cwd, session.updated_at)));
@@ -191,7 +192,7 @@ impl From<opencode::Kept> for Lying {
     }
 }
 
-/// The sessions of a database. One that can't be read has none.
+/// The sessions of a database; none if it can't be read.
 fn kept(database: &Path) -> impl Iterator<Item = opencode::Kept> {
     let sessions = opencode::sessions(database).unwrap_or_else(|error| {
         tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
@@ -200,7 +201,7 @@ fn kept(database: &Path) -> impl Iterator<Item = opencode::Kept> {
     sessions.into_iter()
 }
 
-/// Collects the files below a folder whose names are these, with the time of their last change.
+/// Collects the files below a folder whose path matches `names`, with their modification times.
 fn matching(folder: &Path, names: &[&str], found: &mut Vec<(u64, PathBuf)>) {
     let [name, deeper @ ..] = names else { return };
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
@@ -216,7 +217,7 @@ fn matching(folder: &Path, names: &[&str], found: &mut Vec<(u64, PathBuf)>) {
     }
 }
 
-/// Whether a name is that of a pattern with one `*` or none.
+/// Whether a name matches a pattern with at most one `*`.
 fn is_named(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         Some((head, tail)) => {
@@ -231,14 +232,14 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
     modified.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// A session by its beginning; `None` where nothing is said in it.
+/// Reads a session's header from its beginning; `None` if it has no conversation.
 fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
     let metadata = fs::metadata(path).ok()?;
     let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
     let beside = |name: &Path| beside(folder, name);
     let nowhere = Path::new("");
-    // What its file does not tell is where it lies, for agents that write into the project itself.
+    // For agents that store sessions within the project, the directory defaults to the current one.
     let default = if path.starts_with(cwd) { cwd } else { nowhere };
     let circumstances = Circumstances { cwd: default, now: 0, beside: &beside };
     let draft = transfer::read(path, &text, &circumstances).ok()?.into_iter().next()?;
@@ -261,7 +262,7 @@ fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
     })
 }
 
-/// The whole lines that a file begins with, or all of it where it is one document.
+/// The complete lines at the start of a file, or all of it if it is a single document.
 fn head(path: &Path) -> io::Result<String> {
     let is_document = path.extension().is_none_or(|extension| extension != "jsonl");
     let bytes_max = if is_document { DOCUMENT_BYTES_MAX } else { HEAD_BYTES_MAX };
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_are_told_by_one_star() {
+    fn file_names_match_patterns_with_one_star() {
         for (name, pattern, is) in [
             ("a.jsonl", "*.jsonl", true),
             ("rollout-1.jsonl", "rollout-*.jsonl", true),

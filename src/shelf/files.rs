@@ -1,4 +1,5 @@
-//! Sessions to files and from files. An import stores all that its files hold, or nothing.
+//! Exports sessions to files and imports them. An import stores everything that its files contain, or
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -17,16 +18,16 @@ use epitome_store::{Store, StoreError, new_id};
 use epitome_thread::{SessionId, Thread, text};
 use epitome_transfer::{self as transfer, Circumstances, Draft, IMPORT_BYTES_MAX, Source};
 
-/// How a session is written.
+/// Export formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
-    /// All of it, an entry a line; it can be imported again.
+    /// Everything, one entry per line; can be imported again.
     #[default]
     Json,
     /// For reading.
     Markdown,
-    /// The journal's own lines. Big bodies are not in it.
+    /// The journal's own lines, without the bodies in blobs.
     Raw,
 }
 
@@ -50,7 +51,8 @@ impl Form {
     }
 }
 
-/// A session as text. What looks like a key is masked, but for the raw form, which is the log to the byte.
+/// Exports a session as text. Apparent API keys are masked, except in the raw format, which is the log byte
+/// for byte.
 pub fn export(store: &Store, session: &SessionId, form: Form) -> Result<String, ShelfError> {
     match form {
         Form::Json => {
@@ -68,8 +70,8 @@ pub fn export(store: &Store, session: &SessionId, form: Form) -> Result<String, 
     }
 }
 
-/// Writes every session into a file of its own, in a directory that is made if need be; files that are there
-/// are not touched. Returns the files.
+/// Writes each session to a file of its own in `directory`, which is created if missing; existing files are
+/// not overwritten. Returns the files.
 pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<PathBuf>, ShelfError> {
     let io = |path: &Path| {
         let path = path.to_path_buf();
@@ -83,7 +85,7 @@ pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<Pat
     let mut written = Vec::new();
     for header in super::list(store, None, super::Which::Prompted)?.sessions {
         let text = match export(store, &header.session, form) {
-            // It was deleted meanwhile.
+            // Deleted meanwhile.
             Err(ShelfError::Store(StoreError::NotFound(_))) => continue,
             text => text?,
         };
@@ -95,35 +97,35 @@ pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<Pat
     Ok(written)
 }
 
-/// What of an import is the person's choice.
+/// The user's choices for an import.
 pub struct ImportAsk<'a> {
     pub files: &'a [PathBuf],
-    /// The working directory of conversations that name none.
+    /// Working directory of conversations that record none.
     pub cwd: &'a Path,
-    /// Whether sessions of ours keep their id; it must be free.
+    /// Whether sessions exported by Epitome keep their id, which must be unused.
     pub keep_id: bool,
-    /// Whether sessions of other agents that were imported before are imported once more.
+    /// Whether sessions of other agents that were imported before are imported again.
     pub again: bool,
 }
 
-/// A session that was imported.
+/// An imported session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
     pub session: SessionId,
     pub file: PathBuf,
-    /// What the file was: `an export of Epitome`, `a transcript`, `a session of pi`.
+    /// The kind of file: `an export of Epitome`, `a transcript`, `a session of pi`.
     pub source: String,
     pub title: Option<String>,
     pub cwd: PathBuf,
     pub entries: u64,
-    /// It was imported before, and is left as it was.
+    /// It was imported before and is left unchanged.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_known: bool,
-    /// What was left out, and what should be known before going on.
+    /// Omitted content, and other remarks for the user.
     pub notes: Vec<String>,
 }
 
-/// Imports the conversations of files. If one of them can't be read, none is stored.
+/// Imports the conversations of all files. If one can't be read, none is stored.
 pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut drafts: Vec<(PathBuf, SessionId, Draft)> = Vec::new();
@@ -164,7 +166,7 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
         let thread =
             thread.map_err(|error| file_problem(&file, format!("this is no conversation: {error}")))?;
         if let Err(error) = store.insert(&session, &entries) {
-            // What was stored of this import goes again: it is all or nothing.
+            // Delete what this import has stored so far: it is all or nothing.
             for Imported { session, .. } in imported.iter().filter(|imported| !imported.is_known) {
                 if let Err(error) = store.delete(session) {
                     tracing::warn!(%session, %error, "a part of a failed import can't be removed");
@@ -186,7 +188,8 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
     Ok(imported)
 }
 
-/// The id that a session of another agent gets here: always the same, so that a second import finds the first.
+/// The id that an imported session of another agent gets. It is deterministic, so that a second import finds
+/// the first.
 pub(super) fn imported_id(draft: &Draft, file: &Path) -> SessionId {
     let name = draft.foreign_id.clone().unwrap_or_else(|| file.display().to_string());
     id_of(draft.source, &name)
@@ -198,7 +201,7 @@ pub(super) fn id_of(source: Source, name: &str) -> SessionId {
     SessionId(format!("s_{digits}"))
 }
 
-/// A session that was imported before.
+/// Reports a session that was imported before.
 fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Result<Imported, ShelfError> {
     let header = store.header(&session)?;
     Ok(Imported {
@@ -261,7 +264,7 @@ fn text_of(path: &Path) -> Result<String, ShelfError> {
     })
 }
 
-/// Another file of an imported session, in or below its folder: what a session names elsewhere is none of it.
+/// Reads another file of an imported session, in or below its folder; paths that lead elsewhere are rejected.
 pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
     if !name.components().all(|part| matches!(part, Component::Normal(_))) {
         return None;
@@ -272,7 +275,7 @@ pub(super) fn beside(folder: &Path, name: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The session that a text is the journal of, if it is one.
+/// The session whose journal this text is, if it is one.
 fn journal_of(text: &str) -> Option<SessionId> {
     #[derive(Deserialize)]
     struct Opening {

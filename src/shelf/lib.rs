@@ -1,6 +1,6 @@
-//! What can be done with the sessions of a store: list, show, search, fork, export, import. Plain functions over
-//! a `Store` that return data, so that the command line and the control API are the same. They block on the
-//! disk; no session need be closed for them. It decides nothing about a running turn.
+//! Operations on stored sessions: list, show, search, fork, export, import. Plain functions over a `Store`
+//! that return data, shared by the command line and the control API. They block on the disk; sessions need
+//! not be closed for them. Running turns are not their concern.
 
 mod agents;
 mod files;
@@ -21,28 +21,28 @@ pub use agents::{AGENTS, Agent, Lying, Machine};
 pub use files::{Form, ImportAsk, Imported, export, export_all, import};
 pub use search::{Found, SearchAsk, SessionFind, search};
 
-/// Ids that are named when a beginning fits several.
+/// Ids listed in the error for an ambiguous prefix.
 const NAMED_MAX: usize = 5;
 
-/// Why it was not done.
+/// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShelfError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Something is wrong in a person's file.
+    /// A problem in one of the user's files.
     #[error("{0}")]
     File(Problem),
-    /// What was asked for makes no sense: a sentence, and apart from it what to do.
+    /// A request that can't be fulfilled: a sentence and a hint.
     #[error("{message}")]
     Refused { message: String, hint: Option<String> },
 }
 
 impl ShelfError {
-    /// What to do about it.
+    /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             ShelfError::Store(error) => hint_of(error).map(str::to_owned),
-            // Its words have it.
+            // The problem's own text includes its hint.
             ShelfError::File(_) => None,
             ShelfError::Refused { hint, .. } => hint.clone(),
         }
@@ -53,10 +53,10 @@ impl ShelfError {
     }
 }
 
-/// What to do where another process has a session open.
+/// Hint for a session that is open in another process.
 pub const IN_USE_HINT: &str = "close it in the editor or the other terminal first";
 
-/// What to do about a store that did not do what it was asked.
+/// Hint for a store error.
 pub fn hint_of(error: &StoreError) -> Option<&'static str> {
     match error {
         StoreError::NotFound(_) => Some("`epitome sessions list` shows what there is"),
@@ -70,7 +70,7 @@ pub fn hint_of(error: &StoreError) -> Option<&'static str> {
     }
 }
 
-/// The sessions that there are, newest first.
+/// A listing of sessions, newest first.
 #[derive(Debug)]
 pub struct Listed {
     pub sessions: Vec<Header>,
@@ -84,16 +84,16 @@ pub struct Unlisted {
     pub problem: String,
 }
 
-/// Which sessions a list has.
+/// Which sessions to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Those in which something was said. Editors open sessions that never get a prompt; those are nothing to
-    /// come back to.
+    /// Sessions with at least one prompt. Editors open sessions that never get one, and there is nothing to
+    /// resume in those.
     Prompted,
     All,
 }
 
-/// Lists the sessions of one directory or of all.
+/// Lists the sessions of one directory, or all.
 pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, ShelfError> {
     let listing = store.list()?;
     let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
@@ -111,13 +111,13 @@ pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, S
     })
 }
 
-/// Whether a session's directory is this one, which has no links in it. Editors name directories as
-/// the person does, so links are followed before it is denied.
+/// Whether a session's directory is `directory`, which must be canonical. Editors pass directories as the
+/// user spells them, so symlinks are resolved if they differ.
 pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
     of_session == directory || of_session.canonicalize().is_ok_and(|real| real == directory)
 }
 
-/// The session that an id, or a unique beginning of one, names. `s_` may be left out.
+/// Resolves an id, or a unique prefix of one, to a session. The leading `s_` may be omitted.
 pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, ShelfError> {
     let listing = store.list()?;
     let sound = listing.headers.into_iter().map(|header| header.session);
@@ -152,14 +152,14 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, ShelfError> {
     }
 }
 
-/// A conversation that was read.
+/// A conversation read from the store.
 pub struct Read {
     pub thread: Thread,
-    /// What is damaged behind it.
+    /// The damage that ended the reading, if any.
     pub damage: Option<StoreError>,
 }
 
-/// Reads a conversation, up to the first damage where there is one.
+/// Reads a conversation, up to the first damage if there is any.
 pub fn read(store: &Store, session: &SessionId) -> Result<Read, ShelfError> {
     let (entries, damage) = store.read_whole_part(session)?;
     Ok(Read { thread: fold(session, entries)?, damage })
@@ -172,8 +172,8 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, ShelfEr
     })
 }
 
-/// Makes a session that goes on from another, up to and with an entry of it or as it is now. Its log
-/// says where it comes from; the other is not changed, and may be open.
+/// Forks a session up to and including an entry, or in its current state. The fork's log records its origin;
+/// the original is not changed and may be open.
 pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, ShelfError> {
     let header = match store.header(session) {
         Err(StoreError::Damaged { .. }) if at.is_some() => None,
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unique_beginning_names_a_session() {
+    fn a_unique_prefix_resolves_to_a_session() {
         let known = ["s_aa00000000000000000a", "s_ab00000000000000000b"].map(|id| SessionId(id.to_owned()));
         for typed in ["s_ab", "ab", "s_ab00000000000000000b"] {
             assert_eq!(choose(&known, typed).expect("one fits"), known[1]);

@@ -1,8 +1,9 @@
-//! What opencode keeps on disk, as one text a session in the form of `opencode export`: rows of a SQLite database, or
-//! files for each message and each part in its older versions.
+//! Reads opencode's stored sessions, each as one text in the format of `opencode export`: from a SQLite
+//! database or, for older versions, from one file per message and part.
 //!
-//! A session in a database is named by a path below it: `…/opencode.db/ses_1`. Nothing is written where opencode lies:
-//! SQLite would make files beside a database that has a log of writes, so that such a one is copied first.
+//! A session in a database is identified by a path below it: `…/opencode.db/ses_1`. Nothing is written to
+//! opencode's folders: SQLite would create files next to a database with a write-ahead log, so such a
+//! database is copied first.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,15 +16,15 @@ use tempfile::TempDir;
 
 use epitome_transfer::IMPORT_BYTES_MAX;
 
-/// How often a database is copied whose files changed meanwhile.
+/// Attempts to copy a database whose files change meanwhile.
 const COPIES_MAX: usize = 3;
 
-/// Bytes of a log of writes by which it is told from another one.
+/// Bytes at the start of a write-ahead log that identify its version.
 const LOG_HEAD_BYTES: u64 = 32;
 
-/// A session of a database.
+/// A session in a database.
 pub(super) struct Kept {
-    /// The path by which it is named.
+    /// The path that identifies it.
     pub path: PathBuf,
     pub id: String,
     pub cwd: PathBuf,
@@ -32,7 +33,7 @@ pub(super) struct Kept {
     pub bytes: u64,
 }
 
-/// The text of a session by its path; `None` for a path of another kind.
+/// The text of the session at this path; `None` if the path is not of opencode.
 pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     let folder = path.parent()?;
     let name = path.file_name()?.to_str()?;
@@ -46,12 +47,12 @@ pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
     is_file.then(|| of_files(path, storage, id))
 }
 
-/// Whether it is a database by its name.
+/// Whether the path has the extension of a database.
 pub(super) fn is_database(path: &Path) -> bool {
     path.extension() == Some(OsStr::new("db"))
 }
 
-/// The sessions of a database in which something was said, newest first; those of subagents are a part of others.
+/// The sessions of a database that have messages, newest first, without those of subagents.
 pub(super) fn sessions(database: &Path) -> io::Result<Vec<Kept>> {
     let open = Database::open(database)?;
     let mut statement = open.prepare(
@@ -77,7 +78,7 @@ pub(super) fn sessions(database: &Path) -> io::Result<Vec<Kept>> {
 
 struct Database {
     connection: Connection,
-    /// The copy that is open, if it is one.
+    /// Directory of the temporary copy, if one was made.
     _copy: Option<TempDir>,
 }
 
@@ -88,7 +89,8 @@ impl Database {
         let copy = if has_log { Some(copied(path, &log)?) } else { None };
         let uri = match &copy {
             Some(copy) => format!("file:{}", percent(&copy.path().join("copy.db"))),
-            // It is whole and nobody writes: SQLite need not make files for what others may do.
+            // Without a log the file is complete and not being written: `immutable` keeps SQLite from
+            // creating files next to it.
             None => format!("file:{}?immutable=1", percent(path)),
         };
         let mut flags = OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -144,7 +146,7 @@ impl Database {
     }
 }
 
-/// A copy of a database and its log, which belong together.
+/// Copies a database together with its log, retrying until both are consistent.
 fn copied(path: &Path, log: &Path) -> io::Result<TempDir> {
     let folder = tempfile::tempdir()?;
     let state = || -> io::Result<(u64, Option<std::time::SystemTime>, Vec<u8>)> {
@@ -164,7 +166,7 @@ fn copied(path: &Path, log: &Path) -> io::Result<TempDir> {
     Err(io::Error::other("opencode is writing it; try again when it is done"))
 }
 
-/// A path within a URI of SQLite's.
+/// Encodes a path for a SQLite URI.
 fn percent(path: &Path) -> String {
     percent_encoding::percent_encode(path.as_os_str().as_encoded_bytes(), &WITHIN_PATHS).to_string()
 }
@@ -179,13 +181,13 @@ fn too_large(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// A session that is put together.
+/// A session being assembled.
 struct Session {
     info: Value,
     messages: Vec<Value>,
-    /// Records that are no JSON objects.
+    /// Number of records that are not JSON objects.
     unreadable: usize,
-    /// The message that rows belong to, whether or not it can be read.
+    /// Id of the message that the current rows belong to, even if it can't be read.
     newest: Option<String>,
 }
 
@@ -211,7 +213,7 @@ impl Session {
 
     fn message(&mut self, id: &str, data: &[u8]) {
         let info = self.record(id, data);
-        // A message that can't be read still has its parts.
+        // An unreadable message still has its parts.
         self.messages.push(json!({ "info": info.unwrap_or_default(), "parts": [] }));
     }
 
@@ -223,7 +225,7 @@ impl Session {
         }
     }
 
-    /// The fields of a record, with its id among them.
+    /// Parses a record's fields and adds its id.
     fn record(&mut self, id: &str, data: &[u8]) -> Option<Map<String, Value>> {
         match serde_json::from_slice::<Map<String, Value>>(data) {
             Ok(mut fields) => {
@@ -242,7 +244,7 @@ impl Session {
     }
 }
 
-/// A session of an older version, which has a file for each message and each part.
+/// A session of an older version, with one file per message and part.
 fn of_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     let info = fs::read(path)?;
     let info: Value = serde_json::from_slice(&info)?;
@@ -251,7 +253,7 @@ fn of_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     for (name, data) in records(&storage.join("message").join(id))? {
         bytes += data.len() as u64;
         session.message(&name, &data);
-        // Parts of none are no mistake: it was stopped.
+        // A message without parts is valid: it was interrupted.
         for (part, data) in records(&storage.join("part").join(&name)).unwrap_or_default() {
             bytes += data.len() as u64;
             session.part(&part, &data);
@@ -261,7 +263,7 @@ fn of_files(path: &Path, storage: &Path, id: &str) -> io::Result<String> {
     Ok(session.text())
 }
 
-/// The files of a folder in the order of their names, which is that of their time, without their extension.
+/// The files of a folder without their extension, sorted by name, which is chronological.
 fn records(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut names: Vec<String> = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -280,7 +282,7 @@ fn records(folder: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
 mod tests {
     use super::*;
 
-    /// The tables of opencode 1.18, as far as they are read, with one session and one of a subagent.
+    /// The tables of opencode 1.18, as far as they are read, with one session and one subagent's session.
     const TABLES: &str = r#"
         CREATE TABLE session (id text PRIMARY KEY, parent_id text, directory text NOT NULL, title text NOT NULL,
             version text NOT NULL, revert text, time_created integer NOT NULL, time_updated integer NOT NULL);
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_is_read_with_its_log_and_without_and_nothing_is_written() {
+    fn a_database_is_read_with_and_without_log_and_never_written() {
         for has_log in [true, false] {
             let folder = tempfile::tempdir().expect("a temporary directory");
             let path = folder.path().join("opencode 1%.db");
@@ -322,7 +324,7 @@ mod tests {
             writer.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0").expect("a log");
             writer.execute_batch(TABLES).expect("tables");
             writer.execute_batch(PARTS).expect("parts, which are in the log alone");
-            // A program that goes on leaves its log; one that ends puts it into the database.
+            // A running program leaves its log; on exit it merges the log into the database.
             let writer = has_log.then_some(writer);
             let before = names(folder.path());
             assert_eq!(before.len(), if has_log { 3 } else { 1 });
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_older_versions_come_to_the_same() {
+    fn files_of_older_versions_yield_the_same_text() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         for (path, text) in [
             (
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_or_has_no_such_session_is_told() {
+    fn an_invalid_database_or_unknown_session_is_an_error() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("opencode.db");
         fs::write(&path, "no database").expect("it can be written");

@@ -1,5 +1,5 @@
-//! Looks for words in all sessions: in titles, in what was said, in calls and what came of them. What can be
-//! found in a conversation is what its own recall finds, so that nothing that a hook took out comes up.
+//! Searches all sessions: titles, messages, tool calls and their results. Within a conversation it finds what
+//! its own recall finds, so that nothing removed by a hook turns up.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,70 +12,70 @@ use epitome_recall::{Ask, Clock, Finder, Log};
 use epitome_store::Store;
 use epitome_thread::SessionId;
 
-/// How long a search may take before it says what it found so far.
+/// Time limit of a search, after which it returns what it has found so far.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Sessions of one answer, where nothing smaller is asked for.
+/// Sessions returned by default.
 const SESSIONS_MAX: usize = 20;
 
-/// The most sessions of one answer.
+/// Most sessions returned.
 const SESSIONS_LIMIT: usize = 500;
 
-/// Finds of one session that are shown.
+/// Matches shown per session.
 const FINDS_MAX: usize = 5;
 
-/// What to look for.
+/// The query.
 #[derive(Clone, Debug, Default)]
 pub struct SearchAsk<'a> {
-    /// Words that must all be in one text, in any case of letters; or a regular expression.
+    /// Words that must all occur in one text, ignoring case; or a regular expression.
     pub words: &'a str,
     pub is_regex: bool,
-    /// Sessions of this directory alone.
+    /// Only sessions of this directory.
     pub cwd: Option<&'a Path>,
-    /// At most so many sessions.
+    /// Maximum number of sessions returned.
     pub limit: Option<usize>,
 }
 
-/// What a search found, newest session first.
+/// The results of a search, newest session first.
 #[derive(Debug, Serialize)]
 pub struct Found {
     pub sessions: Vec<SessionFind>,
-    /// Sessions that were looked through.
+    /// Number of sessions searched.
     pub searched: u64,
-    /// Whether there was not the time, or not the room, for all of them.
+    /// Whether the search stopped early because of the time limit or the number of results.
     pub is_cut: bool,
     /// Sessions that can't be read.
     pub problems: Vec<super::Unlisted>,
 }
 
-/// What was found in one session.
+/// The matches in one session.
 #[derive(Debug, Serialize)]
 pub struct SessionFind {
     pub session: SessionId,
     pub title: Option<String>,
     pub updated_at: u64,
     pub cwd: std::path::PathBuf,
-    /// Whether its title has the words.
+    /// Whether its title matches.
     pub in_title: bool,
-    /// Texts that have them.
+    /// Number of matching texts.
     pub count: usize,
     /// The newest of those.
     pub finds: Vec<EntryFind>,
 }
 
-/// One text that has the words.
+/// A matching text.
 #[derive(Debug, Serialize)]
 pub struct EntryFind {
     /// `e12`, or `e12.2` for a part of it.
     pub entry: String,
-    /// What it is: `said`, `call of bash (make)`.
+    /// Its kind: `said`, `call of bash (make)`.
     pub what: String,
     pub at: u64,
-    /// Lines that show where.
+    /// Lines around the matches.
     pub excerpts: Vec<String>,
 }
 
-/// Searches sessions, the newest first.
+/// Searches sessions, newest first.
 pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
     let words = Some(ask.words.to_owned());
     let question = match ask.is_regex {
@@ -86,7 +86,8 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
         return Err(ShelfError::refused("there is nothing to look for", "give words that were said"));
     }
     let finder = Finder::new(&question).map_err(|why| {
-        // The expression with a mark below the fault is for wide readers; the last line says what it is.
+        // The last line of the message states the error; the lines before it show the expression with a
+        // marker, which needs a fixed-width display.
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hint =
             "it is a regular expression as of Rust's regex; without that option words stand for themselves";

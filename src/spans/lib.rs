@@ -1,13 +1,14 @@
-//! What takes time, in the log: a span each, and one line when it ends, with how it ended and how long it took.
+//! Timed tracing spans, logged once on completion with their outcome and duration.
 //!
-//! A session, its turns and rounds, tools, hooks and model calls are such. Their fields are ids, names, counts and
-//! durations; never what was said, an input, a key or an environment. Nothing is made for a piece of a stream.
+//! Used for sessions, turns, rounds, tools, hooks and model calls. Fields are ids, names, counts and
+//! durations, never messages, inputs, keys or environments. There are no spans for individual pieces of a
+//! stream.
 
 use std::time::Instant;
 
 use tracing::Span;
 
-/// Something that goes on. Where nobody says how it ended, it was dropped: cancelled, or its session panicked.
+/// A running operation. If it is dropped without an outcome, it was cancelled, or its session panicked.
 #[derive(Debug)]
 pub struct Timed {
     span: Span,
@@ -16,7 +17,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// It begins now. The span needs a field `outcome`, empty so far.
+    /// Starts the timer. The span needs an empty field `outcome`.
     pub fn new(span: Span) -> Timed {
         tracing::debug!(parent: &span, "begun");
         Timed { span, began: Instant::now(), is_over: false }
@@ -26,12 +27,12 @@ impl Timed {
         &self.span
     }
 
-    /// How long it has taken so far.
+    /// The elapsed time.
     pub fn milliseconds(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// It ended so, in a word. What is said of an end after the first is not heard.
+    /// Ends the span with an outcome, a single word. Later calls are ignored.
     pub fn end(&mut self, outcome: &str) {
         if self.is_over {
             return;

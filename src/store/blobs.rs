@@ -1,8 +1,8 @@
-//! Big bodies beside the journal: files named by the SHA-256 of what is in them, one directory a
+//! Large bodies outside the journal: files named by the SHA-256 of their content, in one directory per
 //! session.
 //!
-//! Sessions share no blobs, so that deleting one can never take a body from another. A blob that is
-//! gone or changed costs that body alone: the entry then says so in its place.
+//! Sessions don't share blobs, so that deleting one session can never remove another's body. A missing or
+//! changed blob affects only that body: the entry then contains a placeholder.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 
 use super::private_directory;
 
-/// Bytes of text that a journal line holds in place. Longer ones would make every reader of the
-/// journal wade through them, and sled keeps large values in files that it never syncs.
+/// Longest text kept within a journal line, in bytes. Longer ones would slow down every reader of the
+/// journal, and sled keeps large values in files that it never syncs.
 pub(super) const INLINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a blob that are read back. It is far above every cap on what becomes one (32 MB of tool
-/// output, in base64), and keeps a swapped file from filling the memory.
+/// Most bytes read from a blob. Far above every limit on what becomes one (32 MB of tool output, in base64);
+/// keeps a tampered file from exhausting memory.
 const BLOB_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// The blobs of one session.
@@ -27,7 +27,7 @@ pub(super) struct Blobs {
     directory: PathBuf,
 }
 
-/// Which strings of an entry were moved out: JSON pointers, each with the hash of the string.
+/// The strings of an entry that were moved out: JSON pointers mapped to the hashes of the strings.
 pub(super) type Moved = Map<String, Value>;
 
 impl Blobs {
@@ -39,11 +39,11 @@ impl Blobs {
         &self.directory
     }
 
-    /// Takes the big strings and all data of images and documents out of an entry's JSON, each written and synced
-    /// before this returns. The strings' places stay, empty.
+    /// Moves large strings and all data of images and documents out of an entry's JSON; each is written and
+    /// synced before this returns. Empty strings take their places.
     ///
-    /// What was moved is told apart from the entry, by place, so that no text of a person or a tool
-    /// can pass for a moved one.
+    /// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or
+    /// tool can be mistaken for a moved one.
     pub fn move_out(&self, entry: &mut Value) -> io::Result<Moved> {
         let mut moved = Moved::new();
         self.walk(entry, &mut String::new(), &mut moved)?;
@@ -106,8 +106,8 @@ impl Blobs {
         Ok(())
     }
 
-    /// Puts the moved strings back. One that cannot be had is replaced by a text that names it; an
-    /// image or a document becomes a text part, because every provider would refuse a broken one.
+    /// Puts the moved strings back. One that can't be read is replaced by a placeholder that names it; an
+    /// image or document becomes a text part, because every provider would reject a broken one.
     pub fn move_in(&self, entry: &mut Value, moved: &Moved) {
         for (place, hash) in moved {
             let Value::String(hash) = hash else { continue };
@@ -138,8 +138,8 @@ impl Blobs {
         }
     }
 
-    /// Writes a body and returns its name. A file that is there already is trusted only as far as
-    /// its length; reading checks the hash.
+    /// Writes a body and returns its hash. An existing file is only checked for its length; reading verifies
+    /// the hash.
     fn write(&self, body: &[u8]) -> io::Result<String> {
         let hash = hex(&Sha256::digest(body));
         let path = self.directory.join(&hash);
@@ -151,13 +151,14 @@ impl Blobs {
         Ok(hash)
     }
 
-    /// Whether a body is there and what was written; else what is wrong with it, as the rest of a sentence.
+    /// Checks that a body exists and is unchanged; otherwise returns what is wrong, as the rest of a
+    /// sentence.
     pub fn check(&self, hash: &str) -> Result<(), String> {
         self.read(hash).map(drop)
     }
 
-    /// Gives another session the same body. The two then share a file that nobody ever writes to, where the
-    /// disk can do that.
+    /// Gives another session the same body, as a hard link where the file system supports it. Blobs are never
+    /// modified, so sharing is safe.
     pub fn share(&self, hash: &str, with: &Blobs) -> io::Result<()> {
         if !is_hash(hash) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a body has no valid name"));
@@ -189,7 +190,7 @@ impl Blobs {
         String::from_utf8(body).map_err(|_| "is not text".to_owned())
     }
 
-    /// Makes the names of all blobs written so far durable; their contents are already.
+    /// Makes the names of all blobs written so far durable; their contents already are.
     pub fn sync_names(&self) -> io::Result<()> {
         File::open(&self.directory)?.sync_all()?;
         match self.directory.parent() {
@@ -198,7 +199,7 @@ impl Blobs {
         }
     }
 
-    /// Removes all of them.
+    /// Removes all blobs of the session.
     pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -207,12 +208,12 @@ impl Blobs {
     }
 }
 
-/// Whether a text can name a body at all. Names become paths, so nothing else may pass.
+/// Whether a text is a valid hash. Hashes become file names, so nothing else may pass.
 fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether the object is an image or a document, of a message or an outcome.
+/// Whether the object is an image or document of a message or tool result.
 fn is_attachment(fields: &Map<String, Value>) -> bool {
     matches!(fields.get("type").and_then(Value::as_str), Some("image" | "document"))
 }
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn small_text_stays_and_makes_no_file() {
+    fn small_text_stays_inline() {
         let (_directory, blobs) = blobs();
         let mut entry = json!({"text": "a".repeat(INLINE_BYTES_MAX)});
         assert!(blobs.move_out(&mut entry).unwrap().is_empty());
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn big_text_and_every_image_go_out_and_come_back() {
+    fn large_text_and_images_roundtrip_through_blobs() {
         let (_directory, blobs) = blobs();
         let entry = json!({
             "a/b~c": ["", "b".repeat(INLINE_BYTES_MAX + 1)],
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_body_is_one_file() {
+    fn equal_bodies_share_one_file() {
         let (_directory, blobs) = blobs();
         let big = "x".repeat(INLINE_BYTES_MAX + 1);
         blobs.move_out(&mut json!([big.clone(), big])).unwrap();
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_blob_becomes_a_text_that_names_it() {
+    fn a_changed_blob_is_replaced_by_a_placeholder() {
         let (_directory, blobs) = blobs();
         let mut entry = json!({"text": "x".repeat(INLINE_BYTES_MAX + 1)});
         let moved = blobs.move_out(&mut entry).unwrap();

@@ -1,5 +1,5 @@
-//! Looks at every file of the store and says what is not as it was written. It changes nothing, takes no
-//! lock of a session, and works while others write.
+//! Checks all files of the store and reports every deviation. It changes nothing, takes no session locks, and
+//! works while other processes write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,11 +11,11 @@ use super::scan::{self, Scan};
 use super::{Places, Store, StoreError};
 use epitome_thread::SessionId;
 
-/// Directories below the data directory that are entered while bytes are counted.
+/// Depth to which directories are entered to count bytes.
 const DEPTH_MAX: usize = 4;
 
 impl Store {
-    /// Reads everything and reports. It blocks for as long as the disk takes to read all of it.
+    /// Reads the complete store and reports what is wrong. Takes as long as the disk needs to read all of it.
     pub fn check(&self) -> Result<Health, StoreError> {
         let mut health = Health {
             sessions: 0,
@@ -38,7 +38,7 @@ impl Store {
         Ok(health)
     }
 
-    /// What the store takes on the disk.
+    /// Disk usage of the store.
     pub fn sizes(&self) -> Result<Sizes, StoreError> {
         let mut sizes = Sizes { blobs: bytes_below(&self.places.data.join("blobs"), 0), ..Sizes::default() };
         for (name, bytes) in files(&self.places.journals())? {
@@ -59,7 +59,7 @@ impl Store {
     }
 }
 
-/// What a finding says of a line that is not as it was written.
+/// The finding for a damaged journal line or an unreadable journal.
 pub(super) fn damage_finding(places: &Places, session: &SessionId, damage: &StoreError) -> Finding {
     let (kind, severity, line, todo) = match damage {
         StoreError::Damaged { line, .. } => {
@@ -94,7 +94,7 @@ fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
         .and_then(|bytes| Scan::of(session, &bytes, Bodies::Inline).map(|scan| (bytes, scan)));
     let (bytes, scan) = match read {
         Ok(read) => read,
-        // It was deleted meanwhile, or is being made.
+        // Deleted meanwhile, or just being created.
         Err(StoreError::NotFound(_)) => return,
         Err(damage) => return health.add(damage_finding(places, session, &damage)),
     };
@@ -123,7 +123,7 @@ fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
     check_blobs(places, session, &named, scan.damage.is_none(), health);
 }
 
-/// `named` has the bodies that entries name, each with the first line that does.
+/// `named` contains the blobs that entries refer to, each with the first line that does.
 fn check_blobs(
     places: &Places,
     session: &SessionId,
@@ -148,7 +148,7 @@ fn check_blobs(
             todo: Some("put the file back from a backup, if there is one".to_owned()),
         });
     }
-    // Behind a damage there may be entries that name the rest.
+    // After a damaged line there may be entries that refer to the remaining blobs.
     for (name, _) in files(blobs.directory()).unwrap_or_default() {
         if is_whole && !named.contains_key(&name) {
             health.add(Finding {
@@ -187,7 +187,7 @@ fn check_blob_directories(
     let directory = places.data.join("blobs");
     for name in names(&directory)? {
         let Some(session) = SessionId::parse(&name) else { continue };
-        // A session may have been made since the journals were listed.
+        // The session may have been created after the journals were listed.
         let has_journal = sessions.contains(&session) || places.journal(&session).exists();
         if !has_journal && places.damaged(&session)?.is_empty() {
             health.add(Finding {
@@ -268,12 +268,12 @@ fn of_index(places: &Places, state: &IndexState) -> Option<Finding> {
     })
 }
 
-/// Whether a name in the data directory is that of an index that is out of use.
+/// Whether a name in the data directory is that of a retired index.
 pub(super) fn is_kept_index(name: &str) -> bool {
     name.starts_with("db.corrupt-") || name.starts_with("db.new-") || name.starts_with("db.old-")
 }
 
-/// The names in a directory, sorted; none if it is not there.
+/// The names in a directory, sorted; empty if it does not exist.
 pub(super) fn names(directory: &Path) -> Result<Vec<String>, StoreError> {
     let io = |source| StoreError::Io { doing: "list", path: directory.to_path_buf(), source };
     let listing = match std::fs::read_dir(directory) {
@@ -282,7 +282,7 @@ pub(super) fn names(directory: &Path) -> Result<Vec<String>, StoreError> {
     };
     let mut names = Vec::new();
     for file in listing {
-        // What is not text is not ours.
+        // All our file names are UTF-8.
         names.extend(file.map_err(io)?.file_name().into_string());
     }
     names.sort();
@@ -298,7 +298,7 @@ fn files(directory: &Path) -> Result<Vec<(String, u64)>, StoreError> {
     Ok(files.collect())
 }
 
-/// Bytes of all files below; what cannot be looked at counts as none.
+/// Total size of all files below a directory; unreadable ones count as 0.
 pub(super) fn bytes_below(directory: &Path, depth: usize) -> u64 {
     let Ok(listing) = std::fs::read_dir(directory) else { return 0 };
     let bytes = listing.flatten().map(|file| match file.metadata() {

@@ -1,5 +1,5 @@
-//! Whole journals at once: a fork, an import, a backup. Each is complete when it gets its name; a crash
-//! before that leaves a `.new` file, which nothing reads.
+//! Complete journals written at once: forks, imports, backups. Each gets its final name only when complete; a
+//! crash before that leaves a `.new` file, which nothing reads.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,33 +18,33 @@ use super::scan::{self, Scan};
 use super::{Header, Places, Store, StoreError, io_error, open_private, private_directory, sync_directory};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
-/// A session that goes on from another.
+/// A session forked from another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Forked {
     pub session: SessionId,
     pub from: SessionId,
-    /// The entry up to which they are the same.
+    /// The last entry that both have in common.
     pub at: Seq,
     pub title: String,
     pub cwd: PathBuf,
 }
 
-/// What stands in a fork's title before its origin. A fork of a fork names the newer one alone.
+/// Separates a fork's title from its origin. A fork of a fork names only the direct origin.
 const FORK_MARK: &str = " (fork of ";
 
 impl Store {
-    /// What a listing shows of one session, from its journal.
+    /// The listing header of one session, read from its journal.
     pub fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
         scan::read_header(&self.places, session)
     }
 
-    /// Makes a session of the entries of another, up to and with `up_to` or all, and returns how many it
-    /// has. Its log is that of the other, byte for byte, but for the id in the first line. The other may be
-    /// open, and is not changed.
+    /// Creates a session from the entries of another, up to and including `up_to` or all, and returns their
+    /// number. Its log is identical to the other's byte for byte, except for the id in the first line. The
+    /// other session may be open and is not changed.
     pub fn fork(&self, session: &SessionId, up_to: Option<Seq>, fork: &SessionId) -> Result<u64, StoreError> {
         let bytes = scan::read_file(&self.places, session)?;
         let scan = Scan::of(session, &bytes, Bodies::Inline)?;
-        // What stands before a damage can be gone on with, if it is asked for by its number.
+        // The part before a damaged line can be forked if the last entry is given explicitly.
         let wanted = up_to.map_or(usize::MAX, |seq| usize::try_from(seq.0).unwrap_or(usize::MAX));
         if let Some(damage) = scan.damage.filter(|_| wanted >= scan.entries.len()) {
             return Err(damage);
@@ -58,7 +58,7 @@ impl Store {
             let line = &bytes[line.bytes.clone()];
             for hash in line::moved(line) {
                 match from.share(&hash, &to) {
-                    // It is missed in the fork as it is in the other.
+                    // A blob missing in the original is missing in the fork as well.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     shared => {
                         shared.map_err(|source| io_error("copy a body into", to.directory(), source))?
@@ -72,8 +72,8 @@ impl Store {
         Ok(lines.len() as u64)
     }
 
-    /// Makes a session that goes on from another, up to and with an entry of it or as it is now, and says in its
-    /// log where it comes from. The other is not changed, and may be open.
+    /// Forks a session up to and including an entry, or in its current state, and records the origin in the
+    /// fork's log. The original is not changed and may be open.
     pub fn fork_with_origin(&self, session: &SessionId, at: Option<Seq>) -> Result<Forked, StoreError> {
         let fork = super::new_id();
         let at = Seq(self.fork(session, at, &fork)?.saturating_sub(1));
@@ -87,8 +87,8 @@ impl Store {
         Ok(Forked { session: fork, from: session.clone(), at, title, cwd: header.cwd })
     }
 
-    /// Stores a log that comes from elsewhere, as a session that is not there yet. The entries must be
-    /// numbered from 0 and begin with the opening of this session.
+    /// Stores a log from elsewhere as a new session. The entries must be numbered from 0 and start with the
+    /// opening entry of this session.
     pub fn insert(&self, session: &SessionId, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
         let unfit = |reason: String| StoreError::Unstorable { session: session.clone(), reason };
         if SessionId::parse(&session.0).is_none() {
@@ -112,9 +112,9 @@ impl Store {
         self.publish(session, &journal)
     }
 
-    /// Copies all sessions into a directory that is not there yet, or is empty: journals up to their last
-    /// whole line, with the bodies that those name, each session as it was at one moment. Sessions may be
-    /// open. A damaged journal is copied as it is. The copy has the store's own layout.
+    /// Copies all sessions into a new or empty directory: journals up to their last complete line, with the
+    /// blobs that they refer to, so that each session is a consistent snapshot. Sessions may be open. A
+    /// damaged journal is copied as it is. The copy has the store's own layout.
     pub fn backup(&self, into: &Path) -> Result<Backup, StoreError> {
         if !names(into)?.is_empty() {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
@@ -126,7 +126,7 @@ impl Store {
         let mut backup = Backup { into: into.to_path_buf(), sessions: 0, bytes: 0, findings: Vec::new() };
         for session in self.places.sessions()? {
             match self.back_up(&session, &copy, &mut backup) {
-                // It was deleted meanwhile.
+                // Deleted meanwhile.
                 Err(StoreError::NotFound(_)) => {}
                 done => done?,
             }
@@ -138,7 +138,7 @@ impl Store {
     }
 
     fn back_up(&self, session: &SessionId, copy: &Places, backup: &mut Backup) -> Result<(), StoreError> {
-        // The journal first: bodies are written before the lines that name them.
+        // The journal is read first, because blobs are written before the lines that refer to them.
         let bytes = scan::read_file(&self.places, session)?;
         let (whole, lines) = match Scan::of(session, &bytes, Bodies::Inline) {
             Ok(Scan { damage: None, mark, lines, .. }) => (&bytes[..mark.bytes as usize], lines),
@@ -167,7 +167,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a new journal its name, once all of it is on the disk.
+    /// Renames a new journal to its final name, once it is durable.
     fn publish(&self, session: &SessionId, journal: &[u8]) -> Result<(), StoreError> {
         let path = self.places.journal(session);
         private_directory(&self.places.journals())
@@ -180,7 +180,7 @@ impl Store {
             })
         });
         if published.is_err() {
-            // Bodies that were written for it are the other session's, if there is one of this id.
+            // Blobs written for it are left alone: if the id exists already, they belong to that session.
             let _ = std::fs::remove_file(&unfinished);
         }
         published?;
@@ -191,7 +191,7 @@ impl Store {
     }
 }
 
-/// Puts another session's name into an opening entry.
+/// Replaces the session id in an opening entry.
 fn rename_in(opening: &mut Entry, name: &SessionId) {
     if let Change::Opened { session, .. } = &mut opening.change {
         *session = name.clone();
@@ -208,7 +208,7 @@ fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Result<Vec<u8>, 
     Ok(line.bytes)
 }
 
-/// Copies a body, and returns how long it is. One that is not there is not there in the copy either.
+/// Copies a blob and returns its length; 0 if it is missing, which it then is in the copy as well.
 fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
     let source = from.directory().join(hash);
     match std::fs::read(&source) {
@@ -223,7 +223,7 @@ fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
     }
 }
 
-/// Writes a file that only its owner reads, and waits for the disk.
+/// Writes a file that only its owner can access, and syncs it.
 pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let mut options = open_private();
     let written = options
@@ -235,11 +235,11 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> 
     written.map_err(|source| io_error("write", path, source))
 }
 
-/// Renames a file to a name that nothing has yet.
+/// Renames a file, failing if the target exists.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems cannot do it in one step. Names are random, so that nobody comes between.
+        // Some file systems can't do this atomically. Names are random, so a race is practically impossible.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             if to.exists() {
                 return Err(io::ErrorKind::AlreadyExists.into());

@@ -1,4 +1,4 @@
-//! What a listing shows of a session, as a fold of its log. Pure data; it reads no file and no clock.
+//! The listing header of a session, as a fold over its log. Pure data; it reads neither files nor the clock.
 
 use std::path::PathBuf;
 
@@ -13,20 +13,20 @@ pub struct Header {
     pub cwd: PathBuf,
     pub title: Option<String>,
     pub model: Option<String>,
-    /// Milliseconds since the epoch.
+    /// Milliseconds since the Unix epoch.
     pub created_at: u64,
     pub updated_at: u64,
     pub entries: u64,
-    /// Turns that have ended.
+    /// Number of finished turns.
     pub turns: u64,
-    /// Whether a person ever said something in it; others are not listed to clients.
+    /// Whether the user ever sent a prompt; other sessions are not listed to clients.
     pub has_prompt: bool,
-    /// Where a fork was taken from.
+    /// Origin of a fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked: Option<ForkOrigin>,
 }
 
-/// Where a fork was taken from: its log is that of the other session up to and with this entry.
+/// Origin of a fork: the two logs are the same up to and including this entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkOrigin {
     pub session: SessionId,
@@ -34,7 +34,7 @@ pub struct ForkOrigin {
 }
 
 impl Header {
-    /// The header of a log that has its first entry alone; `None` if that is no opening entry.
+    /// The header of a log that consists of `entry` alone; `None` if that is not an opening entry.
     pub fn opened(entry: &Entry) -> Option<Header> {
         let Change::Opened { session, cwd, format: _ } = &entry.change else { return None };
         Some(Header {
@@ -51,7 +51,7 @@ impl Header {
         })
     }
 
-    /// Takes in the next entry of the log.
+    /// Applies the next entry of the log.
     pub fn apply(&mut self, entry: &Entry) {
         self.entries += 1;
         self.updated_at = entry.at;
@@ -94,19 +94,19 @@ impl Header {
     }
 }
 
-/// A header with the state of the journal that it was made from: two of them agree only if nothing
-/// was appended, cut off or replaced between.
+/// A header and the state of the journal it was made from. Two of them are equal only if nothing was
+/// appended, truncated or replaced in between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MarkedHeader {
     pub header: Header,
     pub mark: Mark,
 }
 
-/// Where a journal ends.
+/// The end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub entries: u64,
-    /// Length of the file.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// Checksum of the last line.
     pub crc: u32,

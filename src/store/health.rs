@@ -1,4 +1,4 @@
-//! What a look at the store tells: data for people and programs. It decides nothing about files.
+//! Results of checking and repairing the store, as data for users and programs. It does not touch files.
 
 use std::path::PathBuf;
 
@@ -6,29 +6,30 @@ use serde::Serialize;
 
 use epitome_thread::SessionId;
 
-/// Findings of one look that are told; of a disk that breaks everywhere the first ones say enough.
+/// Most findings reported by one check; on a failing disk the first ones are sufficient.
 pub(super) const FINDINGS_MAX: usize = 1_000;
 
-/// An index smaller than this is never called bloated: a fresh one takes a few megabytes for nothing.
+/// An index smaller than this is never considered bloated: even an empty one takes a few megabytes.
 const BLOATED_BYTES_MIN: u64 = 16 * 1024 * 1024;
 
-/// How many times larger than what it holds an index may be. Filling one comes to 1.7, much rewriting to 9.
+/// Size of the index, relative to the journals, from which it is bloated. Filling one gives 1.7, heavy
+/// rewriting 9.
 const BLOATED_TIMES: u64 = 3;
 
-/// The state of a store at one moment. Sessions may go on meanwhile: what they append is no finding.
+/// The state of a store. Sessions may continue during the check: what they append is not a finding.
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
     pub sessions: u64,
     pub entries: u64,
     pub findings: Vec<Finding>,
-    /// Findings beyond those that are told.
+    /// Number of findings not included in `findings`.
     pub more_findings: u64,
     pub index: IndexState,
     pub sizes: Sizes,
 }
 
 impl Health {
-    /// Whether something is lost or cannot be read.
+    /// Whether something is lost or unreadable.
     pub fn has_errors(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity == Severity::Error)
     }
@@ -42,19 +43,19 @@ impl Health {
     }
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; nothing is to be done.
+    /// For information; nothing needs to be done.
     Note,
-    /// It works, and something should be looked at.
+    /// The store works, but something should be looked at.
     Warning,
-    /// Something is lost, or cannot be read.
+    /// Something is lost or unreadable.
     Error,
 }
 
-/// Something that is not as it was written.
+/// A deviation from what was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
@@ -62,12 +63,12 @@ pub struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     pub path: PathBuf,
-    /// From 1.
+    /// Counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// A sentence.
     pub what: String,
-    /// What to do about it.
+    /// What the user can do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub todo: Option<String>,
 }
@@ -75,65 +76,65 @@ pub struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// A line in the middle of a journal is not what was written.
+    /// A line in the middle of a journal is damaged.
     DamagedJournal,
-    /// The last line of a journal is not whole: a crash broke it off, or it is being written.
+    /// The last line of a journal is incomplete: a crash cut it off, or it is being written.
     TornLine,
-    /// A journal or a directory that the disk does not give.
+    /// A journal or directory that can't be read.
     Unreadable,
-    /// A journal of a newer version.
+    /// A journal written by a newer version.
     FutureFormat,
-    /// A body that an entry names is not there.
+    /// A blob that an entry refers to does not exist.
     MissingBlob,
-    /// A body is not what was written.
+    /// A blob whose content was altered.
     ChangedBlob,
-    /// Bodies of a session that has no journal.
+    /// Blobs of a session without a journal.
     OrphanBlobs,
-    /// What files were, kept for a session that has no journal.
+    /// File checkpoints of a session without a journal.
     OrphanCheckpoints,
-    /// A file among the bodies that no entry names.
+    /// A file among the blobs that no entry refers to.
     UnnamedBlob,
-    /// A last line that a crash broke off, kept when the session was opened again.
+    /// An incomplete last line left by a crash, kept when the session was opened again.
     TornKept,
-    /// A damaged journal, kept by a repair.
+    /// A damaged journal kept by a repair.
     DamagedKept,
-    /// The index says something else than the journals, or cannot be read.
+    /// The index differs from the journals, or can't be read.
     Index,
-    /// An index that was put out of the way, or the rest of one that was being rebuilt.
+    /// A retired index, or remains of an interrupted rebuild.
     IndexKept,
 }
 
-/// How the index stands to the journals.
+/// The state of the index relative to the journals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum IndexState {
-    /// There is none; the next prompt makes one.
+    /// There is none; the next prompt creates one.
     Absent,
-    /// It says what the journals say. `behind` sessions have something newer in their journals, which is
-    /// taken in as they are used or listed.
+    /// It matches the journals. `behind` sessions have newer entries in their journals, which are indexed
+    /// when they are used or listed.
     Agrees { sessions: u64, behind: u64 },
-    /// Rows of these sessions are lost or others than their journal's lines.
+    /// Rows of these sessions are missing or differ from the lines of their journals.
     Disagrees { sessions: Vec<SessionId> },
-    /// Its files are of no use.
+    /// Its files are unusable.
     Damaged { reason: String },
-    /// Another process has it open, as a running daemon does; `holder` names it where that can be told.
+    /// Another process has it open, such as a running daemon; `holder` names that process if it is known.
     Elsewhere {
         #[serde(skip_serializing_if = "Option::is_none")]
         holder: Option<String>,
     },
-    /// It could not be looked at.
+    /// It could not be checked.
     Unknown { reason: String },
 }
 
-/// Bytes on the disk.
+/// Disk usage in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sizes {
     pub journals: u64,
     pub blobs: u64,
-    /// Broken last lines and damaged journals that were kept.
+    /// Incomplete last lines and damaged journals that were kept.
     pub kept: u64,
     pub index: u64,
-    /// Indexes that were put out of the way.
+    /// Retired indexes.
     pub index_kept: u64,
 }
 
@@ -142,51 +143,51 @@ impl Sizes {
         self.journals + self.blobs + self.kept + self.index + self.index_kept
     }
 
-    /// Whether the index is worth rebuilding for its size alone. It holds a copy of the journals.
+    /// Whether the index should be rebuilt because of its size alone. It contains a copy of the journals.
     pub fn is_index_bloated(&self) -> bool {
         self.index > BLOATED_BYTES_MIN && self.index / BLOATED_TIMES > self.journals
     }
 }
 
-/// What a repair came to.
+/// The result of a repair.
 #[derive(Clone, Debug, Serialize)]
 pub struct Repair {
     pub done: Vec<Repaired>,
     /// What could not be repaired now, and why.
     pub refused: Vec<Repaired>,
-    /// The state behind it.
+    /// The state after the repair.
     pub health: Health,
 }
 
-/// One thing that a repair did, or did not.
+/// One thing that was repaired or could not be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Repaired {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     /// A sentence.
     pub what: String,
-    /// Where that which was damaged is now.
+    /// Where the damaged original is now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
 }
 
-/// A copy of the store.
+/// A finished backup of the store.
 #[derive(Clone, Debug, Serialize)]
 pub struct Backup {
     pub into: PathBuf,
     pub sessions: u64,
     pub bytes: u64,
-    /// What is not sound in it, because it is not in the store.
+    /// Damage in the backup, copied from the store.
     pub findings: Vec<Finding>,
 }
 
-/// An index that was written anew.
+/// A rebuilt index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rebuilt {
     pub sessions: u64,
     pub bytes_before: u64,
     pub bytes_after: u64,
-    /// Where the old one is, if it was kept.
+    /// Path of the old index, if it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
 }

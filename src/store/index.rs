@@ -1,7 +1,7 @@
-//! The handle on the index: sessions say what they appended, listings ask for headers.
+//! The handle on the index: sessions report appended entries, listings request headers.
 //!
-//! No session waits for it. What the queue cannot take is fetched from the journal later. It never
-//! touches sled; the thread behind the queue does (`index_thread`).
+//! No session ever waits for it. Rows that don't fit into the queue are later read from the journal. It does
+//! not access sled; the thread at the end of the queue does (`index_thread`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,23 +15,23 @@ use super::health::{IndexState, Rebuilt};
 use super::index_thread::{Thread, end_within};
 use epitome_thread::SessionId;
 
-/// Notes that wait for the thread. A turn makes some tens of entries.
+/// Notes that may wait for the thread. A turn produces a few dozen entries.
 pub(super) const QUEUE_NOTES_MAX: usize = 256;
 
-/// Bytes of lines that wait for the thread. Beyond, reading them from the journal is cheaper than
+/// Bytes of lines that may wait for the thread. Beyond that, reading them from the journal is cheaper than
 /// keeping them.
 const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// How long a listing waits for sled's headers. Opening 500 MB takes half a second.
 const HEADERS_WAIT: Duration = Duration::from_secs(1);
 
-/// How long an orderly exit waits for the index. Nothing is lost if it takes longer.
+/// How long a clean exit waits for the index. Nothing is lost if it takes longer.
 const SETTLE_WAITS: Duration = Duration::from_secs(10);
 
-/// How long a person waits while all of the index is read or written.
+/// How long a caller waits while the complete index is compared or rebuilt.
 const WHOLE_WAITS: Duration = Duration::from_secs(600);
 
-/// A handle on the thread, which starts with the first note and ends with the last handle.
+/// A handle on the index thread, which starts with the first note and ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Index {
     shared: Arc<Shared>,
@@ -39,12 +39,12 @@ pub(super) struct Index {
 
 struct Shared {
     places: Places,
-    /// `None` inside if the thread could not be started: then there is no index.
+    /// Contains `None` if the thread could not be started; then there is no index.
     queue: OnceLock<Option<SyncSender<Note>>>,
     backlog: Arc<Backlog>,
 }
 
-/// What sessions and the thread both change.
+/// State shared by sessions and the thread.
 #[derive(Default)]
 pub(super) struct Backlog {
     /// Sessions whose rows must be compared with their journal.
@@ -55,7 +55,7 @@ pub(super) struct Backlog {
 
 pub(super) enum Note {
     Row(Box<Row>),
-    /// There is something in the backlog.
+    /// There are sessions in the backlog.
     Behind,
     Headers(SyncSender<BTreeMap<SessionId, MarkedHeader>>),
     Settle(SyncSender<()>),
@@ -63,16 +63,16 @@ pub(super) enum Note {
     Rebuild(Keep, SyncSender<Result<Rebuilt, String>>),
 }
 
-/// What becomes of an index that is rebuilt.
+/// What happens to the old index on a rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// It is put out of the way, because it was damaged.
+    /// It is renamed and kept, because it was damaged.
     Aside,
-    /// It is removed, because the new one says the same.
+    /// It is removed, because the new one has the same content.
     Nothing,
 }
 
-/// An entry that was appended.
+/// An appended entry.
 pub(super) struct Row {
     pub before: Mark,
     pub after: MarkedHeader,
@@ -85,12 +85,12 @@ impl Index {
         Index { shared: Arc::new(Shared { places, queue: OnceLock::new(), backlog: Arc::default() }) }
     }
 
-    /// Bytes of rows that wait for the thread.
+    /// Bytes of rows waiting for the thread.
     pub fn waiting_bytes(&self) -> usize {
         self.shared.backlog.queued_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes in an appended line; never blocks.
+    /// Queues an appended line; never blocks.
     pub fn row(&self, before: Mark, after: MarkedHeader, mut line: Vec<u8>) {
         line.pop();
         let bytes = line.len();
@@ -103,14 +103,15 @@ impl Index {
         }
     }
 
-    /// Has the session's rows compared with its journal, or removed with it; never blocks.
+    /// Requests that the session's rows are updated from its journal, or removed if that is gone; never
+    /// blocks.
     pub fn catch_up(&self, session: &SessionId) {
         self.shared.backlog.add([session.clone()]);
-        // A queue that is full has a note behind which the backlog will be looked at.
+        // If the queue is full, the backlog is processed after the notes already in it.
         self.offer(Note::Behind);
     }
 
-    /// The headers that sled knows; none if it cannot be had in time.
+    /// The headers stored in sled; empty if it is not available in time.
     pub fn headers(&self) -> BTreeMap<SessionId, MarkedHeader> {
         let (answer, headers) = sync_channel(1);
         if !self.offer(Note::Headers(answer)) {
@@ -119,7 +120,7 @@ impl Index {
         headers.recv_timeout(HEADERS_WAIT).unwrap_or_default()
     }
 
-    /// How sled stands to the journals. It reads both, all of them.
+    /// Compares sled with the journals, reading all of both.
     pub fn compare(&self) -> IndexState {
         let (answer, state) = sync_channel(1);
         let asked = self.offer(Note::Compare(answer));
@@ -127,7 +128,7 @@ impl Index {
         state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
     }
 
-    /// Writes sled anew from the journals. The error is a sentence.
+    /// Rebuilds sled from the journals. The error is a sentence.
     pub fn rebuild(&self, keep: Keep) -> Result<Rebuilt, String> {
         let (answer, rebuilt) = sync_channel(1);
         let asked = self.offer(Note::Rebuild(keep, answer));
@@ -135,14 +136,14 @@ impl Index {
         rebuilt.unwrap_or_else(|| Err("the index thread does not answer".to_owned()))
     }
 
-    /// Waits until all is taken in and sled is closed, or has had its time.
+    /// Waits until everything is indexed and sled is closed, at most `SETTLE_WAITS`.
     pub fn settle(&self) {
         let Some(Some(queue)) = self.shared.queue.get() else { return };
         let queue = queue.clone();
         let settled = end_within(SETTLE_WAITS, move || {
             let (answer, settled) = sync_channel(1);
             if queue.send(Note::Settle(answer)).is_ok() {
-                // An error means that the thread is gone, and sled with it.
+                // An error means that the thread has ended, which closes sled as well.
                 let _ = settled.recv();
             }
         });

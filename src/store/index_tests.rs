@@ -1,4 +1,4 @@
-//! What the index says is what the journals say, whatever happens to sled.
+//! The index matches the journals, whatever happens to sled.
 
 use super::super::Store;
 use super::*;
@@ -13,19 +13,19 @@ fn titled(title: &str) -> Change {
     Change::Titled { title: title.to_owned() }
 }
 
-/// What a person said: only then is a session indexed.
+/// A prompt: sessions without one are not indexed.
 fn prompted(typed: &str) -> Change {
     Change::Commanded { message: MessageId(0), typed: typed.to_owned() }
 }
 
-/// Writes a session of so many entries beside its opening, and closes it.
+/// Writes a session with this many entries after the opening, and closes it.
 fn write_session(store: &Store, number: u64, entries: usize) {
     let opened = Change::Opened { format: FORMAT_VERSION, session: session(number), cwd: "/w".into() };
     let (mut journal, _) = store.create(&session(number), opened).unwrap();
     (0..entries).for_each(|n| drop(journal.append(prompted(&n.to_string())).unwrap()));
 }
 
-/// Whether sled says of a session just what its journal says.
+/// Whether sled's rows of a session match its journal exactly.
 fn agrees(store: &Store, number: u64) -> bool {
     store.settle();
     let bytes = scan::read_file(&store.places, &session(number)).unwrap();
@@ -44,7 +44,7 @@ fn home() -> (tempfile::TempDir, Store) {
 }
 
 #[test]
-fn sled_says_what_the_journal_says() {
+fn sled_matches_the_journal() {
     let (_home, store) = home();
     write_session(&store, 1, 3);
     assert!(agrees(&store, 1));
@@ -55,10 +55,9 @@ fn sled_says_what_the_journal_says() {
 }
 
 #[test]
-fn what_the_queue_does_not_take_is_fetched_from_the_journal() {
+fn rows_that_overflow_the_queue_are_read_from_the_journal() {
     let (_home, store) = home();
-    // The thread cannot be quicker than this many appends, but need not be slower either: both
-    // ways must come to the same.
+    // The thread may or may not keep up with this many appends: both cases must give the same result.
     write_session(&store, 1, 10 * QUEUE_NOTES_MAX);
     write_session(&store, 2, 1);
     assert!(agrees(&store, 1));
@@ -66,11 +65,11 @@ fn what_the_queue_does_not_take_is_fetched_from_the_journal() {
 }
 
 #[test]
-fn a_journal_that_is_ahead_is_replayed() {
+fn a_journal_ahead_of_sled_is_caught_up() {
     let (home, store) = home();
     write_session(&store, 1, 3);
     store.settle();
-    // As by a process that cannot have sled.
+    // Simulates a process that can't open sled.
     let lock = File::open(home.path().join("data/db.lock")).unwrap();
     flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
     let other = Store::new(&Paths::below(home.path()));
@@ -86,11 +85,11 @@ fn a_journal_that_is_ahead_is_replayed() {
 }
 
 #[test]
-fn a_sled_that_is_ahead_drops_what_the_journal_lost() {
+fn rows_beyond_the_end_of_the_journal_are_dropped() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     store.settle();
-    // A power loss took the last two entries from the journal alone.
+    // A power loss removed the last two entries from the journal only.
     let path = store.places.journal(&session(1));
     let bytes = std::fs::read(&path).unwrap();
     let scan = Scan::of(&session(1), &bytes, Bodies::Inline).unwrap();
@@ -103,7 +102,7 @@ fn a_sled_that_is_ahead_drops_what_the_journal_lost() {
 }
 
 #[test]
-fn rows_of_a_deleted_session_go() {
+fn rows_of_a_deleted_session_are_removed() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     write_session(&store, 2, 5);
@@ -116,7 +115,7 @@ fn rows_of_a_deleted_session_go() {
 }
 
 #[test]
-fn a_directory_that_sled_cannot_open_is_set_aside_and_rebuilt() {
+fn an_unreadable_database_is_set_aside_and_rebuilt() {
     let (home, store) = home();
     write_session(&store, 1, 5);
     write_session(&store, 2, 5);
@@ -136,7 +135,7 @@ fn a_directory_that_sled_cannot_open_is_set_aside_and_rebuilt() {
 }
 
 #[test]
-fn a_panic_in_an_open_sled_ends_it_alone() {
+fn a_panic_in_sled_only_retires_that_database() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     store.settle();
@@ -148,7 +147,7 @@ fn a_panic_in_an_open_sled_ends_it_alone() {
     thread.close();
     assert!(agrees(&store, 1));
 
-    // A disk that breaks each new one is not filled up with them.
+    // Repeated damage must not fill the disk with retired directories.
     for _ in 0..2 * SET_ASIDE_MAX {
         thread.with::<()>(|_| panic!("as sled does"));
     }

@@ -1,8 +1,8 @@
-//! The index thread: writes sled's rows behind the journals, and survives sled.
+//! The index thread: writes sled's rows asynchronously and recovers from failures of sled.
 //!
-//! Everything after a damage, a lost lock or a full disk is fetched from the journals: they are all that
-//! it needs. It opens sled when there is something to do and closes it soon after, because an open sled
-//! costs memory and keeps other processes out. It never writes a journal.
+//! After damage, a lost lock or a full disk, everything is read again from the journals. It opens sled when
+//! there is work and closes it soon after, because an open sled uses memory and locks other processes out. It
+//! never writes a journal.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,45 +26,45 @@ use super::{Places, StoreError, open_private, private_directory};
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
 
-/// How long a lock that nobody is known to hold is waited for.
+/// How long to wait for a lock that no known process holds.
 const JUST_HELD: Duration = Duration::from_millis(500);
 
-/// How long sled stays open with nothing to do.
+/// Time without work after which sled is closed.
 const IDLE_CLOSES: Duration = Duration::from_secs(10);
 
-/// How long to leave sled alone after it could not be had. Another process that has it keeps it for
-/// at least `IDLE_CLOSES` anyway.
+/// How long to leave sled alone after it was unavailable. Another process that has it open keeps it for at
+/// least `IDLE_CLOSES` anyway.
 const REFUSED_WAITS: Duration = Duration::from_secs(10);
 
-/// How long sled may take to end its threads and let go of its file. It can hang in there, above all
-/// after a panic, and one that has not ended would write into its successor.
+/// Time limit for sled to end its threads and release its file. It can hang there, especially after a panic,
+/// and an instance that has not ended would write into its successor.
 const CLOSE_WAITS: Duration = Duration::from_secs(5);
 
-/// Damaged directories that one process sets aside before it goes on without sled: a disk that
-/// breaks each new one must not fill up with them.
+/// Damaged directories that one process sets aside before it continues without sled, so that a failing disk
+/// is not filled with them.
 const SET_ASIDE_MAX: usize = 3;
 
-/// The thread's own state.
+/// State of the index thread.
 pub(super) struct Thread {
     places: Places,
     backlog: Arc<Backlog>,
     open: Option<Open>,
-    /// When sled could not be had.
+    /// When sled was last unavailable.
     refused: Option<Instant>,
     given_up: bool,
     set_aside: usize,
 }
 
-/// An open sled, with the lock that keeps others from setting it aside meanwhile.
+/// An open sled, with the lock that prevents other processes from setting it aside meanwhile.
 struct Open {
     rows: Rows,
-    /// What the rows of a session are known to agree with.
+    /// The header that the rows of a session are known to match.
     known: HashMap<SessionId, MarkedHeader>,
     lock: File,
 }
 
 impl Thread {
-    /// Starts the thread; it ends when nobody can send notes any more.
+    /// Starts the thread; it ends when all senders of notes are dropped.
     pub fn start(places: Places, backlog: Arc<Backlog>, notes: Receiver<Note>) -> std::io::Result<()> {
         let thread = Thread::new(places, backlog);
         let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(notes));
@@ -92,7 +92,7 @@ impl Thread {
                 },
             };
             self.take(first);
-            // The backlog gets its turn even if sessions fill the queue as fast as it empties.
+            // The backlog is processed even if sessions fill the queue as fast as it is drained.
             for note in notes.try_iter().take(QUEUE_NOTES_MAX) {
                 self.take(note);
             }
@@ -110,10 +110,10 @@ impl Thread {
             }
             Note::Behind => {}
             Note::Headers(answer) => {
-                // A listing alone is no reason to make a database.
+                // A listing alone does not create a database.
                 let exists = self.open.is_some() || self.places.db().exists();
                 let headers = if exists { self.with(|open| open.rows.headers()) } else { None };
-                // Whoever asked may have gone on without.
+                // The caller may have timed out.
                 let _ = answer.try_send(headers.unwrap_or_default());
             }
             Note::Settle(answer) => {
@@ -132,8 +132,8 @@ impl Thread {
         }
     }
 
-    /// The lock, also where who held it is just letting go of it: no process is known to hold it then, as with a
-    /// child of ours between its fork and its own program.
+    /// Takes the lock, retrying briefly if no process is known to hold it: it is then just being released,
+    /// for example by a child process between fork and exec.
     fn lock_soon(&self) -> std::io::Result<File> {
         let until = Instant::now() + JUST_HELD;
         loop {
@@ -150,7 +150,7 @@ impl Thread {
         }
     }
 
-    /// How the rows stand to the journals. It heals nothing, so that what is wrong is told.
+    /// Compares the rows with the journals. Repairs nothing, so that problems are reported.
     fn compare(&mut self) -> IndexState {
         if let Some(open) = &self.open {
             return index_whole::compare(&self.places, &open.rows);
@@ -176,7 +176,7 @@ impl Thread {
         }
     }
 
-    /// Writes a new database beside the old one and puts it into its place.
+    /// Writes a new database next to the old one and replaces it.
     fn rebuild(&mut self, keep: Keep) -> Result<Rebuilt, String> {
         self.close();
         if self.given_up {
@@ -199,23 +199,23 @@ impl Thread {
         rebuilt
     }
 
-    /// Ends an open sled and then lets go of the lock.
+    /// Closes an open sled and then releases the lock.
     fn let_go(&mut self, rows: Rows, lock: File) {
         if self.end(rows, &self.places.db()) {
             drop(lock);
         } else {
-            // As long as its threads live, nobody else may use the directory.
+            // Nobody else may use the directory while sled's threads are alive.
             std::mem::forget(lock);
         }
     }
 
-    /// Writes a row if it is the next one of its session, and has the session caught up otherwise.
+    /// Writes a row if it is the next one of its session; otherwise schedules the session to catch up.
     fn write(&mut self, row: &Row) {
         let session = &row.after.header.session;
         let written = self.with(|open| {
             let known = open.known.get(session);
             if known.is_some_and(|known| known.mark.entries >= row.after.mark.entries) {
-                // A catch-up took it from the journal while it waited here.
+                // A catch-up already read it from the journal while it was queued.
                 return Ok(true);
             }
             let stored = match known {
@@ -243,10 +243,10 @@ impl Thread {
         }
     }
 
-    /// Makes the rows of all sessions in the backlog what their journals say. What cannot be done
-    /// now waits for the next note.
+    /// Updates the rows of all sessions in the backlog from their journals. Failures stay in the backlog
+    /// until the next note.
     fn work_off(&mut self) {
-        // Damage on the way puts every session into the backlog again, hence a second round.
+        // Damage found on the way puts every session into the backlog again, hence a second pass.
         for _ in 0..2 {
             for session in self.backlog.take() {
                 if !self.catch_up(&session) {
@@ -256,7 +256,7 @@ impl Thread {
         }
     }
 
-    /// Whether the session needs no more.
+    /// Updates the rows of a session from its journal; returns whether it is done.
     fn catch_up(&mut self, session: &SessionId) -> bool {
         let gone = !self.places.journal(session).exists();
         if gone && self.open.is_none() && !self.places.db().exists() {
@@ -275,7 +275,7 @@ impl Thread {
         };
         let scan = match Scan::of(session, &bytes, Bodies::Inline) {
             Err(StoreError::NotFound(_)) => return self.forget(session),
-            // Its rows stay as they are; a listing sees that they are not up to date.
+            // Its rows stay unchanged; a listing detects that they are outdated.
             Err(_) => return true,
             Ok(scan) => scan,
         };
@@ -303,7 +303,7 @@ impl Thread {
         done.is_some()
     }
 
-    /// Does something with an open sled; `None` if it cannot be had or broke on the way.
+    /// Runs work on an open sled; `None` if it is unavailable or fails.
     fn with<T>(&mut self, work: impl FnOnce(&mut Open) -> Result<T, RowsError>) -> Option<T> {
         if self.open.is_none() {
             self.open = self.open();
@@ -312,7 +312,7 @@ impl Thread {
         match guarded(|| work(open)) {
             Ok(done) => Some(done),
             Err(RowsError::Unavailable(error)) => {
-                // A full disk makes sled's handle useless for good, so it is opened anew later.
+                // After a full disk sled's handle stays unusable, so it is reopened later.
                 self.refuse(&error.to_string());
                 self.close();
                 None
@@ -342,7 +342,7 @@ impl Thread {
             && let Some(snapshot) = rows::newest_snapshot(&directory)
         {
             tracing::warn!(reason, snapshot = %snapshot.display(), "sled does not open; trying without its snapshot");
-            // Only a name that begins with `snap.` counts for sled.
+            // sled only recognizes snapshots by the prefix `snap.`.
             let moved = snapshot.with_file_name(format!("unreadable-{}", now_millis()));
             if std::fs::rename(&snapshot, moved).is_ok() {
                 opened = guarded(|| Rows::open(&directory));
@@ -363,8 +363,8 @@ impl Thread {
         }
     }
 
-    /// Takes the lock beside the database. sled has one of its own, but that one goes with the
-    /// directory when it is set aside.
+    /// Takes the lock next to the database. sled's own lock would move with the directory when that is set
+    /// aside.
     fn lock(&self) -> std::io::Result<File> {
         private_directory(&self.places.data)?;
         private_directory(&self.places.db())?;
@@ -378,14 +378,14 @@ impl Thread {
         self.refused = Some(Instant::now());
     }
 
-    /// Puts a sled that broke while it was open out of the way.
+    /// Sets a sled aside that failed while it was open.
     fn replace(&mut self, reason: &str) {
         let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
         if self.end(rows, &self.places.db()) {
             self.set_aside(reason);
             drop(lock);
         } else {
-            // As long as its threads live, nobody else may use the directory.
+            // Nobody else may use the directory while sled's threads are alive.
             std::mem::forget(lock);
         }
     }
@@ -396,12 +396,13 @@ impl Thread {
         }
     }
 
-    /// Ends sled, or gives it up for this process if it does not end in time.
+    /// Closes sled, or gives it up for this process if it does not end in time.
     fn end(&mut self, rows: Rows, directory: &Path) -> bool {
         let file = rows::lock_file(directory);
         let ended = end_within(CLOSE_WAITS, move || {
             drop(rows);
-            // Its threads may hold the file for a moment longer: have its lock once, to see it free.
+            // Its threads may keep the file open for a moment longer: taking its lock once proves that it is
+            // free.
             if let Ok(file) = File::open(file) {
                 let _ = flock(file, FlockOperation::LockExclusive);
             }
@@ -413,7 +414,7 @@ impl Thread {
         ended
     }
 
-    /// Renames the directory and has everything rebuilt. The lock must be held.
+    /// Renames the directory and schedules a complete rebuild. The lock must be held.
     fn set_aside(&mut self, reason: &str) -> bool {
         let directory = self.places.db();
         let aside = self.places.data.join(format!("db.corrupt-{}", now_millis()));
@@ -434,14 +435,14 @@ impl Thread {
     }
 }
 
-/// Whether the mark is one that the journal of these lines once had.
+/// Whether the journal with these lines once had this mark.
 pub(super) fn ends_in(lines: &[ScannedLine], mark: &Mark) -> bool {
     let last = usize::try_from(mark.entries).ok().and_then(|entries| entries.checked_sub(1));
     last.and_then(|last| lines.get(last))
         .is_some_and(|line| line.crc == mark.crc && line.bytes.end as u64 + 1 == mark.bytes)
 }
 
-/// Runs something that may panic in sled.
+/// Runs work in which sled may panic.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, RowsError>) -> Result<T, RowsError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let message = panic
@@ -453,7 +454,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, RowsError>) -> Result<
     })
 }
 
-/// Whether the work ended in time. If not, it goes on by itself.
+/// Whether the work ended in time. If not, it continues in the background.
 pub(super) fn end_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (ended, end) = sync_channel(1);
     let started = std::thread::Builder::new().name("epitome-index-end".into()).spawn(move || {

@@ -1,5 +1,5 @@
-//! The index as a whole: compared with the journals, and written anew from them. Only the index thread calls
-//! it, with the lock held.
+//! Operations on the complete index: comparing it with the journals, and rebuilding it from them. Called only
+//! by the index thread, with the lock held.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,13 @@ use super::scan::{self, Scan};
 use super::{Places, StoreError};
 use epitome_thread::SessionId;
 
-/// A database that was written beside the one in use.
+/// A new database, written next to the one in use.
 pub(super) struct New {
     directory: PathBuf,
     sessions: u64,
 }
 
-/// How rows stand to the journals.
+/// Compares the rows with the journals.
 pub(super) fn compare(places: &Places, rows: &Rows) -> IndexState {
     match guarded(|| compared(places, rows)) {
         Ok(state) => state,
@@ -48,7 +48,7 @@ fn compared(places: &Places, rows: &Rows) -> Result<IndexState, RowsError> {
             wrong.push(session);
         }
     }
-    // Of sessions that were deleted since.
+    // Rows of sessions that were deleted since.
     behind += stored.len() as u64;
     Ok(if wrong.is_empty() {
         IndexState::Agrees { sessions, behind }
@@ -57,7 +57,7 @@ fn compared(places: &Places, rows: &Rows) -> Result<IndexState, RowsError> {
     })
 }
 
-/// Whether the rows are the first lines of the journal, and the header is the one behind them.
+/// Whether the rows match the first lines of the journal, and the header matches these lines.
 fn is_same(
     rows: &Rows,
     session: &SessionId,
@@ -70,7 +70,7 @@ fn is_same(
     }
     let lines = match rows.lines(session) {
         Ok(lines) => lines,
-        // One row that is not what was written is this session's trouble alone.
+        // One damaged row affects only this session.
         Err(RowsError::Damaged(_)) => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -86,9 +86,9 @@ fn is_same(
         && header.as_ref() == Some(&marked.header))
 }
 
-/// Writes a database of its own with all sessions. `end` closes it, and says whether it did.
+/// Writes a new database with all sessions. `end` closes it and returns whether that succeeded.
 pub(super) fn write_anew(places: &Places, end: impl FnOnce(Rows, &Path) -> bool) -> Result<New, String> {
-    // What a crash left of an earlier try.
+    // Remove what a crash left of an earlier attempt.
     for left in names(&places.data).unwrap_or_default() {
         if left.starts_with("db.new-") {
             let _ = std::fs::remove_dir_all(places.data.join(left));
@@ -122,7 +122,7 @@ pub(super) fn write_anew(places: &Places, end: impl FnOnce(Rows, &Path) -> bool)
     }
 }
 
-/// Puts a new database into the place of the old one.
+/// Replaces the old database with the new one.
 pub(super) fn swap(places: &Places, new: New, keep: Keep) -> Result<Rebuilt, String> {
     let old = places.db();
     let bytes_before = bytes_below(&old, 0);
@@ -133,7 +133,7 @@ pub(super) fn swap(places: &Places, new: New, keep: Keep) -> Result<Rebuilt, Str
     let aside = places.data.join(name);
     let failed = |error: std::io::Error| format!("the new index cannot be put into its place: {error}");
     std::fs::rename(&old, &aside).map_err(failed)?;
-    // A crash here leaves no index, which is made anew from the journals by the next use.
+    // A crash here leaves no index; the next use rebuilds it from the journals.
     if let Err(error) = std::fs::rename(&new.directory, &old) {
         let _ = std::fs::rename(&aside, &old);
         return Err(failed(error));
@@ -150,7 +150,7 @@ pub(super) fn swap(places: &Places, new: New, keep: Keep) -> Result<Rebuilt, Str
     Ok(Rebuilt { sessions: new.sessions, bytes_before, bytes_after: bytes_below(&old, 0), kept })
 }
 
-/// A journal that can be indexed; a damaged one cannot, and listings read it themselves.
+/// Reads a journal for indexing; `None` if it is damaged, which listings detect themselves.
 fn read(places: &Places, session: &SessionId) -> Option<(Vec<u8>, Scan)> {
     let bytes = scan::read_file(places, session).ok()?;
     let scan = Scan::of(session, &bytes, Bodies::Inline).ok()?;

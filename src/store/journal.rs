@@ -1,10 +1,10 @@
-//! The journal: one append-only file a session, which is the truth about its thread.
+//! The journal: one append-only file per session, the source of truth for its thread.
 //!
-//! It never changes what it wrote. It takes back only a write that failed, and cuts off only a last
-//! line that is broken, which it keeps. It holds a lock, so that no two processes write one session.
+//! It never changes what it wrote. It removes only a write that failed and an incomplete last line, which it
+//! keeps elsewhere. A lock ensures that no two processes write the same session.
 //!
-//! What nobody may find again, as the work of a hook's callback, has a journal in memory: the same
-//! calls, and no file.
+//! Work that must not be stored, such as that of a hook's callback, has a journal in memory: the same calls,
+//! without a file.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -23,31 +23,31 @@ use super::scan::Scan;
 use super::{Places, StoreError, io_error, open_private, private_directory, sync_directory};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
-/// How long the lock of a journal is waited for. Who let go of one may have started a process at that moment, which
-/// holds a copy of all files until it runs its own program.
+/// How long to wait for the lock of a journal. A process that released one may just have forked a child,
+/// which holds copies of all descriptors until it execs.
 const JUST_HELD: Duration = Duration::from_millis(250);
 
-/// A session's log, open for appending. Dropping it lets another process open the session.
+/// A session's log, open for appending. Dropping it lets other processes open the session.
 pub struct Journal {
     session: SessionId,
     place: Place,
     header: Header,
     mark: Mark,
-    /// Whether bytes of a failed write may stand behind the mark.
+    /// Whether bytes of a failed write may follow the mark.
     unclean: bool,
 }
 
-/// Where a journal's entries go.
+/// Where a journal's entries are stored.
 enum Place {
     Disk {
         log: Arc<Log>,
         index: Index,
     },
-    /// Nowhere: whoever appends has them.
+    /// Not stored; the caller keeps the entries.
     Memory,
 }
 
-/// What a journal and its syncers share.
+/// State shared by a journal and its syncers.
 struct Log {
     session: SessionId,
     path: PathBuf,
@@ -56,19 +56,19 @@ struct Log {
     file: File,
     /// Lines with blobs so far. Stored before `bytes`, read after it.
     lines_with_blobs: AtomicU64,
-    /// Length of the whole lines.
+    /// Length of the complete lines in bytes.
     bytes: AtomicU64,
     synced: Mutex<Synced>,
 }
 
-/// How much of a log is known to be on the disk.
+/// How much of a log is known to be on disk.
 #[derive(Default)]
 struct Synced {
     bytes: u64,
     lines_with_blobs: u64,
     /// Whether the file's name is durable.
     name: bool,
-    /// After a failed sync the kernel may count lost pages as clean: no later sync can be trusted.
+    /// After a failed sync the kernel may mark lost pages as clean: no later sync can be trusted.
     failed: bool,
 }
 
@@ -115,7 +115,7 @@ impl Journal {
             unclean: false,
         };
         if let Err(error) = journal.write(&entry) {
-            // Nobody was told of the session, so an empty file of it must not stay.
+            // The caller does not know the session yet, so an empty file must not remain.
             let _ = std::fs::remove_file(&path);
             return Err(error);
         }
@@ -149,7 +149,7 @@ impl Journal {
         if whole < bytes.len() {
             log.cut(scan.mark.bytes, &bytes[whole..])?;
         }
-        // How much of it an earlier process synced is unknown, so the first sync syncs all.
+        // How much of it an earlier process synced is unknown, so the first sync covers everything.
         log.bytes.store(scan.mark.bytes, Ordering::Release);
         let journal = Journal {
             session: session.clone(),
@@ -161,8 +161,8 @@ impl Journal {
         Ok((journal, scan.entries))
     }
 
-    /// A log that is in no file, with what it begins with: an opening entry, then any other changes. It
-    /// holds no lock, no listing shows it, and its syncer has nothing to do.
+    /// Creates a log without a file, from an opening entry and any further changes. It holds no lock, does
+    /// not appear in listings, and its syncer does nothing.
     pub fn in_memory(opened: Change, more: Vec<Change>) -> (Journal, Vec<Arc<Entry>>) {
         let first = Arc::new(Entry { seq: Seq(0), at: now(), change: opened });
         let header = Header::opened(&first).expect("a log begins with an opening entry");
@@ -182,9 +182,8 @@ impl Journal {
 
     /// Appends a change as the next entry, with one write, and hands its row to the index.
     ///
-    /// After an error nothing of the change is in the log, and the next append is the retry: it must
-    /// first succeed in taking back what a failed write left. The entry is on the disk only after a
-    /// sync that began later.
+    /// After an error the log contains nothing of the change, and the next append acts as the retry: it must
+    /// first remove what the failed write left. The entry is durable only after a sync that started later.
     pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
         assert!(!matches!(change, Change::Opened { .. }), "an opening entry is only ever the first");
         // A clock that was set back must not make a session look older than its own entries.
@@ -194,12 +193,12 @@ impl Journal {
         Ok(entry)
     }
 
-    /// What a listing shows of the session now.
+    /// The current listing header of the session.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// A handle that makes durable what was appended, from any thread.
+    /// A handle that makes appended entries durable, from any thread.
     pub fn syncer(&self) -> Syncer {
         Syncer {
             log: match &self.place {
@@ -227,7 +226,7 @@ impl Journal {
                 .map_err(|source| io_error("take back a failed write in", &log.path, source))?;
             self.unclean = false;
         }
-        // One write(2): a second one follows only if the disk took a part, to learn why.
+        // One `write(2)`; a second one follows only after a partial write, to get its error.
         if let Err(source) = (&log.file).write_all(&line.bytes) {
             self.unclean = log.file.set_len(self.mark.bytes).is_err();
             return Err(io_error("append to", &log.path, source));
@@ -245,8 +244,8 @@ impl Journal {
         if before.entries > 0 {
             self.header.apply(entry);
         }
-        // Editors open sessions that are never used; opening sled for those would cost each window its
-        // memory. The first row behind a prompt brings the earlier ones along.
+        // Editors open sessions that are never used; opening sled for those would cost memory per editor
+        // window. The first row after a prompt brings the earlier ones along.
         if self.header.has_prompt {
             let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
             index.row(before, after, line.bytes);
@@ -264,24 +263,23 @@ impl Drop for Journal {
     }
 }
 
-/// Makes a session's appended entries durable. Cheap to clone; `sync` blocks on the disk, so it
-/// belongs on a blocking thread.
+/// Makes a session's appended entries durable. Cheap to clone; `sync` blocks on the disk, so call it on a
+/// blocking thread.
 #[derive(Clone)]
 pub struct Syncer {
-    /// `None` where there is nothing to make durable.
+    /// `None` for a journal in memory.
     log: Option<Arc<Log>>,
 }
 
 impl Syncer {
-    /// Returns when everything that was appended before the call is on the disk. It does nothing
-    /// when it is already.
+    /// Returns once everything appended before the call is on disk; does nothing if it already is.
     pub fn sync(&self) -> Result<(), StoreError> {
         let Some(log) = self.log.as_deref() else { return Ok(()) };
         let mut synced = log.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if synced.failed {
             return Err(StoreError::SyncFailed(log.session.clone()));
         }
-        // Read before the disk is asked: what is appended meanwhile stays unsynced.
+        // Read before syncing: entries appended meanwhile stay unsynced.
         let bytes = log.bytes.load(Ordering::Acquire);
         let lines_with_blobs = log.lines_with_blobs.load(Ordering::Acquire);
         if synced.bytes >= bytes {
@@ -320,7 +318,7 @@ impl Log {
         })?;
         if !synced.name {
             let journals = self.places.journals();
-            // The directories themselves may be as new as the file.
+            // The directories may be as new as the file.
             for directory in [Some(&*journals), Some(&*self.places.data), self.places.data.parent()] {
                 let Some(directory) = directory else { continue };
                 sync_directory(directory)
@@ -331,7 +329,7 @@ impl Log {
         Ok(())
     }
 
-    /// Cuts off a broken last line, after it is safe in the `.torn` file.
+    /// Cuts off an incomplete last line after saving it in the `.torn` file.
     fn cut(&self, whole: u64, torn: &[u8]) -> Result<(), StoreError> {
         let beside = self.places.torn(&self.session);
         let mut kept = torn.to_vec();
@@ -348,8 +346,8 @@ impl Log {
     }
 }
 
-/// Removes a session's files. The journal goes first: once it is gone, so is the session, and what a
-/// crash leaves of the rest is removed by the next try.
+/// Removes a session's files, the journal first: without it the session no longer exists, and what a crash
+/// leaves of the rest is removed by the next attempt.
 pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreError> {
     let path = places.journal(session);
     match open_private().read(true).append(true).open(&path) {
@@ -375,8 +373,8 @@ pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreEr
     }
 }
 
-/// Removes a directory with all in it. A look at the workspace that was on its way when its session ended may still
-/// put a file there.
+/// Removes a directory with its contents. A checkpoint that was in progress when its session ended may still
+/// add a file.
 fn remove_directory(path: &Path) -> io::Result<()> {
     for _ in 1..REMOVE_TRIES_MAX {
         match std::fs::remove_dir_all(path) {
@@ -388,7 +386,7 @@ fn remove_directory(path: &Path) -> io::Result<()> {
     std::fs::remove_dir_all(path)
 }
 
-/// Who still writes there writes a file or two.
+/// Attempts to remove a directory that is still being written to; the writer adds only a file or two.
 const REMOVE_TRIES_MAX: u32 = 64;
 
 fn remove_file(path: &Path) -> Result<(), StoreError> {
@@ -398,8 +396,8 @@ fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Takes the lock of a journal, which is held as long as the file is open. A file that was deleted
-/// between opening and locking is as good as none. Waits where it must: not for a thread that others wait for.
+/// Takes the lock of a journal, which is held while the file is open. A file that was deleted between opening
+/// and locking counts as not found. May block, so don't call it on a thread that others wait for.
 fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError> {
     let until = Instant::now() + JUST_HELD;
     loop {
@@ -416,7 +414,7 @@ fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError>
     if links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(()) }
 }
 
-/// The one place where an entry's time comes from: milliseconds since the Unix epoch.
+/// The clock for new entries: milliseconds since the Unix epoch.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

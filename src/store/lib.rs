@@ -1,23 +1,24 @@
-//! Durable threads: journals are the truth, sled holds rows and headers that can be rebuilt from them.
+//! Durable threads. Journals are the source of truth; sled holds rows and headers that can be rebuilt from
+//! them.
 //!
 //! A `Store` is a handle on one data directory:
 //!
 //! ```text
-//! <data>/journals/<session>.jsonl   the log, one line an entry        (journal, scan, line)
-//! <data>/journals/<session>.torn    last lines that a crash broke off
+//! <data>/journals/<session>.jsonl   the log, one entry per line          (journal, scan, line)
+//! <data>/journals/<session>.torn    incomplete last lines left by crashes
 //! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
-//! <data>/blobs/<session>/<sha256>   bodies too big for a line         (blobs)
-//! <data>/checkpoints/<session>/     files as they were; deleted with the session
-//! <data>/db/                        sled: rows and headers            (rows, index, index_thread)
+//! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
+//! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
+//! <data>/db/                        sled: rows and headers               (rows, index, index_thread)
 //! ```
 //!
-//! `check` looks at all of it, `repair` puts it right, `copies` makes forks, imports and backups.
+//! `check` inspects all of it, `repair` fixes it, `copies` makes forks, imports and backups.
 //!
-//! A journal can also be in memory alone (`Journal::in_memory`); then none of this knows it.
+//! A journal can also exist only in memory (`Journal::in_memory`), independently of a store.
 //!
-//! It refuses to rewrite an entry, to guess at a line whose checksum is wrong, and to let anything
-//! wait for sled but a listing, and that for a bounded time. All calls block on the disk; `create`
-//! and `append` are short enough for a session's task, the others belong on a blocking thread.
+//! It never rewrites an entry and never guesses the content of a line with a wrong checksum. Only listings
+//! wait for sled, and only for a bounded time. All calls block on the disk; `create` and `append` are short
+//! enough for a session's task, the others belong on a blocking thread.
 
 mod blobs;
 mod check;
@@ -61,14 +62,14 @@ pub struct Store {
     index: Index,
 }
 
-/// Why the store did not do what it was asked. Each names the session or file, and no content.
+/// Why a store operation failed. Each variant names the session or file, never content.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("there is no session {0}")]
     NotFound(SessionId),
     #[error("session {0} exists already")]
     Exists(SessionId),
-    /// Two writers of one log would destroy it.
+    /// Two writers would corrupt the log.
     #[error("session {0} is open in another process")]
     InUse(SessionId),
     #[error(
@@ -77,7 +78,7 @@ pub enum StoreError {
         FORMAT_VERSION
     )]
     FutureFormat { session: SessionId, found: u32 },
-    /// A line other than the last is not what was written. `read_whole_part` has what stands before.
+    /// A line other than the last is damaged. `read_whole_part` returns the entries before it.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
          it was left as it is; `epitome sessions show {session}` prints what stands before, and \
@@ -85,61 +86,60 @@ pub enum StoreError {
     )]
     Damaged {
         session: SessionId,
-        /// From 1.
+        /// Counted from 1.
         line: u64,
         reason: String,
     },
-    /// The entry cannot be written as JSON, as with a path that is not UTF-8. Nothing was written,
-    /// and the journal goes on.
+    /// The entry can't be serialized as JSON, for example because of a path that is not UTF-8. Nothing was
+    /// written, and the journal stays usable.
     #[error("an entry of session {session} cannot be stored: {reason}")]
     Unstorable { session: SessionId, reason: String },
-    /// The disk refused an earlier sync, so that nobody knows what is on it. Sticks to the journal
-    /// until it is loaded again.
+    /// An earlier sync failed, so the state on disk is unknown. Persists until the journal is loaded again.
     #[error("an earlier write of session {0} did not reach the disk; load the session again")]
     SyncFailed(SessionId),
     #[error("cannot {doing} {}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// Eighty bits by chance: no two sessions share one, across processes and restarts too.
+/// A random id of 80 bits: unique across processes and restarts.
 pub fn new_id() -> SessionId {
     SessionId(format!("s_{:08x}{:012x}", fastrand::u32(..), fastrand::u64(..) & 0xffff_ffff_ffff))
 }
 
-/// What `Store::list` found.
+/// The result of [`Store::list`].
 #[derive(Debug, Default)]
 pub struct Listing {
     /// Newest first.
     pub headers: Vec<Header>,
-    /// Sessions that have a file that cannot be read.
+    /// Sessions whose journal can't be read.
     pub problems: Vec<(SessionId, StoreError)>,
 }
 
 impl Store {
-    /// Makes a handle. It touches no disk and starts no thread.
+    /// Creates a handle without touching the disk or starting a thread.
     pub fn new(paths: &Paths) -> Store {
         let places = Places { data: Arc::from(paths.data.as_path()) };
         Store { index: Index::new(places.clone()), places }
     }
 
-    /// Bytes of rows that the index has not taken in yet. It is written behind the journals, from a bounded queue.
+    /// Bytes of rows waiting to be indexed. The index is written asynchronously, from a bounded queue.
     pub fn index_waits(&self) -> usize {
         self.index.waiting_bytes()
     }
 
-    /// Begins a session's log with its opening entry, which must name the session. It never syncs.
+    /// Creates a session's log with its opening entry, which must name the session. Does not sync.
     pub fn create(&self, session: &SessionId, opened: Change) -> Result<(Journal, Arc<Entry>), StoreError> {
         Journal::create(&self.places, &self.index, session, opened)
     }
 
-    /// Opens a session's log for writing and reads all of it. A broken last line is moved to the
-    /// `.torn` file beside it.
+    /// Opens a session's log for writing and reads all of it. An incomplete last line is moved to the
+    /// session's `.torn` file.
     pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
         Journal::load(&self.places, &self.index, session)
     }
 
-    /// Reads a session's log, also one that another process is writing. It changes nothing; a last
-    /// line that is broken, or not yet whole, is left out.
+    /// Reads a session's log, even while another process writes it. Changes nothing; an incomplete last line
+    /// is ignored.
     pub fn read(&self, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
         let (entries, damage) = self.read_whole_part(session)?;
         match damage {
@@ -148,7 +148,7 @@ impl Store {
         }
     }
 
-    /// Reads a log as `read` does, up to the first damaged line, which comes as the second part.
+    /// Like [`Store::read`], but returns the entries before the first damaged line together with the damage.
     pub fn read_whole_part(
         &self,
         session: &SessionId,
@@ -159,15 +159,15 @@ impl Store {
         Ok((scan.entries, scan.damage))
     }
 
-    /// A session's journal as it stands in its file, up to its last whole line.
+    /// A session's journal file, up to the last complete line.
     pub fn raw(&self, session: &SessionId) -> Result<Vec<u8>, StoreError> {
         let mut bytes = scan::read_file(&self.places, session)?;
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         Ok(bytes)
     }
 
-    /// Reads a journal that is not in the store, as one of a backup, with the bodies beside it: all of it, or
-    /// nothing.
+    /// Reads a journal outside the store, for example from a backup, with the blobs next to its directory.
+    /// Fails unless all of it is readable.
     pub fn read_outside(path: &Path, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
         let bytes = std::fs::read(path).map_err(|source| io_error("read", path, source))?;
         let beside = path.parent().and_then(Path::parent).unwrap_or(Path::new("")).join("blobs");
@@ -187,9 +187,9 @@ impl Store {
         Ok(scan.entries)
     }
 
-    /// All sessions, also those without a prompt. What sled knows is taken where it is up to date;
-    /// all else is read from the journals, so that the listing is the same without sled. Damage that
-    /// leaves a journal's length as it was shows only when it is read.
+    /// Lists all sessions, including those without a prompt. Headers come from sled where it is up to date,
+    /// and otherwise from the journals, so that the listing is the same without sled. Damage that does not
+    /// change a journal's length is not noticed here.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
         for session in self.places.sessions()? {
@@ -219,8 +219,8 @@ impl Store {
         Ok(listing)
     }
 
-    /// Removes a session: its journal, its blobs, its rows. One that is unknown, or was removed in
-    /// part, is no error; one that is open is.
+    /// Deletes a session: its journal, blobs, checkpoints and rows. Deleting an unknown or partially deleted
+    /// session succeeds; deleting an open one fails.
     pub fn delete(&self, session: &SessionId) -> Result<(), StoreError> {
         if SessionId::parse(&session.0).is_none() {
             return Ok(());
@@ -230,14 +230,14 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until the index has taken in everything and let go of sled. For an orderly exit and
-    /// for tests; nothing is lost without it.
+    /// Waits until the index has processed everything and closed sled. For a clean exit and for tests;
+    /// nothing is lost without it.
     pub fn settle(&self) {
         self.index.settle();
     }
 }
 
-/// Where things are below the data directory.
+/// Paths below the data directory.
 #[derive(Clone, Debug)]
 struct Places {
     data: Arc<Path>,
@@ -256,7 +256,7 @@ impl Places {
         self.journals().join(format!("{session}.torn"))
     }
 
-    /// The damaged journals that repairs have kept of a session.
+    /// Damaged journals of a session that were kept by repairs.
     fn damaged(&self, session: &SessionId) -> Result<Vec<PathBuf>, StoreError> {
         let begin = format!("{session}.damaged-");
         let names = check::names(&self.journals())?.into_iter().filter(|name| name.starts_with(&begin));
@@ -267,7 +267,8 @@ impl Places {
         Blobs::new(self.data.join("blobs").join(&session.0))
     }
 
-    /// What files were before turns changed them, which is kept and read elsewhere: here it goes with its session.
+    /// The session's file checkpoints. They are managed elsewhere; the store only deletes them with the
+    /// session.
     fn checkpoints(&self, session: &SessionId) -> PathBuf {
         self.data.join("checkpoints").join(&session.0)
     }
@@ -276,12 +277,12 @@ impl Places {
         self.data.join("db")
     }
 
-    /// Held by whoever has sled open.
+    /// Lock held by the process that has sled open.
     fn db_lock(&self) -> PathBuf {
         self.data.join("db.lock")
     }
 
-    /// The sessions that have a journal.
+    /// All sessions that have a journal.
     fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
         let directory = self.journals();
         let io = |source| StoreError::Io { doing: "list", path: directory.clone(), source };
@@ -304,20 +305,19 @@ fn io_error(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::Io { doing, path: path.to_path_buf(), source }
 }
 
-/// Options for a file that only its owner reads.
+/// Options for a file that only its owner can access.
 fn open_private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
 }
 
-/// Makes a directory that only its owner enters, and those above it.
+/// Creates a directory that only its owner can enter, along with its parents.
 fn private_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes the names in a directory durable. Some network file systems know no such sync; there it is
-/// as good as it gets.
+/// Makes the names in a directory durable. Some network file systems don't support this, which is ignored.
 fn sync_directory(path: &Path) -> io::Result<()> {
     match File::open(path)?.sync_all() {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),

@@ -1,8 +1,8 @@
-//! One line of a journal: an entry as JSON behind a checksum. It touches no file but blobs.
+//! One line of a journal: an entry as JSON with a checksum. It touches no files except blobs.
 //!
-//! `{"crc":"89abcdef","seq":0,"at":1,"change":"opened",…}`: eight lower-case hexadecimal digits of the
-//! CRC-32 of every byte from behind the comma up to and with the last brace. Where big bodies were
-//! moved out, `"blobs":{"<place>":"<hash>",…}` stands first (see `blobs`).
+//! `{"crc":"89abcdef","seq":0,"at":1,"change":"opened",…}`: the CRC-32 is eight lowercase hexadecimal digits
+//! and covers every byte after the first comma, up to and including the last brace. If bodies were moved out,
+//! `"blobs":{"<place>":"<hash>",…}` is the next field (see `blobs`).
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,28 +10,28 @@ use serde_json::Value;
 use super::blobs::{Blobs, INLINE_BYTES_MAX, Moved};
 use epitome_thread::Entry;
 
-/// What stands before the checksummed bytes; the zeros are replaced.
+/// Precedes the checksummed bytes; the zeros are replaced.
 const HEAD: &[u8] = br#"{"crc":"00000000","#;
 
-/// Where the checksum's digits are.
+/// Position of the checksum's digits.
 const DIGITS: std::ops::Range<usize> = 8..16;
 
-/// What a line that holds an image or a document contains, because that is how `serde_json` writes the
-/// tags of `Content` and `OutcomeContent`. Other lines may hold it too, at no harm.
+/// A line with an image or document contains one of these, because that is how `serde_json` writes the tags
+/// of `Content` and `OutcomeContent`. False positives are harmless.
 const ATTACHMENT_HINTS: [&str; 2] = [r#""type":"image""#, r#""type":"document""#];
 
-/// What the second field of a line with moved bodies begins with.
+/// Start of the second field of a line with moved bodies.
 const BLOBS_FIELD: &[u8] = br#""blobs":"#;
 
-/// A line as it is written, its newline included.
+/// A serialized line, including its newline.
 pub(super) struct Line {
     pub bytes: Vec<u8>,
     pub crc: u32,
-    /// Whether bodies were moved into blobs.
+    /// Whether bodies were moved to blobs.
     pub has_blobs: bool,
 }
 
-/// Why an entry did not become a line.
+/// Why an entry could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EncodeError {
     #[error(transparent)]
@@ -40,16 +40,16 @@ pub(super) enum EncodeError {
     Blob(std::io::Error),
 }
 
-/// Why bytes are no entry.
+/// Why bytes are not a valid entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineFault {
-    /// The bytes are not what was written.
+    /// The bytes were altered.
     Checksum,
-    /// They are what was written, and this build does not understand them.
+    /// The bytes are intact, but this build does not understand them.
     Meaning(String),
 }
 
-/// Makes the line of an entry; big bodies are written as blobs first.
+/// Encodes an entry as a line; large bodies are written to blobs first.
 pub(super) fn encode(entry: &Entry, blobs: &Blobs) -> Result<Line, EncodeError> {
     let json = serde_json::to_string(entry)?;
     if json.len() <= INLINE_BYTES_MAX && !ATTACHMENT_HINTS.iter().any(|hint| json.contains(hint)) {
@@ -67,7 +67,7 @@ pub(super) fn encode(entry: &Entry, blobs: &Blobs) -> Result<Line, EncodeError> 
     Ok(seal(&json, true))
 }
 
-/// Puts the checksum before an object with at least one field.
+/// Prefixes an object that has at least one field with its checksum.
 fn seal(json: &[u8], has_blobs: bool) -> Line {
     let body = &json[1..];
     let crc = crc32fast::hash(body);
@@ -79,13 +79,13 @@ fn seal(json: &[u8], has_blobs: bool) -> Line {
     Line { bytes, crc, has_blobs }
 }
 
-/// Checks a line without its newline and returns its checksum.
+/// Verifies a line, without its newline, and returns its checksum.
 pub(super) fn check(line: &[u8]) -> Result<u32, LineFault> {
     let fault = LineFault::Checksum;
     let Some((head, body)) = line.split_at_checked(HEAD.len()) else { return Err(fault) };
     let framed = head[..DIGITS.start] == HEAD[..DIGITS.start] && head[DIGITS.end..] == HEAD[DIGITS.end..];
     let digits = &head[DIGITS];
-    // `from_str_radix` alone would also take upper case and a sign.
+    // `from_str_radix` alone would also accept upper case and a sign.
     let lower_hex = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let crc = std::str::from_utf8(digits).ok().and_then(|digits| u32::from_str_radix(digits, 16).ok());
     match crc {
@@ -94,17 +94,17 @@ pub(super) fn check(line: &[u8]) -> Result<u32, LineFault> {
     }
 }
 
-/// Whether bytes that are no line are two of them, at least one whole, with a broken newline between.
-/// A write that a crash broke off never looks like this, so it must not be cut off like one.
+/// Whether invalid bytes are two lines joined by a broken newline, at least one of them intact. An
+/// interrupted write never looks like this, so such bytes must not be cut off.
 pub(super) fn holds_another(broken: &[u8]) -> bool {
-    // Inside of an entry's text this would have its quotes escaped.
+    // Within an entry's text, the quotes would be escaped.
     let head = &HEAD[..DIGITS.start];
     let heads = broken.windows(head.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == head);
     let mut splits = heads.map(|(at, _)| (&broken[..at - 1], &broken[at..]));
     splits.any(|(before, after)| check(before).is_ok() || check(after).is_ok())
 }
 
-/// How much of an entry is wanted.
+/// How much of an entry to read.
 #[derive(Clone, Copy)]
 pub(super) enum Bodies<'a> {
     /// Moved bodies are read back.
@@ -113,7 +113,7 @@ pub(super) enum Bodies<'a> {
     Inline,
 }
 
-/// Reads a checked line.
+/// Decodes a verified line.
 pub(super) fn decode(line: &[u8], bodies: Bodies<'_>) -> Result<Entry, LineFault> {
     let meaning = |error: serde_json::Error| LineFault::Meaning(error.to_string());
     match bodies {
@@ -130,7 +130,7 @@ pub(super) fn decode(line: &[u8], bodies: Bodies<'_>) -> Result<Entry, LineFault
     }
 }
 
-/// The hashes of the bodies that a checked line names.
+/// The hashes of the blobs that a verified line refers to.
 pub(super) fn moved(line: &[u8]) -> Vec<String> {
     #[derive(Deserialize)]
     struct Naming {
@@ -143,8 +143,8 @@ pub(super) fn moved(line: &[u8]) -> Vec<String> {
     naming.into_iter().flat_map(|naming| naming.blobs.into_values()).collect()
 }
 
-/// The format that a checked line opens a journal with; `None` if it is no opening entry. It reads
-/// what any later build will still write, so that a journal of the future is known for what it is.
+/// The format version of a verified opening line; `None` if it is not an opening entry. It reads only fields
+/// that any later build will write, so that a journal of a newer version is recognized.
 pub(super) fn format(line: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct Opening {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_the_entrys_json_behind_its_checksum() {
+    fn a_line_is_the_entrys_json_after_its_checksum() {
         let line = encode(&entry("Fix the bug"), &no_blobs()).unwrap();
         let text = String::from_utf8(line.bytes).unwrap();
         let body = r#""seq":3,"at":17,"change":"titled","title":"Fix the bug"}"#;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_is_noticed() {
+    fn every_flipped_bit_is_detected() {
         let line = encode(&entry("x"), &no_blobs()).unwrap();
         let bytes = line.bytes.strip_suffix(b"\n").unwrap();
         for at in 0..bytes.len() {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_this_build_does_not_know_is_no_broken_line() {
+    fn an_unknown_change_is_not_a_checksum_error() {
         let line = seal(br#"{"seq":1,"at":2,"change":"teleported"}"#, false);
         let bytes = line.bytes.strip_suffix(b"\n").unwrap();
         assert!(check(bytes).is_ok());

@@ -1,5 +1,5 @@
-//! Brings a damaged store back to its last good state. What was damaged is kept beside it: nothing is ever
-//! deleted here.
+//! Restores a damaged store to its last good state. Damaged files are kept next to the repaired ones: nothing
+//! is deleted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
 
 impl Store {
-    /// Repairs what can be repaired: of a damaged journal the part before the damage goes on as the journal,
-    /// and an index that is wrong is rebuilt. A session that is open anywhere is left alone and named.
+    /// Repairs what can be repaired: a damaged journal continues with the part before the damage, and a wrong
+    /// index is rebuilt. Sessions that are open are left alone and reported.
     pub fn repair(&self) -> Result<Repair, StoreError> {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for session in self.places.sessions()? {
@@ -49,13 +49,13 @@ impl Store {
         Ok(Repair { done, refused, health: self.check()? })
     }
 
-    /// Writes the index anew, so that it takes no more room than it must. The old one is removed once the new
-    /// one is in its place. The error is a sentence; then nothing has changed.
+    /// Rewrites the index to reclaim space. The old one is removed once the new one is in place. On an error,
+    /// which is a sentence, nothing has changed.
     pub fn compact_index(&self) -> Result<Rebuilt, String> {
         self.rebuild_index(Keep::Nothing)
     }
 
-    /// The process that has a session open, where the system tells.
+    /// The process that has a session open, if the system provides that information.
     pub fn holder(&self, session: &SessionId) -> Option<String> {
         SessionId::parse(&session.0)?;
         holder(&self.places.journal(session))
@@ -65,9 +65,9 @@ impl Store {
         self.index.rebuild(keep)
     }
 
-    /// `None`: nothing was wrong with it.
+    /// `None` if nothing was wrong with it.
     fn repair_journal(&self, session: &SessionId) -> Result<Option<Repaired>, StoreError> {
-        // Most are sound, and those that are open elsewhere are only in the way if they are not.
+        // Most journals are sound, and an open session only matters if its journal is not.
         if is_sound(session, &scan::read_file(&self.places, session)?)? {
             return Ok(None);
         }
@@ -82,7 +82,7 @@ impl Store {
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
             Err(error) => return Err(io_error("lock", &path, error.into())),
         }
-        // Once more, now that nobody writes it.
+        // Check again, now that nobody else writes it.
         let bytes = scan::read_file(&self.places, session)?;
         if is_sound(session, &bytes)? {
             return Ok(None);
@@ -129,29 +129,29 @@ impl Store {
     }
 }
 
-/// Whether there is nothing to repair; a broken last line is cut off when the session is opened.
+/// Whether nothing needs repair; an incomplete last line is cut off when the session is opened.
 fn is_sound(session: &SessionId, bytes: &[u8]) -> Result<bool, StoreError> {
     match Scan::of(session, bytes, Bodies::Inline) {
         Ok(scan) => Ok(scan.damage.is_none()),
         Err(StoreError::Damaged { .. }) => Ok(false),
-        // What a newer version wrote is not damaged.
+        // A journal of a newer version is not damaged.
         Err(StoreError::NotFound(_) | StoreError::FutureFormat { .. }) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-/// Gives the journal as it is a second name. Until the first one is taken over, both are the same file, so
-/// that a crash leaves a journal at any time.
+/// Gives the damaged journal a second name. Until the first one is replaced, both name the same file, so that
+/// a crash never leaves the session without a journal.
 fn keep(path: &Path, kept: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     match std::fs::hard_link(path, kept) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io_error("keep", kept, error)),
-        // Not all disks know second names.
+        // Not all file systems support hard links.
         Err(_) => write_synced(kept, bytes),
     }
 }
 
-/// Where a damaged journal is kept: beside it, with the time, in milliseconds.
+/// Path under which a damaged journal is kept: next to it, with the time in milliseconds.
 fn aside(places: &Places, session: &SessionId) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     places.journals().join(format!("{session}.damaged-{now}"))

@@ -1,10 +1,9 @@
-//! The rows in sled: a copy of the journals for listing and searching. The only file that names sled.
+//! The rows in sled: a copy of the journals for listing and searching. The only module that uses sled.
 //!
-//! Nothing here is the truth, so nothing here is repaired: what cannot be read is reported, and the
-//! index throws it away. sled 0.34 panics on damaged files, so every call belongs behind a
-//! `catch_unwind`; `index_thread` does that. It uses no batch and no transaction: they take a lock that all
-//! databases of a process share, and one that is closed while another waits for it never ends. The
-//! order of writes makes up for them.
+//! Nothing here is authoritative, so nothing is repaired: damage is reported, and the index is rebuilt. sled
+//! 0.34 panics on damaged files, so every call must be wrapped in `catch_unwind`, as `index_thread` does. No
+//! batches or transactions are used: they take a lock shared by all databases of the process, and a database
+//! that is closed while another waits for it never ends. The order of writes makes up for that.
 //!
 //! | Tree | Key | Value |
 //! | --- | --- | --- |
@@ -12,7 +11,7 @@
 //! | `log` | session, seq (u64 BE); further parts: and part (u16 BE) | the journal's line |
 //! | `time` | updated_at (u64 BE), session | nothing |
 //!
-//! Each value stands in an envelope: version, flags, CRC-32 (little endian), payload.
+//! Each value has an envelope: version, flags, CRC-32 (little endian), payload.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,19 +22,19 @@ use sled::{Db, IVec, Tree};
 use super::header::MarkedHeader;
 use epitome_thread::SessionId;
 
-/// Memory that sled may cache with, in bytes; its default is 1 GB.
+/// Size of sled's cache, in bytes; the default is 1 GB.
 const CACHE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// How often sled writes what it holds, in milliseconds. Losing more costs a catch-up, no data.
+/// Interval at which sled flushes, in milliseconds. A loss costs a catch-up, not data.
 const FLUSH_EVERY_MS: u64 = 500;
 
-/// Bytes of one value. sled puts values over 128 KB into files of their own, which it never syncs.
+/// Longest value, in bytes. sled puts values over 128 KB into separate files, which it never syncs.
 const PART_BYTES_MAX: usize = 64 * 1024;
 
-/// Version of the envelope. Other versions are read as damaged, and so rebuilt.
+/// Version of the envelope. Other versions are treated as damage, and so rebuilt.
 const ENVELOPE_VERSION: u8 = 1;
 
-/// Flag of a value whose payload goes on in the next part.
+/// Flag of a value whose payload continues in the next part.
 const FLAG_CONTINUES: u8 = 1;
 
 /// Version, flags and checksum.
@@ -50,13 +49,14 @@ pub(super) struct Rows {
     _db: Db,
 }
 
-/// Why sled did not do it.
+/// Why a sled operation failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RowsError {
-    /// Another process has it, the disk is full, a directory cannot be written: later may be better.
+    /// Another process has it open, the disk is full, or a directory is not writable: a later attempt may
+    /// succeed.
     #[error("sled cannot be used now: {0}")]
     Unavailable(io::Error),
-    /// Its files are of no use.
+    /// Its files are unusable.
     #[error("sled's files are damaged: {0}")]
     Damaged(String),
 }
@@ -76,8 +76,8 @@ impl From<sled::Error> for RowsError {
 }
 
 impl Rows {
-    /// Opens or makes the database and reads all headers once, because sled finds much damage only
-    /// when it reads.
+    /// Opens or creates the database and reads all headers once, because sled detects much damage only on
+    /// reading.
     pub fn open(directory: &Path) -> Result<Rows, RowsError> {
         let db = sled::Config::new()
             .path(directory)
@@ -94,12 +94,12 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The header row of a session; `None` if there is none that can be read.
+    /// The header row of a session; `None` if it is missing or unreadable.
     pub fn header(&self, session: &SessionId) -> Result<Option<MarkedHeader>, RowsError> {
         Ok(self.header.get(session.0.as_bytes())?.and_then(|value| read_header(&value)))
     }
 
-    /// All header rows that can be read.
+    /// All readable header rows.
     pub fn headers(&self) -> Result<BTreeMap<SessionId, MarkedHeader>, RowsError> {
         let mut headers = BTreeMap::new();
         for row in self.header.iter() {
@@ -111,8 +111,8 @@ impl Rows {
         Ok(headers)
     }
 
-    /// Writes lines, the first of which has the number `from`, and then the header that includes
-    /// them. `old_time` is the time under which the session was filed.
+    /// Writes lines numbered from `from`, and then the header that covers them. `old_time` is the time under
+    /// which the session was filed before.
     pub fn append<'a>(
         &self,
         marked: &MarkedHeader,
@@ -130,7 +130,7 @@ impl Rows {
                 self.log.insert(log_key(session, seq, part), seal(flags, payload))?;
             }
         }
-        // The header comes last: where it stands, its rows do.
+        // The header is written last: if it exists, so do its rows.
         let json = serde_json::to_vec(marked).map_err(|error| RowsError::Damaged(error.to_string()))?;
         self.header.insert(session.0.as_bytes(), seal(0, &json))?;
         if let Some(old_time) = old_time {
@@ -140,9 +140,9 @@ impl Rows {
         Ok(())
     }
 
-    /// Removes everything of a session.
+    /// Removes all rows of a session.
     pub fn remove(&self, session: &SessionId) -> Result<(), RowsError> {
-        // The header goes first, so that what a crash leaves is not taken for a whole session.
+        // The header is removed first, so that the remains after a crash don't look like a complete session.
         if let Some(value) = self.header.remove(session.0.as_bytes())?
             && let Some(marked) = read_header(&value)
         {
@@ -151,9 +151,9 @@ impl Rows {
         self.remove_lines(session, 0)
     }
 
-    /// Removes the lines of a session from number `from` on.
+    /// Removes the lines of a session, starting at number `from`.
     pub fn remove_lines(&self, session: &SessionId, from: u64) -> Result<(), RowsError> {
-        // The largest key that a line of the session can have.
+        // The largest possible key of a line of the session.
         let last = log_key(session, u64::MAX, u16::MAX.into());
         for key in self.log.range(log_key(session, from, 0)..=last).keys() {
             self.log.remove(key?)?;
@@ -161,7 +161,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The lines of a session, in order; an error at the first that cannot be read.
+    /// The lines of a session in order; fails on the first unreadable one.
     pub fn lines(&self, session: &SessionId) -> Result<Vec<Vec<u8>>, RowsError> {
         let mut lines = Vec::new();
         let mut goes_on = false;
@@ -184,11 +184,11 @@ pub(super) fn lock_file(directory: &Path) -> PathBuf {
     directory.join("db")
 }
 
-/// The newest of sled's snapshots, which are the files that it most often cannot read back.
+/// The newest snapshot of sled; snapshots are the files that it most often fails to read.
 pub(super) fn newest_snapshot(directory: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(directory).ok()?.flatten();
     let snapshots = files.filter(|file| file.file_name().to_string_lossy().starts_with("snap."));
-    // Their names end in a hexadecimal number of fixed width, so that they sort by age.
+    // Their names end in a fixed-width hexadecimal number, so they sort by age.
     snapshots.map(|file| file.path()).max()
 }
 
@@ -221,7 +221,7 @@ fn seal(flags: u8, payload: &[u8]) -> Vec<u8> {
     value
 }
 
-/// Flags and payload; `None` if they are not what was written.
+/// Flags and payload; `None` if the checksum or version is wrong.
 fn open_envelope(value: &[u8]) -> Option<(u8, &[u8])> {
     let (head, payload) = value.split_at_checked(ENVELOPE_BYTES)?;
     let [version, flags, crc @ ..] = head else { return None };
@@ -229,7 +229,7 @@ fn open_envelope(value: &[u8]) -> Option<(u8, &[u8])> {
     good.then_some((*flags, payload))
 }
 
-/// Covers the flags too: a lost `FLAG_CONTINUES` would make one line two.
+/// Covers the flags as well: a lost `FLAG_CONTINUES` would split a line in two.
 fn checksum(flags: u8, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[flags]);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_any_length_come_back() {
+    fn lines_of_any_length_roundtrip() {
         let directory = tempfile::tempdir().unwrap();
         let rows = Rows::open(directory.path()).unwrap();
         let lines: Vec<Vec<u8>> = [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, 5 * PART_BYTES_MAX]
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_filed_under_its_newest_time_alone() {
+    fn a_session_is_filed_only_under_its_newest_time() {
         let directory = tempfile::tempdir().unwrap();
         let rows = Rows::open(directory.path()).unwrap();
         rows.append(&marked(1, 2), 0, [b"a".as_slice()].into_iter(), None).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_of_a_value_is_noticed() {
+    fn every_flipped_bit_of_a_value_is_detected() {
         let value = seal(0, b"payload");
         assert_eq!(open_envelope(&value), Some((0, b"payload".as_slice())));
         for at in 0..value.len() {

@@ -1,6 +1,6 @@
-//! Reading a journal's bytes: which lines are good, where they end, and what is wrong behind them.
+//! Reads a journal's bytes: which lines are valid, where they end, and whether what follows is damaged.
 //!
-//! It decides what a broken line means and changes no file; `journal` cuts what this calls broken off.
+//! It interprets an invalid line but changes no file; `journal` cuts off incomplete last lines.
 
 use std::io;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use super::line::{self, Bodies, LineFault};
 use super::{Places, StoreError, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
-/// What a journal's bytes say.
+/// The content of a journal.
 pub(super) struct Scan {
     pub entries: Vec<Arc<Entry>>,
     pub header: Header,
-    /// Where the last good line ends. Bytes behind it are a broken last line, if there is no damage.
+    /// The end of the last valid line. If there is no damage, bytes after it are an incomplete last line.
     pub mark: Mark,
-    /// One for each entry.
+    /// One per entry.
     pub lines: Vec<ScannedLine>,
-    /// The first line that is neither good nor the last.
+    /// The first line that is invalid but not an incomplete last line.
     pub damage: Option<StoreError>,
 }
 
-/// Where a line is in the file, its newline left out.
+/// Position of a line in the file, without its newline.
 pub(super) struct ScannedLine {
     pub bytes: std::ops::Range<usize>,
     pub crc: u32,
 }
 
 impl Scan {
-    /// Reads lines up to the end, a broken last line, or damage. A file without one whole line is a
-    /// session that never came to be.
+    /// Reads lines up to the end, an incomplete last line, or damage. A file without a complete line counts
+    /// as not found: creating the session never finished.
     pub fn of(session: &SessionId, bytes: &[u8], bodies: Bodies<'_>) -> Result<Scan, StoreError> {
         let mut entries: Vec<Arc<Entry>> = Vec::new();
         let mut lines = Vec::new();
@@ -39,7 +39,7 @@ impl Scan {
         let mut damage = None;
         let mut start = 0;
         while start < bytes.len() {
-            // Without a newline the last write did not reach its end, whatever else it says.
+            // Without a newline the last write was incomplete, even if the rest looks valid.
             let (text, read) = match bytes[start..].iter().position(|byte| *byte == b'\n') {
                 Some(length) => {
                     let text = &bytes[start..start + length];
@@ -78,7 +78,7 @@ impl Scan {
     }
 }
 
-/// Why a line of a journal is not taken.
+/// Why a line of a journal is rejected.
 enum BadLine {
     Future(u32),
     Checksum,
@@ -95,7 +95,7 @@ impl BadLine {
     }
 }
 
-/// Reads one line and adds it to the header of those before, which the first line has none of.
+/// Parses one line and applies it to the header of the preceding lines, which is `None` for the first line.
 fn read_line(
     session: &SessionId,
     text: &[u8],
@@ -130,7 +130,7 @@ fn read_line(
     Ok((entry, crc))
 }
 
-/// Reads a whole journal without locking it.
+/// Reads a complete journal without locking it.
 pub(super) fn read_file(places: &Places, session: &SessionId) -> Result<Vec<u8>, StoreError> {
     if SessionId::parse(&session.0).is_none() {
         return Err(StoreError::NotFound(session.clone()));
@@ -142,7 +142,7 @@ pub(super) fn read_file(places: &Places, session: &SessionId) -> Result<Vec<u8>,
     }
 }
 
-/// Makes the header of a session from its journal alone.
+/// Builds a session's header from its journal alone.
 pub(super) fn read_header(places: &Places, session: &SessionId) -> Result<Header, StoreError> {
     let bytes = read_file(places, session)?;
     let scan = Scan::of(session, &bytes, Bodies::Inline)?;

@@ -1,34 +1,34 @@
-//! Files that models read as they are: which type one has, by its first bytes, and how large one may be.
+//! Attachments that models read natively: file types, recognised by their first bytes, and size limits.
 //!
-//! A name's ending and what a client says of a type are not trusted: a provider refuses a whole request for
-//! one image of another type than was said, and with it every later request of the conversation.
+//! File extensions and the types that clients declare are not trusted: a provider refuses a whole request
+//! because of one image with a wrong type, and with it every later request of the conversation.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Content;
 
-/// The most bytes of an image: providers take 5 MB of base64.
+/// Largest image: providers accept 5 MB of base64.
 const IMAGE_BYTES_MAX: usize = 3_750_000;
 
-/// The most bytes of a document. It goes with every later request, and Anthropic's hold 32 MB at most, base64
-/// and the rest of the conversation included.
+/// Largest document. It is sent with every later request, and Anthropic accepts requests of up to 32 MB,
+/// including base64 and the rest of the conversation.
 const DOCUMENT_BYTES_MAX: usize = 15_000_000;
 
-/// The most bytes of base64 that one prompt may bring, for the same reason.
+/// Most bytes of base64 in one prompt, for the same reason.
 const PROMPT_BASE64_BYTES_MAX: usize = 24_000_000;
 
-/// The most images and documents of one prompt: as many as Anthropic takes in one request.
+/// Most images and documents in one prompt: Anthropic's limit for a request.
 const PROMPT_ATTACHED_MAX: usize = 100;
 
-/// The most bytes of text that one prompt may bring, embedded files included: twice what the largest windows hold. It
-/// is all kept in the log, and what is above a window is refused there with its tokens.
+/// Most bytes of text in one prompt, including embedded files: twice what the largest windows can take. All
+/// of it is kept in the log; a prompt that exceeds the model's window is refused later, with its token count.
 const PROMPT_TEXT_BYTES_MAX: usize = 8_000_000;
 
-/// The most parts of one prompt. An editor makes one of each file that is mentioned.
+/// Most parts of one prompt. Editors send one part for each mentioned file.
 const PROMPT_PARTS_MAX: usize = 1024;
 
-/// The types of file that are images or documents to at least one provider.
+/// File types that at least one provider accepts as an image or document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileType {
     Png,
@@ -39,7 +39,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The type of a file that begins so; `None` for all that is none of these.
+    /// Detects the type from the first bytes of a file; `None` for any other type.
     pub fn of(start: &[u8]) -> Option<FileType> {
         match start {
             [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(FileType::Png),
@@ -61,7 +61,7 @@ impl FileType {
         }
     }
 
-    /// The most bytes that such a file may have.
+    /// The maximum size of such a file in bytes.
     pub fn bytes_max(self) -> usize {
         match self {
             FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp => IMAGE_BYTES_MAX,
@@ -69,7 +69,7 @@ impl FileType {
         }
     }
 
-    /// Why a file of so many bytes is refused, to stand behind "it is".
+    /// Why a file of this size is refused, as the end of a sentence that starts with "it is".
     pub fn too_large(self, bytes: usize) -> Option<String> {
         let (what, instead) = match self {
             FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp => {
@@ -99,7 +99,7 @@ impl FileType {
     }
 }
 
-/// Why a prompt is refused for what it brings, to stand behind "it has".
+/// Why a prompt is refused for its size, as the end of a sentence that starts with "it has".
 pub fn prompt_too_large(content: &[Content]) -> Option<String> {
     if content.len() > PROMPT_PARTS_MAX {
         return Some(format!(
@@ -142,7 +142,7 @@ pub fn prompt_too_large(content: &[Content]) -> Option<String> {
     })
 }
 
-/// With two digits, so that what is just above a bound doesn't look like it.
+/// Formats with two decimals, so that a size just above a limit does not look equal to it.
 fn megabytes(bytes: usize) -> String {
     format!("{:.2}", bytes as f64 / 1_000_000.0)
 }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_told_by_the_first_bytes() {
+    fn file_types_are_detected_by_the_first_bytes() {
         let table: [(&[u8], Option<&str>); 9] = [
             (b"\x89PNG\r\n\x1a\n....", Some("image/png")),
             (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_with_its_size_and_what_to_do() {
+    fn oversized_prompts_are_refused_with_size_and_advice() {
         assert_eq!(FileType::Png.too_large(IMAGE_BYTES_MAX), None);
         assert_eq!(
             FileType::Png.too_large(4_201_000).as_deref(),

@@ -1,11 +1,11 @@
-//! The record that the Claude Agent SDK puts where a conversation was compacted: what its readers look for
-//! on the wire and in an export. Pure.
+//! The Claude Agent SDK's record of a compaction, for clients that expect it on the wire or in an export.
+//! Pure.
 
 use serde_json::{Value, json};
 
 use super::{Change, Entry, Trigger};
 
-/// The record of a compaction; `None` for every other entry.
+/// Returns the record of a compaction, or `None` for any other entry.
 pub fn boundary_of(session: &str, entry: &Entry) -> Option<Value> {
     let Change::Compacted { trigger, tokens_before, .. } = &entry.change else { return None };
     let trigger = match trigger {

@@ -1,7 +1,7 @@
-//! The one vocabulary of what can happen to a thread, and its stored form.
+//! Everything that can happen to a thread, and its stored form.
 //!
-//! A change is appended and never rewritten. Variants are only ever added: an old journal must fold
-//! to the same view in every later build.
+//! Changes are appended and never rewritten. Variants are only ever added: an old journal must fold to the
+//! same view in every later build.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use super::choices::{Mode, ModelName, Rule, ThoughtLevel};
 use super::hooked::{Edit, HookRun, Spoken};
 use super::message::{CallId, Card, Message, MessageId, PlanStep, ToolOutcome, ToolSpec, Usage};
 
-/// The version of the stored form and of the fold, written into every `Opened`. A journal with a
-/// higher one is refused and left untouched.
+/// The version of the stored form and of the fold, written into every `Opened`. A journal with a higher
+/// version is refused and left untouched.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The dense number of an entry in its thread, from 0. Its public name is `e7`.
+/// The number of an entry in its thread: consecutive, from 0. Shown as `e7`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);
@@ -29,7 +29,7 @@ impl fmt::Display for Seq {
 }
 
 impl Seq {
-    /// The entry's name outside of its thread, in the form of a UUID; the same whenever it is asked for.
+    /// The entry's stable, globally unique name in UUID form, derived from the session id and the number.
     pub fn uuid_in(self, session: &str) -> String {
         let digest = Sha256::digest(format!("{session}/{self}"));
         let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -37,7 +37,7 @@ impl Seq {
     }
 }
 
-/// Names a session and its thread: `s_` and 20 lower-case hexadecimal digits.
+/// The id of a session and its thread: `s_` followed by 20 lower-case hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub String);
@@ -49,7 +49,7 @@ impl fmt::Display for SessionId {
 }
 
 impl SessionId {
-    /// Whether the text can name a session at all. Ids become file names, so nothing else may pass.
+    /// Parses a session id. Ids become file names, so everything not of the exact form is rejected.
     pub fn parse(text: &str) -> Option<SessionId> {
         let digits = text.strip_prefix("s_")?;
         let well_formed =
@@ -58,7 +58,7 @@ impl SessionId {
     }
 }
 
-/// An appended change: the unit of the journal, of a replay and of what clients follow.
+/// A numbered change: the unit of the journal, of a replay and of client updates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub seq: Seq,
@@ -72,35 +72,35 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    /// Always the first entry, and only that.
+    /// The first entry of every log, and only that.
     Opened {
         format: u32,
         session: SessionId,
         cwd: PathBuf,
     },
-    /// The system text and the tools that every request of this thread begins with, frozen at the
-    /// first model call.
+    /// The frame: the system prompt and tool definitions of every request in this thread, frozen at the first
+    /// model call.
     Framed {
         system: String,
         tools: Vec<ToolSpec>,
     },
-    /// A prompt that came while a turn ran. Kept, not yet in the view.
+    /// A prompt that arrived during a turn. It is not in the view yet.
     Queued {
         message: Message,
     },
-    /// A user message entered the view.
+    /// A user message that entered the view.
     Said {
         message: Message,
         #[serde(default)]
         origin: Origin,
     },
-    /// The person gave a command that Epitome carries out itself (`/compact`, `/undo`): shown to
-    /// people, not to the model.
+    /// The user ran a command that Epitome executes itself (`/compact`, `/undo`). Shown to the user, not to
+    /// the model.
     Commanded {
         message: MessageId,
         typed: String,
     },
-    /// The model's reply. `cut` tells why it is shorter than the model meant it to be.
+    /// A reply of the model. `cut` is the reason if it ended early.
     Replied {
         message: Message,
         model: ModelName,
@@ -109,134 +109,134 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut: Option<Cut>,
     },
-    /// A tool call got its one outcome.
+    /// The outcome of a tool call. Each call gets exactly one.
     ToolFinished {
         outcome: ToolOutcome,
     },
-    /// The view up to and with `through` is replaced by `summary`.
+    /// A compaction: `summary` replaces the view up to and including `through`.
     Compacted {
         through: Seq,
-        /// The user message that stands for all that was replaced.
+        /// The user message that replaces those entries.
         summary: Message,
         trigger: Trigger,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         focus: Option<String>,
-        /// Tokens in context before and after, and the model's window then, as clients were shown them. Where there
-        /// is no window, as in older logs, they are an estimate of the view alone.
+        /// Tokens in context before and after, and the model's window at the time, as shown to clients.
+        /// Without a window, as in older logs, the counts are an estimate of the view alone.
         tokens_before: u64,
         tokens_after: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<u64>,
-        /// Who wrote the summary.
+        /// The model that wrote the summary.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelName>,
-        /// What writing it took.
+        /// Tokens used to write the summary.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
-        /// What of the rest is shown shorter from now on.
+        /// Kept entries that are shown shortened from now on.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         masks: Vec<Mask>,
         #[serde(default, skip_serializing_if = "Account::is_empty")]
         account: Account,
     },
-    /// Old outcomes are shown shorter from now on, without a summary.
+    /// Pruning: old tool outcomes are shown shortened from now on, without a summary.
     Pruned {
         masks: Vec<Mask>,
         trigger: Trigger,
-        /// Tokens in context before and after, and the model's window then, as clients were shown them. Where there
-        /// is no window, as in older logs, they are an estimate of the view alone.
+        /// Tokens in context before and after, and the model's window at the time, as shown to clients.
+        /// Without a window, as in older logs, the counts are an estimate of the view alone.
         tokens_before: u64,
         tokens_after: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<u64>,
     },
-    /// A hook put another history in the place of the view up to and with `through`.
+    /// A hook replaced the view up to and including `through` with another history.
     Mutated {
         through: Seq,
         messages: Vec<Spoken>,
-        /// The hook, or the recipe whose text it is.
+        /// The hook, or the recipe that provided the text.
         by: String,
-        /// Tokens in context before and after, and the model's window then, as clients were shown them. Where there
-        /// is no window, as in older logs, they are an estimate of the view alone.
+        /// Tokens in context before and after, and the model's window at the time, as shown to clients.
+        /// Without a window, as in older logs, the counts are an estimate of the view alone.
         tokens_before: u64,
         tokens_after: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<u64>,
     },
-    /// A hook edited single entries of the view: all of these or, where one is not possible, none.
+    /// A hook edited single entries of the view. Edits are atomic: if one is not possible, none is made.
     Edited {
         by: String,
         edits: Vec<Edit>,
     },
-    /// A hook changed what a tool call is run with. The model keeps seeing what it asked for.
+    /// A hook changed the input of a tool call. The model keeps seeing its original input.
     CallChanged {
         call: CallId,
         input: serde_json::Value,
         card: Card,
         by: String,
     },
-    /// A prompt that never entered the view, because a hook stopped it or the person cancelled before
-    /// the hooks had seen it. `note` is the message that tells why.
+    /// A prompt that never entered the view, because a hook blocked it or the user cancelled before the hooks
+    /// had checked it. `note` is the id of the message with the reason.
     Withheld {
         message: Message,
         note: MessageId,
         why: Withheld,
     },
-    /// What hooks did or asked for at one moment, and what was made of it. Runs that did nothing are not
-    /// in it.
+    /// The trail of one hook event: the runs that did or requested something, with the results.
     Hooked {
-        /// The canonical name of the moment.
+        /// The canonical name of the event.
         event: String,
         runs: Vec<HookRun>,
     },
-    /// What the work is for, kept outside of the history; `None` ends it.
+    /// The goal of the work, stored outside of the history; `None` clears it.
     GoalSet {
         goal: Option<String>,
     },
-    /// The provider would not take the model's own thinking back: that of replies up to and with `through`
-    /// is left out of every request from now on. `why` is what it said.
+    /// The provider rejected the model's own reasoning when it was sent back: the reasoning of replies up to
+    /// and including `through` is omitted from all later requests. `why` is the provider's message.
     ThinkingDropped {
         through: Seq,
         why: String,
     },
-    /// The layer that `entry` made is taken back; what was appended since stays.
+    /// The layer made by `entry` is undone. Entries appended since then stay.
     Undone {
         entry: Seq,
     },
-    /// A layer that was taken back holds again, in its old place.
+    /// An undone layer is active again, in its old place.
     Redone {
         entry: Seq,
     },
-    /// The conversation is taken back: the view is again what it was before the entry `to`. What was said from
-    /// there on stays in the log. A layer like a compaction, which can be undone.
+    /// The conversation was rewound: the view is what it was before the entry `to`. The entries from there on
+    /// stay in the log. This is a layer like a compaction and can be undone.
     Rewound {
         to: Seq,
     },
-    /// Files were put back as they were before turns, or as they were before that. What they held is beside the
-    /// log, not in it.
+    /// Files were restored to their state before a turn, or to their state before such a rewind. Their
+    /// contents are stored in checkpoints, not in the log.
     FilesRewound {
-        /// The first entry of the oldest turn whose changes were taken back.
+        /// The first entry of the oldest turn whose changes were undone.
         turn: Seq,
-        /// The rewind's number in its session.
+        /// The number of the rewind in its session.
         rewind: u32,
-        /// It took an earlier rewind back: the turns' changes stand again.
+        /// Whether this undid an earlier rewind, which restored the changes of the turns.
         #[serde(default, skip_serializing_if = "is_false")]
         undo: bool,
-        /// The paths that were put back; not all, where there are very many.
+        /// The restored paths; truncated if there are very many.
         files: Vec<PathBuf>,
-        /// How many more there were.
+        /// The number of restored paths not listed in `files`.
         #[serde(default, skip_serializing_if = "is_zero")]
         more: u32,
-        /// How many were left as they are.
+        /// The number of files that were left unchanged.
         #[serde(default, skip_serializing_if = "is_zero")]
         left: u32,
     },
-    /// What stands before was taken over from another session, up to and with its entry `through`.
+    /// The session is a fork: all entries before this one were copied from the session `from`, up to and
+    /// including its entry `through`.
     Forked {
         from: SessionId,
         through: Seq,
     },
-    /// Something that the person is told and the model is not.
+    /// A notice that is shown to the user but not to the model.
     Noted {
         message: MessageId,
         text: String,
@@ -256,18 +256,18 @@ pub enum Change {
     Planned {
         steps: Vec<PlanStep>,
     },
-    /// The person allowed something for the rest of the session.
+    /// The user allowed something for the rest of the session.
     Allowed {
         rule: Rule,
     },
-    /// A model call beside the conversation's own was paid for: of an agent, of a callback, of a hook.
+    /// Tokens of a model call outside of the conversation itself: by a subagent, a callback or a hook.
     Spent {
         model: ModelName,
         usage: Usage,
-        /// Whose it was: the agent's, the recipe's or the hook's name.
+        /// The name of the subagent, recipe or hook that made the call.
         by: String,
     },
-    /// The person took back what they had allowed for the rest of the session.
+    /// The user revoked a permission granted for the rest of the session.
     Forgotten {
         rule: Rule,
     },
@@ -275,7 +275,7 @@ pub enum Change {
         reason: StopReason,
         /// Tokens of the whole turn.
         usage: Usage,
-        /// Hook runs of this turn that did and asked nothing.
+        /// The number of hook runs in this turn that did and requested nothing.
         #[serde(default, skip_serializing_if = "is_zero")]
         quiet_hooks: u32,
     },
@@ -290,7 +290,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Change {
-    /// The variant's name, for logs: what a change holds is never logged.
+    /// The variant's name, for logs. The contents of a change are never logged.
     pub fn kind(&self) -> &'static str {
         match self {
             Change::Opened { .. } => "opened",
@@ -327,7 +327,7 @@ impl Change {
         }
     }
 
-    /// Whether an `Undone` of this entry means anything.
+    /// Whether an `Undone` for this entry has any effect.
     pub fn can_be_undone(&self) -> bool {
         matches!(
             self,
@@ -339,7 +339,7 @@ impl Change {
         )
     }
 
-    /// Whether it is a layer over the view: something that `/undo` takes back. Pins alone are none.
+    /// Whether it is a layer that `/undo` can undo. Edits that only pin are not.
     pub fn is_layer(&self) -> bool {
         match self {
             Change::Edited { edits, .. } => !edits.iter().all(Edit::only_pins),
@@ -347,7 +347,7 @@ impl Change {
         }
     }
 
-    /// Whether it alters the view other than by appending.
+    /// Whether it changes the view other than by appending.
     pub fn rewrites(&self) -> bool {
         match self {
             Change::Edited { edits, .. } => edits.iter().any(Edit::rewrites),
@@ -357,29 +357,29 @@ impl Change {
     }
 }
 
-/// Where a user message comes from.
+/// The source of a user message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "snake_case")]
 pub enum Origin {
-    /// Typed as it stands.
+    /// Typed by the user.
     #[default]
     Person,
-    /// A recipe's text, rendered for what the person typed.
+    /// The text of a recipe, rendered for what the user typed.
     Recipe { recipe: String, typed: String },
-    /// Taken from the queue during a turn; the `Queued` entry that it came from.
+    /// Taken from the queue; `entry` is its `Queued` entry.
     Queue { entry: Seq },
-    /// A follow-up that a hook asked for.
+    /// A follow-up requested by a hook.
     Hook { hook: String },
-    /// Something that the model is told beside what the person says: a hook's context, the goal. Not
-    /// shown as the person's words.
+    /// Additional information for the model, such as a hook's context or the goal. Not shown as the user's
+    /// words.
     Context { by: String },
-    /// Instructions of the project that hold from here on: a file that lies below the working directory, or
-    /// one that was changed since the system text was made. Not shown as the person's words.
+    /// Project instructions that apply from here on: an instruction file below the working directory, or one
+    /// that changed after the system prompt was made. Not shown as the user's words.
     Instructions { path: PathBuf },
 }
 
 impl Origin {
-    /// Whether a person said it, in whatever way; not a hook.
+    /// Whether the user wrote it, directly or through a recipe or the queue.
     pub fn is_prompt(&self) -> bool {
         match self {
             Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => true,
@@ -400,19 +400,19 @@ pub enum Withheld {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Cut {
-    /// The model's output limit.
+    /// The output limit of the model was reached.
     MaxTokens,
-    /// The model or its provider declined.
+    /// The model or its provider refused.
     Refused { reason: String },
-    /// The person cancelled.
+    /// The user cancelled.
     Cancelled,
-    /// The connection or the provider broke off.
+    /// The connection or the provider failed.
     Broken { reason: String },
-    /// The window was full before the reply was whole.
+    /// The window was full before the reply was complete.
     WindowFull,
-    /// A filter of the provider's held the reply back, or a part of it.
+    /// A filter of the provider withheld all or part of the reply.
     Filtered { reason: String },
-    /// The provider named a reason that is not known here, or a mistake of the model's.
+    /// The provider reported an unknown reason, or an error of the model.
     Other { reason: String },
 }
 
@@ -425,40 +425,40 @@ pub enum Trigger {
     Overflow,
     /// The configured share of the window was reached.
     Threshold,
-    /// A hook or a recipe's handler asked for it.
+    /// A hook or a recipe's handler requested it.
     Hook,
-    /// The next request might not have fitted.
+    /// The next request might not fit.
     Must,
 }
 
-/// An outcome or a user message that is shown as another text, while the log keeps what it was.
+/// A tool outcome or user message that is shown as another text. The log keeps the original.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mask {
     pub entry: Seq,
     pub text: String,
 }
 
-/// What became of the view in a compaction, for people: how much of it stays as it is, is shown shorter, is
-/// covered by the summary, and what found no room.
+/// What a compaction did to the view, for the user: how much is kept, shortened or summarised, and what was
+/// left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     pub kept: Share,
     pub masked: Share,
     pub summarised: Share,
-    /// Entries that are quoted word for word beside the summary.
+    /// Entries that are quoted verbatim next to the summary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quoted: Vec<Seq>,
-    /// Lines of the tables computed from the log. Older logs count the facts here that they listed.
+    /// Lines of the tables computed from the log. In older logs, the number of facts listed.
     pub facts: u32,
-    /// Entries of instructions and of the user's words that there was no room for.
+    /// Entries with instructions or the user's words that did not fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<Seq>,
-    /// Why no model's summary is in it, where one was wanted.
+    /// Why there is no model-written summary although one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
 }
 
-/// A part of a view.
+/// The size of a part of the view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     pub entries: u32,
@@ -470,7 +470,8 @@ impl Account {
         *self == Account::default()
     }
 
-    /// The numbers for programs: entries of each fate, lines of tables as `facts`, and why there is no model's summary.
+    /// The numbers as JSON: entries kept, masked and so on, table lines as `facts`, and the reason if there
+    /// is no model-written summary.
     pub fn counts(&self) -> serde_json::Value {
         let mut counts = serde_json::json!({
             "kept": self.kept.entries,
@@ -487,7 +488,7 @@ impl Account {
     }
 }
 
-/// Why a turn ended; ACP's stop reasons, and the one for a turn that a crash ended.
+/// Why a turn ended: ACP's stop reasons, plus some for failures and crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
@@ -496,14 +497,14 @@ pub enum StopReason {
     MaxRounds,
     Refusal,
     Cancelled,
-    /// An error that the prompt's answer carried.
+    /// An error, reported in the answer to the prompt.
     Failed,
-    /// The process ended first; written when the thread is opened again.
+    /// The process ended first. Written when the thread is opened again.
     Interrupted,
 }
 
 impl StopReason {
-    /// The word for it in logs and in what programs read.
+    /// The identifier for logs and machine-readable output.
     pub fn id(self) -> &'static str {
         match self {
             StopReason::EndTurn => "end_turn",

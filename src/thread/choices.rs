@@ -1,5 +1,5 @@
-//! What a person chooses for a session: its model, how far it may go without asking, how much it thinks.
-//! All of it is kept in the log, under names that stay.
+//! A session's settings: its model, permission mode and rules, and reasoning effort. They are stored in the
+//! log, so their names are stable.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ impl fmt::Display for ModelName {
 }
 
 impl ModelName {
-    /// A name as a person writes it: the vendors' own models need no provider before them.
+    /// Parses a name as users write it: the provider may be omitted for the vendors' own models.
     pub fn written(name: &str) -> ModelName {
         let name = name.trim();
         let provider = match name {
@@ -31,13 +31,13 @@ impl ModelName {
         ModelName(provider.map_or(name.to_owned(), |provider| format!("{provider}/{name}")))
     }
 
-    /// The part before the first slash, and the rest. A name without one has no provider.
+    /// Splits the name at the first slash into provider and model. `None` if either is missing.
     pub fn split(&self) -> Option<(&str, &str)> {
         self.0.split_once('/').filter(|(provider, name)| !provider.is_empty() && !name.is_empty())
     }
 }
 
-/// What the agent may do without asking. The ids are the wire's.
+/// What the agent may do without permission. The ids are those on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -114,26 +114,26 @@ impl ThoughtLevel {
     }
 }
 
-/// Something that was allowed for the rest of a session, never wider than what the person saw.
+/// A permission for the rest of a session, never wider than what the user was shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum Rule {
     /// Edits inside the workspace by any file tool.
     EditsInWorkspace,
-    /// This very command line, byte for byte.
+    /// This exact command line, byte for byte.
     Command { line: String },
-    /// This very command line, byte for byte, outside of the sandbox.
+    /// This exact command line, byte for byte, outside of the sandbox.
     CommandOutside { line: String },
-    /// Reads below this directory, which lies outside the workspace.
+    /// Reads below this directory, which is outside of the workspace.
     ReadsBelow { path: PathBuf },
-    /// Fetches from this host, as the address names it.
+    /// Fetches from this host, exactly as named in the URL.
     Fetch { host: String },
     /// This tool of this MCP server.
     External { server: String, tool: String },
 }
 
 impl Rule {
-    /// What was allowed, for a person.
+    /// A description of the permission for the user.
     pub fn words(&self) -> String {
         match self {
             Rule::EditsInWorkspace => "edits in the workspace".to_owned(),

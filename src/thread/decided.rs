@@ -1,4 +1,4 @@
-//! Who decided whether a call may run, and by what. Part of a call's outcome in the log.
+//! The permission decision about a tool call, stored in its outcome.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::choices::{Mode, Rule};
 
-/// What was decided about a call. What is harmless in every mode has none.
+/// A permission decision. A call that is harmless in every mode has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
     pub allowed: bool,
     pub by: Decider,
 }
 
-/// Who it was.
+/// Who or what made the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "who", rename_all = "snake_case")]
 pub enum Decider {
     Mode {
         mode: Mode,
     },
-    /// A rule of a configuration file, as it is written there; the line counts from 1.
+    /// A rule of a configuration file, as written there; lines count from 1.
     Config {
         rule: String,
         path: PathBuf,
         line: u64,
     },
-    /// What the person said "always" to in this session.
+    /// The user chose "always" in this session.
     Remembered {
         rule: Rule,
     },
-    /// What the person keeps for this workspace.
+    /// A permission that the user saved for this workspace.
     Kept {
         rule: Rule,
     },
@@ -41,22 +41,22 @@ pub enum Decider {
     Person {
         answer: Answered,
     },
-    /// The recipe that runs is limited to other tools or commands.
+    /// The running recipe is limited to other tools or commands.
     Recipe,
-    /// It had to be asked, and nobody was there.
+    /// The user had to be asked, but no client was connected.
     Nobody,
 }
 
-/// What a person chose on a card.
+/// The user's choice in a permission prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answered {
     Once,
     Always,
     No,
-    /// The card was closed without an answer.
+    /// The prompt was closed without an answer.
     Dismissed,
-    /// Allowed, but what the call would touch had changed meanwhile.
+    /// Allowed, but the target of the call had changed in the meantime.
     TooLate,
 }
 

@@ -1,12 +1,12 @@
-//! A change of a text, by lines. Pure, and without a clock: the same texts compare alike everywhere.
+//! Line diffs of texts. Pure and without a time limit, so that the same texts give the same diff everywhere.
 
 use similar::{ChangeTag, TextDiff};
 
-/// Lines that stand around a change in a diff.
+/// Unchanged lines shown around each change.
 const DIFF_CONTEXT_LINES: usize = 2;
 
-/// Texts above this many bytes, old and new together, are not compared: the comparison of two
-/// unlike texts takes time that grows with the square of their length.
+/// Largest input, old and new text together; longer ones are not compared. Comparing two very different texts
+/// takes time quadratic in their length.
 const DIFF_BYTES_MAX: usize = 512 * 1024;
 
 /// One line of a diff.
@@ -15,7 +15,7 @@ pub enum DiffLine {
     Same(String),
     Removed(String),
     Added(String),
-    /// Lines that are the same are left out here.
+    /// Unchanged lines are omitted here.
     Gap,
     /// The texts are too long to compare.
     TooLong {
@@ -24,7 +24,7 @@ pub enum DiffLine {
 }
 
 impl DiffLine {
-    /// The line with its sign, as in a patch.
+    /// The line with a leading `+`, `-` or space, as in a patch.
     pub fn signed(&self) -> String {
         match self {
             DiffLine::Same(text) => format!("  {text}"),

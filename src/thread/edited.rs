@@ -1,6 +1,6 @@
-//! What a hook's edits make of the view: derived entries in the place of the log's.
+//! Applies the edits of hooks and masks to the view, creating derived entries in place of the logged ones.
 //!
-//! Whether an edit may be made at all is `edits`' business; here each is made that can be.
+//! Edits are validated in `edits`; here, every edit that has a target is made.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use super::hooked::{Edit, Part, Spoken};
 use super::message::{Content, Message, OutcomeContent, ToolOutcome};
 use super::view::{Place, View, has_text, is_outcome, rank, spoken_entry};
 
-/// Where in the view a part stands, and what it is.
+/// The kind of a part and its index in the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
     /// A user message, or a summary.
     Message(usize),
     /// The text of a reply.
     Text(usize),
-    /// The reply, and which of the calls that it still has, from 0.
+    /// The index of the reply, and which of its remaining calls, from 0.
     Call(usize, usize),
     Outcome(usize),
 }
 
-/// Why an edit can't be made.
+/// Why an edit cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     NotShown,
@@ -30,8 +30,8 @@ pub(super) enum Miss {
 }
 
 impl View {
-    /// Makes one edit of the entry `layer`, which `by` asked for. Pins change nothing that is shown.
-    /// `appended` counts the messages that the layer has appended.
+    /// Applies one edit of the entry `layer`, requested by `by`. Pins do not change what is shown. `appended`
+    /// counts the messages that the layer has appended so far.
     pub(super) fn edit(
         &mut self,
         layer: &Entry,
@@ -63,7 +63,7 @@ impl View {
         Ok(())
     }
 
-    /// Shows outcomes and user messages as other texts. What is not in the view stays as it is.
+    /// Shows outcomes and user messages as other texts. Masks of entries outside of the view are ignored.
     pub(super) fn mask_all(&mut self, masks: &[Mask]) {
         if masks.is_empty() {
             return;
@@ -78,7 +78,7 @@ impl View {
             match entry.change {
                 Change::Said { .. } => self.put(Spot::Message(at), &content),
                 Change::ToolFinished { .. } => self.put(Spot::Outcome(at), &content),
-                // A reply stays as its model made it, and a summary goes as a whole.
+                // Replies stay as the model made them, and summaries are only replaced as a unit.
                 _ => {}
             }
         }
@@ -105,7 +105,7 @@ impl View {
         })
     }
 
-    /// The reply that the spot belongs to.
+    /// The index of the reply that the spot belongs to.
     pub(super) fn reply_of(&self, spot: Spot) -> Option<usize> {
         match spot {
             Spot::Message(_) => None,
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// The reply and the call, from 0, that the outcome at this place answers.
+    /// The index of the reply, and of its call, that this outcome belongs to.
     fn call_of(&self, outcome_at: usize) -> Option<(usize, usize)> {
         let Change::ToolFinished { outcome } = &self.shown[outcome_at].change else { return None };
         let before = self.shown[..outcome_at].iter().enumerate().rev();
@@ -141,7 +141,7 @@ impl View {
         }
     }
 
-    /// Puts a content in the place of a text.
+    /// Replaces the text of a spot with other content.
     fn put(&mut self, spot: Spot, content: &[Content]) {
         match spot {
             Spot::Message(at) => {
@@ -232,8 +232,8 @@ impl View {
         }
     }
 
-    /// Gives a reply another content. Its thinking goes: it is signed for what the reply was. A reply
-    /// that is left without text and calls goes as a whole.
+    /// Gives a reply other content. Its thinking is removed, since its signature covers the original reply. A
+    /// reply left without text and calls is removed.
     fn set_reply(&mut self, at: usize, mut content: Vec<Content>) {
         content.retain(|content| !matches!(content, Content::Thinking { .. }));
         let has_call = content.iter().any(|content| matches!(content, Content::Call(_)));
@@ -260,7 +260,7 @@ impl View {
     }
 }
 
-/// The line that stands for what a hook masked.
+/// The line shown in place of masked content.
 fn placeholder(by: &str, note: &str, at: Part) -> String {
     match note {
         "" => format!("[masked by {by}; entry {at}]"),

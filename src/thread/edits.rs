@@ -1,5 +1,5 @@
-//! Whether a hook's edits or its new history may be made. Pure; what is refused is refused as a whole,
-//! with a sentence that says which and why.
+//! Checks whether edits or a new history of a hook can be applied. Pure. Each request is accepted or refused
+//! as a unit, with an error that names the reason and the faulty item.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use super::{
     CallId, Change, Content, Edit, Entry, Message, MessageId, Part, Role, Seq, Spoken, Thread, View,
 };
 
-/// Edits of one list. Each looks through the view.
+/// Maximum number of edits in a list. Each edit searches the view.
 pub const EDITS_MAX: usize = 256;
 
-/// Characters of a mask's note: it is a line that stands for a content.
+/// Maximum length of a mask's note in characters: it is shown as one line in place of the content.
 const NOTE_CHARS_MAX: usize = 200;
 
-/// What stands before a history that begins with the agent's words: every provider wants the person's
+/// Inserted before a history that begins with the agent's words: every provider requires a user message
 /// first.
 const LEAD: &str = "(The conversation goes on from here.)";
 
-/// A history that may take the place of the view's older part.
+/// A history that is ready to replace the older part of the view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replacement {
     pub through: Seq,
     pub messages: Vec<Spoken>,
 }
 
-/// The edits as they are to be appended, or why none of them is made.
+/// Returns the edits in the form to append, or the reason why none of them can be made.
 ///
-/// `revision` is the one of the view that they were made for. Messages that they append are numbered
-/// from `first`.
+/// `revision` is the revision of the view that they were made for. Appended messages are numbered from
+/// `first`.
 pub fn check(thread: &Thread, revision: Seq, first: MessageId, edits: &[Edit]) -> Result<Vec<Edit>, String> {
     check_revision(thread, revision)?;
     if edits.is_empty() {
@@ -57,7 +57,7 @@ pub fn check(thread: &Thread, revision: Seq, first: MessageId, edits: &[Edit]) -
     for (at, edit) in edits.iter().enumerate() {
         let done = trial.make(edit).map_err(|why| format!("{}: {why}", name(at)))?;
         checked.push(done);
-        // A later edit may mend what this one breaks.
+        // A later edit may repair what this one breaks.
         broken_by = trial.fault().map(|why| (broken_by.map_or(at, |(first, _)| first), why));
     }
     match broken_by {
@@ -66,8 +66,8 @@ pub fn check(thread: &Thread, revision: Seq, first: MessageId, edits: &[Edit]) -
     }
 }
 
-/// The history that takes the place of the view, or why it may not. The newest `preserve_recent` messages
-/// stay behind it, and with the first of them its whole round. The messages are numbered from `first`.
+/// Checks a history that is to replace the view. The newest `preserve_recent` messages are kept after it,
+/// extended to complete rounds. The new messages are numbered from `first`.
 pub fn mutation(
     thread: &Thread,
     revision: Seq,
@@ -107,7 +107,7 @@ fn check_revision(thread: &Thread, revision: Seq) -> Result<(), String> {
     Err(format!("it was made for the view of revision {revision}, which was changed since (now {now})"))
 }
 
-/// A message that every provider takes.
+/// Checks that every provider accepts such a message.
 fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
     for content in content {
         match (content, role) {
@@ -137,19 +137,19 @@ fn check_sayable(role: Role, content: &[Content]) -> Result<(), String> {
     if has_text(content) || attached { Ok(()) } else { Err("it is blank".to_owned()) }
 }
 
-/// The edits so far, made on a copy.
+/// Applies edits to a copy of the view.
 struct Trial<'a> {
     thread: &'a Thread,
     view: View,
     pinned: Vec<Part>,
-    /// Stands for the entry that the edits will be.
+    /// A placeholder for the entry that the edits will become.
     layer: Entry,
     appended: u32,
     next: MessageId,
 }
 
 impl Trial<'_> {
-    /// Makes an edit and returns it in the form in which it is kept.
+    /// Applies an edit and returns the form to store.
     fn make(&mut self, edit: &Edit) -> Result<Edit, String> {
         let edit = self.tidied(edit);
         match &edit {
@@ -233,14 +233,14 @@ impl Trial<'_> {
     }
 
     fn try_edit(&mut self, edit: &Edit) -> Result<(), String> {
-        // Who asks for it changes nothing about whether it can be made.
+        // The author does not affect whether an edit is possible.
         self.view.edit(&self.layer, "", edit, &mut self.appended).map_err(|miss| match miss {
             Miss::NotShown => "it is not in the view".to_owned(),
             Miss::IsCall => "a tool call can't be replaced; mask or drop it".to_owned(),
         })
     }
 
-    /// How the view has what is pinned: as it is shown, or quoted in a summary.
+    /// The text of a pin in the view: as it is shown, or quoted in a summary.
     fn held(&self, pin: Part) -> Option<String> {
         self.shown(pin).or_else(|| self.thread.text_of(pin).filter(|text| self.view.quotes(text)))
     }
@@ -257,7 +257,7 @@ impl Trial<'_> {
         }
     }
 
-    /// A call of the spot's reply that has no outcome yet.
+    /// A call of the same reply that has no outcome yet.
     fn running_call(&self, spot: Spot) -> Option<CallId> {
         let reply: &Arc<Entry> = &self.view.entries()[self.view.reply_of(spot)?];
         let Change::Replied { message, .. } = &reply.change else { return None };
@@ -265,7 +265,7 @@ impl Trial<'_> {
         message.calls().find(|call| open.contains(&call.id)).map(|call| call.id.clone())
     }
 
-    /// Why no provider would take the view as it is now.
+    /// Why every provider would reject the current view, if so.
     fn fault(&self) -> Option<String> {
         let first = self.view.entries().first().map(|entry| &entry.change);
         match first {

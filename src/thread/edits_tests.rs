@@ -1,4 +1,4 @@
-//! Which edits and histories of hooks are taken, what becomes of the view, and what is said of the rest.
+//! Which edits and histories of hooks are accepted, their effect on the view, and the errors for the others.
 
 use serde_json::json;
 
@@ -42,7 +42,8 @@ fn append(thread: &mut Thread, change: Change) -> Seq {
     seq
 }
 
-/// e1 said, e2 a reply with two calls, e3 and e4 their outcomes, e5 a reply, e6 a reply whose call runs.
+/// e1 is a prompt, e2 a reply with two calls, e3 and e4 their outcomes, e5 a reply, and e6 a reply whose call
+/// is still running.
 fn thread() -> Thread {
     let opened = Change::Opened {
         format: FORMAT_VERSION,
@@ -84,7 +85,7 @@ fn added(role: Role, content: Content) -> Edit {
     Edit::Append { role, message: message(vec![content]) }
 }
 
-/// The view as one line a part, thinking told apart.
+/// The view with one line for each part; entries with thinking are listed first.
 fn seen(thread: &Thread) -> Vec<String> {
     let thinks = thread.view().entries().iter().filter_map(|entry| match &entry.change {
         Change::Replied { message, .. } => {
@@ -98,7 +99,7 @@ fn seen(thread: &Thread) -> Vec<String> {
 }
 
 #[test]
-fn an_edit_changes_what_it_names_and_what_belongs_to_it() {
+fn an_edit_changes_its_target_and_what_depends_on_it() {
     let whole = seen(&thread());
     assert_eq!(whole[0], "e2 thinks");
     let cases: Vec<(Vec<Edit>, Vec<&str>, Vec<&str>)> = vec![
@@ -145,7 +146,7 @@ fn an_edit_changes_what_it_names_and_what_belongs_to_it() {
 }
 
 #[test]
-fn what_is_refused_says_which_edit_it_was() {
+fn errors_name_the_faulty_edit() {
     let pin = |part: &str| Edit::Pin { at: at(part) };
     let cases: Vec<(Vec<Edit>, &str)> = vec![
         (vec![], "the list of edits is empty"),
@@ -195,9 +196,9 @@ fn what_is_refused_says_which_edit_it_was() {
     assert!(check(&thread, Seq(0), MessageId(9), &many).is_err_and(|why| why.contains("at most 256")));
 }
 
-/// A list is one change: what one of its edits breaks, a later one may mend.
+/// A list is one change: a later edit may repair what an earlier one breaks.
 #[test]
-fn a_list_is_judged_as_a_whole() {
+fn edits_are_checked_as_a_list() {
     let mut thread = thread();
     append(&mut thread, finished("c3", "three"));
     let all = [drop("e1"), drop("e2"), drop("e3"), drop("e4"), drop("e5"), drop("e6"), drop("e7")];
@@ -212,7 +213,7 @@ fn a_list_is_judged_as_a_whole() {
 }
 
 #[test]
-fn pins_are_what_the_log_says_however_often_the_view_changed() {
+fn pins_return_the_logged_text_however_often_the_view_changed() {
     let mut thread = thread();
     append(&mut thread, finished("c3", "three"));
     let pins = [Edit::Pin { at: at("e2.2") }, Edit::Pin { at: at("e4") }, Edit::Pin { at: at("e1") }];
@@ -236,11 +237,11 @@ fn pins_are_what_the_log_says_however_often_the_view_changed() {
 }
 
 #[test]
-fn a_history_keeps_whole_rounds_behind_it() {
+fn a_new_history_keeps_complete_rounds() {
     let mut thread = thread();
     append(&mut thread, finished("c3", "three"));
     let spoken = |role, words: &str| vec![Spoken { role, message: message(vec![text(words)]) }];
-    // The newest messages, counted from e7: its outcome, e6, e5, the outcomes e3 and e4, e2, e1.
+    // The newest messages, backwards: e7 (the outcome), e6, e5, e3 and e4 (one message), e2, e1.
     for (kept, begins) in
         [(0, None), (1, Some(6)), (2, Some(6)), (3, Some(5)), (4, Some(2)), (5, Some(2)), (9, Some(1))]
     {
@@ -266,8 +267,8 @@ fn a_history_keeps_whole_rounds_behind_it() {
     assert_eq!(refused, Err("the tool call c3 is still running".to_owned()));
 }
 
-/// A hook that tidied up masked a summary, and with it the pin that was quoted there: the model did not see
-/// what the person had pinned until the next compaction.
+/// Regression: a hook masked a summary that quoted a pin, and the model did not see the pinned text until the
+/// next compaction.
 #[test]
 fn a_summary_that_quotes_a_pin_is_not_rewritten() {
     let mut thread = thread();

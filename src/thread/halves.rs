@@ -1,10 +1,10 @@
-//! JSON whose texts hold half a character: a surrogate that stands alone.
+//! Repairs JSON strings that contain unpaired UTF-16 surrogates.
 //!
-//! Programs whose texts are UTF-16 make it when they cut a text in the middle of an emoji, and write it
-//! as an escape that no parser of ours takes. It repairs only that.
+//! Programs with UTF-16 strings produce these escapes when they cut a string in the middle of an emoji, and
+//! our parsers reject them. Nothing else is repaired.
 
-/// JSON with a replacement character for each half of a character that stands alone; `None` where
-/// there is none. `json` must be JSON but for these.
+/// Replaces each unpaired surrogate escape with U+FFFD; `None` if there is none. Apart from these, `json`
+/// must be valid JSON.
 pub fn whole_characters(json: &str) -> Option<String> {
     const ESCAPE_BYTES: usize = "\\u0000".len();
     let half = |from: &str| -> Option<u16> {
@@ -17,7 +17,7 @@ pub fn whole_characters(json: &str) -> Option<String> {
         let (before, escape) = rest.split_at(at);
         repaired.push_str(before);
         let length = match half(escape) {
-            // Behind a backslash any character stands for itself, another backslash above all.
+            // After a backslash, the next character is part of the escape, in particular another backslash.
             None => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
             Some(0xd800..0xdc00) if half(&escape[ESCAPE_BYTES..]).is_some_and(|low| low >= 0xdc00) => {
                 2 * ESCAPE_BYTES
@@ -40,7 +40,7 @@ mod tests {
     use super::whole_characters;
 
     #[test]
-    fn only_halves_that_stand_alone_are_replaced() {
+    fn only_unpaired_surrogates_are_replaced() {
         for (json, expected) in [
             (r#""plain é""#, None),
             (r#""\ud83d\ude00""#, None),

@@ -1,4 +1,4 @@
-//! What hooks leave in a log: a new history, edits of single entries, and the trail of what they did.
+//! What hooks store in a log: a new history, edits of single entries, and the trail of their runs.
 //!
 //! These types are stored in journals: fields are only ever added, with a default.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::change::Seq;
 use super::message::{Content, Message};
 
-/// One message of a history that a hook made.
+/// A message of a history made by a hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spoken {
     pub role: Role,
@@ -22,18 +22,18 @@ pub struct Spoken {
 pub enum Role {
     User,
     Assistant,
-    /// Sent as a user message: no provider takes a system message at any place.
+    /// Sent as a user message, since providers do not accept system messages at arbitrary positions.
     System,
 }
 
-/// What the hook wire calls the id of a message: an entry of the view and, where an entry holds several
-/// messages, which of them. `e7` is an entry's own text; `e7.1` the first tool call of the reply `e7`, or
-/// the first message of the history that `e7` put in place, or the first that the edits `e7` appended.
-/// What is dropped takes its number along.
+/// The id of a message in the hook protocol: an entry of the view and, for an entry with several messages,
+/// the number of one of them. `e7` is the entry's own text; `e7.1` is the first tool call of the reply `e7`,
+/// the first message of the history `e7`, or the first message appended by the edits `e7`. Numbers of dropped
+/// parts are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Part {
     pub entry: Seq,
-    /// From 1; `None` is the entry's own text.
+    /// From 1; `None` for the entry's own text.
     pub part: Option<u32>,
 }
 
@@ -72,23 +72,23 @@ impl<'de> Deserialize<'de> for Part {
     }
 }
 
-/// One operation on the view.
+/// An edit of the view.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Edit {
-    /// The text survives every compaction byte for byte.
+    /// Keeps the text byte for byte through every compaction.
     Pin {
         at: Part,
     },
     Unpin {
         at: Part,
     },
-    /// The content leaves the view; one line with the entry's id and the note stays.
+    /// Removes the content from the view and leaves one line with the entry's id and the note.
     Mask {
         at: Part,
         note: String,
     },
-    /// It leaves the view; a call together with its outcome.
+    /// Removes the part from the view; a call together with its outcome.
     Drop {
         at: Part,
     },
@@ -103,7 +103,7 @@ pub enum Edit {
 }
 
 impl Edit {
-    /// What it names; an appended message names nothing.
+    /// The part that is edited; `None` for an appended message.
     pub fn at(&self) -> Option<Part> {
         match self {
             Edit::Pin { at }
@@ -115,7 +115,7 @@ impl Edit {
         }
     }
 
-    /// Its word in declarations, results and lines for people.
+    /// The operation's name in declarations, results and display lines.
     pub fn op(&self) -> &'static str {
         match self {
             Edit::Pin { .. } => "pin",
@@ -127,7 +127,7 @@ impl Edit {
         }
     }
 
-    /// Whether what is shown already becomes another.
+    /// Whether it changes content that is already shown.
     pub fn rewrites(&self) -> bool {
         match self {
             Edit::Mask { .. } | Edit::Drop { .. } | Edit::Replace { .. } => true,
@@ -135,7 +135,7 @@ impl Edit {
         }
     }
 
-    /// Whether what is shown stays as it is.
+    /// Whether it leaves everything shown as it is.
     pub fn only_pins(&self) -> bool {
         match self {
             Edit::Pin { .. } | Edit::Unpin { .. } => true,
@@ -144,40 +144,40 @@ impl Edit {
     }
 }
 
-/// One run of a hook that did or asked for something.
+/// A run of a hook that did or requested something.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HookRun {
     pub hook: String,
-    /// The event's name as the hook registered it.
+    /// The event's name as registered by the hook.
     pub event: String,
-    /// What ran: SHA-256 over the declaration and its files, in hexadecimal. Empty for what is built in.
+    /// SHA-256 over the declaration and its files, in hexadecimal. Empty for built-in hooks.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     pub milliseconds: u64,
-    /// How it ended, in words: `exit 0`, `exit 1`, `time limit of 30 s`, `not run`.
+    /// How it ended: `exit 0`, `exit 1`, `time limit of 30 s`, `not run`.
     pub end: String,
-    /// What it asked for, in short: `block`, `mutate with 1 message`, `callback compact`.
+    /// A short form of the request: `block`, `mutate with 1 message`, `callback compact`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked: String,
     pub verdict: Verdict,
-    /// Why it was refused or failed, warnings about what it printed, the beginning of its output.
+    /// Reasons for a refusal or failure, warnings about its output, and the beginning of that output.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
-/// What was made of a hook's run.
+/// The result of a hook's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Nothing was asked for.
+    /// It requested nothing.
     #[default]
     Nothing,
-    /// What it asked for was done.
+    /// Its request was carried out.
     Done,
-    /// It was not: a conflict, a guard, an invalid result, a stale revision.
+    /// Its request was refused: a conflict, a guard, an invalid result, a stale revision.
     Refused,
-    /// It did not run to a valid result.
+    /// It did not produce a valid result.
     Failed,
-    /// It was not started: not trusted, changed since, switched off.
+    /// It was not started: not trusted, changed since it was trusted, or switched off.
     Skipped,
 }

@@ -1,8 +1,8 @@
-//! The layers over a thread's view: which hold, which lie inside which, and what may be taken back or
-//! brought again. Pure.
+//! The layers over a thread's view: which are active, which are covered by others, and which can be undone or
+//! redone. Pure.
 //!
-//! A layer lies inside a later one that holds and covers all that it did: to take it back alone would
-//! change nothing that is shown, and would show up as a surprise when the outer one is taken back.
+//! A layer is inside a later active layer that covers everything it did. Undoing only the inner one would
+//! change nothing that is shown, and would surprise the user when the outer one is undone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,43 +10,43 @@ use std::sync::Arc;
 use super::view::standing;
 use super::{Change, Edit, Entry, Part, Seq, Thread, View};
 
-/// One compaction, mutation, shortening or edit of the view.
+/// A compaction, pruning, mutation, edit or rewind of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
     pub entry: Seq,
-    /// Whether it shapes the view; `false` where it was taken back.
+    /// Whether it shapes the view; `false` if it is undone or rewound.
     pub holds: bool,
-    /// The nearest layer that holds and covers all that this one did, or would do again.
+    /// The nearest active layer that covers everything that this one did or would do again.
     pub inside: Option<Seq>,
 }
 
-/// What became of an entry on its way to the view as it is now.
+/// What happened to an entry on its way to the current view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The model never saw it.
+    /// Never in the view.
     NeverShown,
-    /// As it came into the log.
+    /// In the view, unchanged.
     Whole,
-    /// In view, changed last by this entry.
+    /// In the view, last changed by this entry.
     Changed { by: Seq },
-    /// Out of the view since this entry.
+    /// Removed from the view by this entry.
     Left { by: Seq },
 }
 
 impl Thread {
-    /// All layers of the log, oldest first, those that were taken back among them.
+    /// All layers of the log, oldest first, including undone ones.
     pub fn layers(&self) -> Vec<Layer> {
         let layers = self.entries().iter().filter(|entry| entry.change.is_layer());
         layers.map(|entry| self.layer_of(entry)).collect()
     }
 
-    /// The layer that this entry is; `None` if it is none.
+    /// The layer made by this entry; `None` if it is not a layer.
     pub fn layer(&self, entry: Seq) -> Option<Layer> {
         let entry = self.entry(entry)?;
         entry.change.is_layer().then(|| self.layer_of(entry))
     }
 
-    /// The layer that was taken back last and was not brought again since.
+    /// The layer that was undone last and not redone since.
     pub fn last_undone(&self) -> Option<Seq> {
         self.entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Undone { entry: layer } if self.is_undone(*layer) && self.layer(*layer).is_some() => {
@@ -56,7 +56,7 @@ impl Thread {
         })
     }
 
-    /// Whether a layer may be taken back, or why not, in words.
+    /// Checks whether a layer can be undone; if not, returns the reason.
     pub fn can_undo(&self, layer: Seq) -> Result<(), String> {
         self.known_layer(layer)?;
         if self.is_undone(layer) {
@@ -67,7 +67,7 @@ impl Thread {
         self.keeps_pins(Change::Undone { entry: layer })
     }
 
-    /// Whether a layer that was taken back may hold again, or why not, in words.
+    /// Checks whether an undone layer can be redone; if not, returns the reason.
     pub fn can_redo(&self, layer: Seq) -> Result<(), String> {
         let Layer { holds, .. } = self.known_layer(layer)?;
         if holds {
@@ -84,7 +84,7 @@ impl Thread {
         self.keeps_pins(Change::Redone { entry: layer })
     }
 
-    /// What became of an entry.
+    /// Returns what happened to an entry.
     pub fn fate(&self, seq: Seq) -> Fate {
         let of_entry = |view: &View| -> Vec<Arc<Entry>> {
             view.entries().iter().filter(|shown| shown.seq == seq).cloned().collect()
@@ -113,7 +113,7 @@ impl Thread {
         fate
     }
 
-    /// A layer as a person is told of it: `the compaction e40`.
+    /// A layer's name for the user: `the compaction e40`.
     pub fn named(&self, layer: Seq) -> String {
         match self.entry(layer).map(|entry| &entry.change) {
             Some(Change::Compacted { .. }) => format!("the compaction {layer}"),
@@ -147,15 +147,15 @@ impl Thread {
         Layer { entry: entry.seq, holds, inside }
     }
 
-    /// The next compaction or mutation that holds. It always replaces what an older one has put in front, and was
-    /// made of the view that a rewind had left.
+    /// The next active compaction or mutation. It always replaces what an older one put in front, and was
+    /// made from the view that a rewind had left.
     fn next_replacement(&self, layer: Seq) -> Option<Seq> {
         let later = self.standing().filter(|later| later.seq > layer);
         let replaces = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Mutated { .. });
         later.into_iter().find(|later| replaces(&later.change)).map(|later| later.seq)
     }
 
-    /// The rewind that holds and has taken this entry back.
+    /// The active rewind that removed this entry from the conversation.
     pub(super) fn taken_back_by(&self, seq: Seq) -> Option<Seq> {
         let mut below = Seq(u64::MAX);
         for entry in self.entries().iter().rev().take_while(|entry| entry.seq > seq) {
@@ -172,7 +172,7 @@ impl Thread {
         None
     }
 
-    /// The layer behind which it makes no difference any more whether this one holds.
+    /// The first later layer after which the view is the same with and without this one.
     fn covered_by(&self, layer: &Arc<Entry>) -> Option<Seq> {
         let holds_but =
             |holds: bool| move |seq: Seq| if seq == layer.seq { holds } else { !self.is_undone(seq) };
@@ -200,7 +200,7 @@ impl Thread {
         None
     }
 
-    /// Refuses a layer that lies inside another, and names the one that has to be taken back first.
+    /// Refuses a layer that is inside another, naming the outermost one, which must be undone first.
     fn is_outermost(&self, layer: Seq) -> Result<(), String> {
         let mut outer = None;
         let mut next = self.layer(layer).and_then(|layer| layer.inside);
@@ -214,15 +214,16 @@ impl Thread {
         }
     }
 
-    /// An edit that rewrites what the layer covers, holds now, and did not when the layer was made. The
-    /// layer's texts know nothing of it, and what was masked would be read again.
+    /// An edit that is active now but was not when the layer was made, and that rewrites something that the
+    /// layer covers. The layer's text predates the edit, so the model could read again what was masked.
     fn edit_that_it_would_hide(&self, layer: Seq) -> Option<Seq> {
         let made = self.entry(layer)?;
         let undone_then = self.undone_before(layer);
         let covered = self.covers(made);
         let holds_newly = |edit: &&Arc<Entry>| {
             edit.seq != layer && !self.is_undone(edit.seq) && {
-                // What came later is made on top of the layer; only a text that quotes is older than it.
+                // Later edits are made on top of the layer; only a layer with its own text, quoted from what
+                // it covers, is older.
                 let later = edit.seq > layer && covered.quotes;
                 later || (edit.seq < layer && undone_then.contains(&edit.seq))
             }
@@ -232,14 +233,14 @@ impl Thread {
                 .iter()
                 .filter(|edit| edit.rewrites())
                 .any(|edit| edit.at().is_some_and(|at| covered.has(at.entry))),
-            // Its whole history stands in the place of another.
+            // A mutation replaces the complete history.
             Change::Mutated { .. } => covered.quotes,
             _ => false,
         };
         self.entries().iter().filter(holds_newly).find(|edit| rewrites(edit)).map(|edit| edit.seq)
     }
 
-    /// The layers that were taken back when this entry was appended.
+    /// The layers that were undone when this entry was appended.
     fn undone_before(&self, seq: Seq) -> HashSet<Seq> {
         let mut undone = HashSet::new();
         for entry in self.entries().iter().take(seq.0 as usize) {
@@ -278,13 +279,13 @@ impl Thread {
         }
     }
 
-    /// The entries that a layer replaces, in the view as it would find it now.
+    /// The entries that a layer replaces, in the view as it is folded now.
     fn in_front(&self, layer: Seq, through: Seq) -> HashSet<Seq> {
         let replaced = self.fold_before(layer).replaced_by(through);
         replaced.entries().iter().map(|entry| entry.seq).collect()
     }
 
-    /// The view in front of an entry, made of the layers that hold now.
+    /// The view before an entry, made of the layers that are active now.
     fn fold_before(&self, seq: Seq) -> View {
         let mut view = View::default();
         let before = &self.entries()[..self.entries().len().min(seq.0 as usize)];
@@ -292,7 +293,7 @@ impl Thread {
         view
     }
 
-    /// The view up to and with an entry, made of the layers that hold by this word.
+    /// The view up to and including an entry, made of the layers for which `holds` returns true.
     fn fold_to(&self, seq: Seq, holds: impl Fn(Seq) -> bool) -> View {
         let mut view = View::default();
         let through = &self.entries()[..self.entries().len().min(seq.0 as usize + 1)];
@@ -307,7 +308,7 @@ impl Thread {
         }
     }
 
-    /// Refuses what would leave a view that no provider takes: one that begins with the agent's words.
+    /// Refuses to leave a view that no provider accepts: one that begins with the agent's words.
     fn stays_sendable(&self, layer: Seq) -> Result<(), String> {
         let mut undone = self.undone.clone();
         if !undone.remove(&layer) {
@@ -321,8 +322,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Refuses what would take a pinned part out of the view: a summary quotes what was pinned when it was
-    /// made, and nothing that was pinned since.
+    /// Refuses to remove a pinned part from the view: a summary quotes only what was pinned when it was made.
     pub(super) fn keeps_pins(&self, switch: Change) -> Result<(), String> {
         let mut trial = self.clone();
         trial.apply(Arc::new(Entry { seq: trial.next_seq(), at: 0, change: switch }));
@@ -340,10 +340,10 @@ impl Thread {
 
 /// What a layer rewrites.
 struct Covered {
-    /// All up to and with this entry.
+    /// Everything up to and including this entry.
     through: Option<Seq>,
     entries: HashSet<Seq>,
-    /// Whether it has a text of its own that was made from what it covers.
+    /// Whether it contains its own text, made from what it covers.
     quotes: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Layers in small logs, each told by its changes behind the opening entry e0.
+//! Layers in small logs. Each log is given by the changes after its opening entry e0.
 
 use super::*;
 use crate::{
@@ -26,7 +26,7 @@ fn replied(text: &str) -> Change {
     Change::Replied { message: message(text), model: ModelName("a/b".into()), usage: None, cut: None }
 }
 
-/// A reply with one call; its outcome comes with [`came`].
+/// A reply with one call. [`came`] adds its outcome.
 fn called(id: &str) -> Change {
     let call = ToolCall {
         id: CallId(id.into()),
@@ -99,7 +99,7 @@ fn redone(entry: u64) -> Change {
     Change::Redone { entry: Seq(entry) }
 }
 
-/// e1 to e4: two rounds of which the first has a tool's outcome; e5 is the next prompt.
+/// e1 to e4: two rounds, the first with a tool outcome; e5 is the next prompt.
 fn talk() -> Vec<Change> {
     vec![said("Look."), called("c1"), came("c1", "long output"), replied("Done."), said("And now?")]
 }
@@ -108,7 +108,7 @@ fn after(later: Vec<Change>) -> Thread {
     thread(talk().into_iter().chain(later).collect())
 }
 
-/// The layers as `e6` (holds), `(e6)` (taken back) and `e6<e8` (inside).
+/// Lists the layers: `e6` is active, `(e6)` is undone, `e6<e8` is inside e8.
 fn told(thread: &Thread) -> String {
     let layer = |layer: &Layer| {
         let name = if layer.holds { layer.entry.to_string() } else { format!("({})", layer.entry) };
@@ -118,7 +118,7 @@ fn told(thread: &Thread) -> String {
 }
 
 #[test]
-fn a_layer_lies_inside_the_next_one_that_covers_all_it_did() {
+fn a_layer_is_inside_the_next_one_that_covers_it() {
     for (story, later, wanted) in [
         ("nothing was done", vec![], ""),
         ("pins alone are no layer", vec![edited(vec![Edit::Pin { at: at(1) }])], ""),
@@ -160,13 +160,13 @@ fn a_layer_lies_inside_the_next_one_that_covers_all_it_did() {
 }
 
 #[test]
-fn what_may_be_taken_back_is_told_with_the_reason_where_not() {
+fn undo_is_refused_with_a_reason() {
     let two = || after(vec![compacted(4, &[]), said("More."), compacted(7, &[])]);
     let edit_below = || after(vec![edited(vec![masked(3)]), compacted(4, &[]), compacted(7, &[])]);
     for (thread, layer, wanted) in [
         (two(), 8, Ok(())),
         (two(), 6, Err("e6 lies below the compaction e8: undo that first")),
-        // The one to begin with is named, not the nearest.
+        // The outermost layer is named, not the nearest.
         (edit_below(), 6, Err("e6 lies below the compaction e8: undo that first")),
         (two(), 5, Err("e5 did nothing to the history; /history lists what did")),
         (two(), 99, Err("there is no entry e99; /history lists what can be taken back")),
@@ -185,7 +185,7 @@ fn what_may_be_taken_back_is_told_with_the_reason_where_not() {
             6,
             Err("e6 lies below the edit e7 by tidy: undo that first"),
         ),
-        // The hook that dropped the prompt counted on the message that it had put before it.
+        // The hook that dropped the prompt relied on the message that another hook had put before it.
         (
             after(vec![mutated(0), edited(vec![Edit::Drop { at: at(1) }])]),
             6,
@@ -197,10 +197,10 @@ fn what_may_be_taken_back_is_told_with_the_reason_where_not() {
     }
 }
 
-/// A compaction was taken back, a hook masked a key in what it had covered, and the compaction was
-/// brought again: its summary had the key.
+/// Regression: a compaction was undone, a hook masked a key in the entries it had covered, and the compaction
+/// was redone. Its summary contained the key.
 #[test]
-fn a_redo_never_brings_masked_text_back() {
+fn redo_never_restores_masked_text() {
     for (story, later, layer, wanted) in [
         ("right after the undo", vec![compacted(4, &[]), undone(6)], 6, Ok(())),
         (
@@ -248,7 +248,7 @@ fn a_redo_never_brings_masked_text_back() {
 }
 
 #[test]
-fn the_last_undone_is_the_one_that_was_taken_back_last() {
+fn last_undone_is_the_layer_undone_last() {
     let both = vec![compacted(4, &[]), compacted(5, &[]), undone(7), undone(6)];
     let then = |more: Vec<Change>| after(both.clone().into_iter().chain(more).collect()).last_undone();
     assert_eq!(then(vec![]), Some(Seq(6)));
@@ -258,7 +258,7 @@ fn the_last_undone_is_the_one_that_was_taken_back_last() {
 }
 
 #[test]
-fn an_entry_knows_what_became_of_it() {
+fn the_fate_of_an_entry_is_known() {
     let drop_call = Edit::Drop { at: Part { entry: Seq(2), part: Some(1) } };
     for (story, later, entry, wanted) in [
         ("nothing", vec![], 3, Fate::Whole),
@@ -279,16 +279,16 @@ fn an_entry_knows_what_became_of_it() {
     }
 }
 
-/// A compaction was taken back, the person pinned something that came to light, and brought the compaction
-/// again: its summary knew nothing of the pin, and the model did not see it any more.
+/// Regression: a compaction was undone, the user pinned something that had become visible, and the compaction
+/// was redone. Its summary did not contain the pin, so the model no longer saw it.
 #[test]
-fn what_was_pinned_meanwhile_is_not_hidden_by_a_redo() {
+fn redo_is_refused_if_it_would_hide_a_new_pin() {
     // e6 is the compaction.
     let pin = |at| edited(vec![Edit::Pin { at }]);
     let hidden = after(vec![compacted(5, &[]), undone(6), pin(at(4))]);
     let refused = hidden.can_redo(Seq(6));
     assert_eq!(refused, Err("e4 is pinned and would leave the view: /unpin e4 first".to_owned()));
-    // A summary that quotes it may come again.
+    // A summary that quotes the pin may be redone.
     let quoting = match compacted(5, &[]) {
         Change::Compacted { through, trigger, account, .. } => Change::Compacted {
             through,

@@ -1,6 +1,24 @@
-//! A thread: the durable conversation behind a session, as the fold of its log.
+//! The data model of a conversation: a [`Thread`] is the fold of an append-only log.
 //!
-//! Pure data. Nothing here reads a clock, a file or a setting: the same log gives the same thread,
+//! - The **log** is a list of [`Entry`]s. Each contains one [`Change`]: a prompt, a reply, a tool outcome, a
+//!   compaction, a changed setting, and so on. Entries are appended and never rewritten.
+//! - The **view** ([`View`]) is what the model sees, computed from the log. A **layer** is an entry that
+//!   changes the view other than by appending: a compaction, a pruning, a hook's new history or edits, a
+//!   rewind. `/undo` and `/redo` append entries that turn a layer off and on.
+//!
+//! Only the session changes a thread: it appends an entry to the journal and passes it to [`Thread::apply`].
+//! [`Thread::replay`] rebuilds the same thread from the journal.
+//!
+//! | files | contents |
+//! | --- | --- |
+//! | `change`, `message`, `choices`, `decided`, `hooked` | the stored types of the log |
+//! | `view`, `edited` | how entries and edits change the view |
+//! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
+//! | `edits` | validation of edits requested by hooks |
+//! | `text`, `lines`, `markdown`, `diff` | rendering for the user |
+//! | `attached`, `boundary`, `halves` | attachment limits, the Claude SDK's compaction record, JSON repair |
+//!
+//! This module is pure: it reads no clock, file or setting, and the same log always gives the same thread,
 //! byte for byte.
 
 pub mod attached;
@@ -36,7 +54,7 @@ pub use pins::PINNED_BY_PERSON;
 pub use turns::PromptedTurn;
 pub use view::{Piece, View, ViewItem};
 
-/// Everything that a log says, kept up to date entry by entry.
+/// The state of a conversation, updated with each entry of its log.
 #[derive(Clone, Debug)]
 pub struct Thread {
     entries: Vec<Arc<Entry>>,
@@ -60,7 +78,7 @@ pub struct Thread {
     goal: Option<String>,
 }
 
-/// A log that cannot be folded.
+/// Why a log cannot be folded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ReplayError {
     #[error("the log is empty")]
@@ -74,7 +92,7 @@ pub enum ReplayError {
 }
 
 impl Thread {
-    /// Folds a whole log.
+    /// Folds a complete log.
     pub fn replay(entries: impl IntoIterator<Item = Arc<Entry>>) -> Result<Thread, ReplayError> {
         let mut entries = entries.into_iter();
         let first = entries.next().ok_or(ReplayError::Empty)?;
@@ -117,7 +135,7 @@ impl Thread {
         Ok(thread)
     }
 
-    /// Takes in the next entry. Only the session's commit and `replay` call this.
+    /// Applies the next entry. Only the session's `commit` and `replay` call this.
     pub fn apply(&mut self, entry: Arc<Entry>) {
         assert_eq!(entry.seq, self.next_seq(), "entries are applied in the order of their log");
         self.entries.push(entry.clone());
@@ -139,8 +157,8 @@ impl Thread {
                     | Origin::Context { .. }
                     | Origin::Instructions { .. } => {}
                 }
-                // Context may come before the prompt that it is for, and a background callback says its
-                // words between turns: alone they begin nothing.
+                // Context can precede its prompt, and a background callback can append a message between
+                // turns; neither starts a turn.
                 self.in_turn |= !matches!(
                     origin,
                     Origin::Context { .. } | Origin::Instructions { .. } | Origin::Hook { .. }
@@ -176,8 +194,8 @@ impl Thread {
                 }
             }
             Change::Undone { entry: layer } => {
-                // A log from elsewhere may name an entry that is still to come: there is nothing to take back,
-                // and nothing is held back when it comes.
+                // An imported log may name an entry that comes later. There is nothing to undo then, and that
+                // entry is not suppressed when it comes.
                 if *layer < entry.seq {
                     self.undone.insert(*layer);
                 }
@@ -197,7 +215,7 @@ impl Thread {
             Change::Withheld { message, note, .. } => {
                 self.saw_message(message.id);
                 self.saw_message(*note);
-                // It may have waited for its turn.
+                // The prompt may have been waiting in the queue.
                 self.queued.retain(|queued| {
                     !matches!(&queued.change, Change::Queued { message: waiting } if waiting.id == message.id)
                 });
@@ -216,7 +234,7 @@ impl Thread {
             Change::TurnEnded { reason, .. } => {
                 self.in_turn = false;
                 match reason {
-                    // Nobody took them back: they enter the view with the next prompt.
+                    // Nobody withdrew the queued prompts: they enter the view with the next prompt.
                     StopReason::Interrupted => {}
                     StopReason::EndTurn
                     | StopReason::MaxTokens
@@ -229,12 +247,12 @@ impl Thread {
         }
     }
 
-    /// The number that the next entry gets.
+    /// The number of the next entry.
     pub fn next_seq(&self) -> Seq {
         Seq(self.entries.len() as u64)
     }
 
-    /// The id that the next message gets. It stays the same until a change that carries it is applied.
+    /// The id of the next message. It does not change until an entry that contains it is applied.
     pub fn next_message(&self) -> MessageId {
         MessageId(self.next_message)
     }
@@ -255,7 +273,7 @@ impl Thread {
         &self.cwd
     }
 
-    /// The frozen system text and tools, once there was a model call.
+    /// The frozen system prompt and tool definitions, after the first model call.
     pub fn frame(&self) -> Option<(&str, &[ToolSpec])> {
         match &self.framed.as_ref()?.change {
             Change::Framed { system, tools } => Some((system, tools)),
@@ -263,12 +281,12 @@ impl Thread {
         }
     }
 
-    /// The entry that holds the frame, for a request that outlives a borrow of the thread.
+    /// The entry that contains the frame, for a request that outlives a borrow of the thread.
     pub fn frame_entry(&self) -> Option<&Arc<Entry>> {
         self.framed.as_ref()
     }
 
-    /// A call of the newest reply that made one of this id.
+    /// The call with this id, in the newest reply that contains one.
     pub fn call(&self, id: &CallId) -> Option<&ToolCall> {
         self.entries.iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => message.calls().find(|call| call.id == *id),
@@ -276,7 +294,7 @@ impl Thread {
         })
     }
 
-    /// What a call is run with: its own input and card, or those that a hook gave it last.
+    /// The input and card that a call is run with: its own, or the last ones that a hook gave it.
     pub fn input_of(&self, id: &CallId) -> Option<(&serde_json::Value, &Card)> {
         self.entries.iter().rev().find_map(|entry| match &entry.change {
             Change::CallChanged { call, input, card, .. } if call == id => Some((input, card)),
@@ -287,7 +305,7 @@ impl Thread {
         })
     }
 
-    /// What the work is for, if that was said.
+    /// The goal of the work, if one is set.
     pub fn goal(&self) -> Option<&str> {
         self.goal.as_deref()
     }
@@ -316,32 +334,32 @@ impl Thread {
         &self.rules
     }
 
-    /// All tokens that model calls of this thread have taken, those of its agents and callbacks among them.
+    /// Tokens used by all model calls of this thread, including those of its subagents and callbacks.
     pub fn spent(&self) -> Usage {
         self.spent
     }
 
-    /// Calls of the model that have no outcome yet.
+    /// Tool calls that have no outcome yet.
     pub fn open_calls(&self) -> &[CallId] {
         &self.open_calls
     }
 
-    /// Prompts that wait for the running turn, or were left by a turn that a crash ended; oldest first.
+    /// Prompts that wait for the running turn, or that were left by a turn that a crash ended; oldest first.
     pub fn queued(&self) -> &[Arc<Entry>] {
         &self.queued
     }
 
-    /// Whether a call of this id was already made.
+    /// Whether a call with this id was already made.
     pub fn knows_call(&self, id: &str) -> bool {
         self.calls.contains(&CallId(id.to_owned()))
     }
 
-    /// Whether a turn began and has not ended, as after a crash.
+    /// Whether a turn has started and not ended, as after a crash.
     pub fn in_turn(&self) -> bool {
         self.in_turn
     }
 
-    /// Whether a person ever said something here; what has no prompt is not listed.
+    /// Whether the user has ever sent a prompt. Sessions without one are not listed.
     pub fn has_prompt(&self) -> bool {
         self.entries.iter().any(|entry| match &entry.change {
             Change::Said { origin, .. } => origin.is_prompt(),
@@ -350,27 +368,27 @@ impl Thread {
         })
     }
 
-    /// The newest compaction that is not undone.
+    /// The newest active compaction.
     pub fn last_compaction(&self) -> Option<&Arc<Entry>> {
         self.newest_active(|change| matches!(change, Change::Compacted { .. }))
     }
 
-    /// The layer that `/undo` takes back: the newest compaction, mutation or edit that is not undone.
+    /// The layer that `/undo` undoes: the newest active one.
     pub fn last_layer(&self) -> Option<&Arc<Entry>> {
         self.newest_active(Change::is_layer)
     }
 
-    /// Whether this entry was taken back.
+    /// Whether this layer is undone.
     pub fn is_undone(&self, entry: Seq) -> bool {
         self.undone.contains(&entry)
     }
 
-    /// Whether a rewind that holds has taken this entry back.
+    /// Whether an active rewind removed this entry from the conversation.
     pub fn is_taken_back(&self, entry: Seq) -> bool {
         self.taken_back_by(entry).is_some()
     }
 
-    /// Whether a hook rewrote this entry, alone or with the history around it, and that still holds.
+    /// Whether an active edit or new history of a hook has rewritten this entry.
     pub fn is_rewritten(&self, entry: Seq) -> bool {
         let after = self.standing().filter(|later| later.seq >= entry);
         after.into_iter().any(|later| match &later.change {
@@ -382,19 +400,19 @@ impl Thread {
         })
     }
 
-    /// The `through` of a layer that leaves the view from its entry `kept_from` on (`View::entries`), or
-    /// from a little before, where a round would be split. What an older layer has put in front goes in
-    /// any case.
+    /// The `through` of a layer that keeps the view from entry `kept_from` (an index into `View::entries`),
+    /// or from slightly earlier if a round would be split. Entries that an older layer put in front are
+    /// always replaced.
     pub fn through(&self, kept_from: usize) -> Seq {
-        // What is not in the view, a command's own entries say, makes no difference.
+        // Entries outside of the view, such as those of the command itself, make no difference.
         let newest = || self.view.entries().iter().map(|entry| entry.seq).max().unwrap_or_default();
         self.view.through(kept_from).unwrap_or_else(newest)
     }
 
-    /// What `wanted` finds in the newest entry that it finds something in and that the view has only grown since: every
-    /// layer since is undone, and no older one was.
+    /// Returns the first value that `wanted` finds, searching backwards, in an entry since which the view has
+    /// only grown: every later layer is undone, and no older layer was undone or redone since.
     pub fn newest_unchanged<T>(&self, wanted: impl Fn(&Entry) -> Option<T>) -> Option<(Seq, T)> {
-        // From here on the log had another view than it has now.
+        // From this entry on, the log's view differed from the current one.
         let mut below = self.next_seq();
         for entry in self.entries.iter().rev() {
             let is_undone = self.undone.contains(&entry.seq);
@@ -407,7 +425,7 @@ impl Thread {
             match &entry.change {
                 Change::Undone { entry: layer } if !self.undone.contains(layer) => {}
                 Change::Undone { entry: layer } => below = below.min(*layer),
-                // What it brought again is seen as when it was made.
+                // A redone layer itself counts as if it had never been undone.
                 Change::Redone { entry: layer } => below = below.min(Seq(layer.0 + 1)),
                 Change::Rewound { to } if !is_undone => below = below.min(*to),
                 change if change.rewrites() && !is_undone && !self.is_taken_back(entry.seq) => return None,
@@ -422,13 +440,13 @@ impl Thread {
         self.view.set_revision(revision);
     }
 
-    /// The newest one that holds, and that no rewind has taken back.
+    /// The newest active entry that matches: neither undone nor rewound.
     fn newest_active(&self, is_one: impl Fn(&Change) -> bool) -> Option<&Arc<Entry>> {
         let holds = |entry: &&Arc<Entry>| !self.undone.contains(&entry.seq) && !self.is_taken_back(entry.seq);
         self.entries.iter().rev().filter(|entry| is_one(&entry.change)).find(holds)
     }
 
-    /// The entries that the view is made of, oldest first.
+    /// The entries that make up the view, oldest first.
     pub fn standing(&self) -> impl Iterator<Item = &Arc<Entry>> {
         view::standing(&self.entries, |seq| !self.undone.contains(&seq))
     }

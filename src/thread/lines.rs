@@ -1,13 +1,11 @@
-//! The words for single things of a thread, each in one line: the same on the command line, in exports
-//! and in editors.
+//! One-line texts for the parts of a thread, shared by the command line, exports and editors.
 
 use super::{
     Account, Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PINNED_BY_PERSON, PlanStatus,
     StopReason, ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
 
-/// What a change is in one line, for those that are no message; `None` where there is nothing that
-/// a person would want to read.
+/// Describes a change that is not a message in one line; `None` if the user would not want to read it.
 pub fn one_line(change: &Change) -> Option<String> {
     match change {
         Change::Compacted { trigger, account, .. } => Some(compaction(*trigger, &sizes(change)?, account)),
@@ -73,12 +71,12 @@ pub fn one_line(change: &Change) -> Option<String> {
     }
 }
 
-/// What a hook asked the agent to do next.
+/// The follow-up that a hook requested.
 pub fn follow_up(hook: &str, message: &Message) -> String {
     format!("↻ {hook}: {}", message.text())
 }
 
-/// What was cut, with the numbers: mostly old outcomes, but also a message that is larger than the window.
+/// A pruning with its numbers: usually old outcomes, but also a message larger than the window.
 fn pruned(entries: usize, sizes: &str) -> String {
     match entries {
         1 => format!("Shortened 1 entry: {sizes}. It is kept whole; /undo brings it back."),
@@ -86,7 +84,7 @@ fn pruned(entries: usize, sizes: &str) -> String {
     }
 }
 
-/// A compaction with its numbers, and how it is taken back.
+/// A compaction with its numbers, and how to undo it.
 fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
     let count = |count: usize, one: &str, many: &str| match count {
         0 => None,
@@ -117,12 +115,12 @@ fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
     format!("{called}: {sizes}{told}.{fallback} /undo takes it back.")
 }
 
-/// A sentence as it stands within another one.
+/// A sentence without its full stop, for use within another one.
 fn bare(sentence: &str) -> &str {
     sentence.trim().trim_end_matches('.')
 }
 
-/// How a compaction is called by what it came from.
+/// A compaction's description by its trigger.
 fn compacted(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual | Trigger::Overflow => "Compacted",
@@ -131,7 +129,7 @@ fn compacted(trigger: Trigger) -> &'static str {
     }
 }
 
-/// Why a prompt did not enter the view; `None` where the person knows.
+/// Why a prompt did not enter the view; `None` if the user already knows.
 pub fn withheld(why: &Withheld) -> Option<String> {
     match why {
         Withheld::Blocked { hook, reason } if reason.trim().is_empty() => {
@@ -142,7 +140,7 @@ pub fn withheld(why: &Withheld) -> Option<String> {
     }
 }
 
-/// What was made of a hook's run.
+/// The result of a hook's run.
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Nothing => "nothing asked",
@@ -153,7 +151,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How a trigger is called where machines read it.
+/// The machine-readable name of a trigger.
 pub fn trigger(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::Manual => "manual",
@@ -164,7 +162,7 @@ pub fn trigger(trigger: Trigger) -> &'static str {
     }
 }
 
-/// What a person pinned or let go of.
+/// The parts that the user pinned or unpinned.
 fn pinned_by_person(edits: &[Edit]) -> String {
     let names = |wanted: fn(&Edit) -> bool| {
         let named = edits.iter().filter(|edit| wanted(edit)).filter_map(Edit::at);
@@ -179,7 +177,7 @@ fn pinned_by_person(edits: &[Edit]) -> String {
     format!("Pinned{told}: {pinned}. It survives every compaction as it is; /unpin {pinned} lets go of it.")
 }
 
-/// How often each operation was made.
+/// The number of edits of each kind.
 fn edited(by: &str, edits: &[Edit]) -> String {
     if by == PINNED_BY_PERSON {
         return pinned_by_person(edits);
@@ -201,7 +199,7 @@ fn edited(by: &str, edits: &[Edit]) -> String {
     format!("History edited by {by}: {}{undo}.", counts.join(", "))
 }
 
-/// Why a turn ended otherwise than well.
+/// Why a turn ended; `None` if it ended normally.
 pub fn ending(reason: StopReason) -> Option<&'static str> {
     match reason {
         StopReason::EndTurn => None,
@@ -214,7 +212,7 @@ pub fn ending(reason: StopReason) -> Option<&'static str> {
     }
 }
 
-/// Why a reply is shorter than the model meant it to be.
+/// Why a reply ended early.
 pub fn cut_words(cut: &Cut) -> String {
     match cut {
         Cut::MaxTokens => "[cut at the model's output limit]".to_owned(),
@@ -228,7 +226,7 @@ pub fn cut_words(cut: &Cut) -> String {
     }
 }
 
-/// What a compaction, a batch of cuts or a hook made of the context; `None` for any other change.
+/// How a compaction, a pruning or a mutation changed the size of the context; `None` for any other change.
 pub fn sizes(change: &Change) -> Option<String> {
     match change {
         Change::Compacted { tokens_before, tokens_after, window, .. }
@@ -241,17 +239,17 @@ pub fn sizes(change: &Change) -> Option<String> {
     }
 }
 
-/// What becomes of the tokens in context, of a window of so many: `context 21.3k → 9.8k of 200k`.
+/// A change in context size within a window: `context 21.3k → 9.8k of 200k`.
 pub fn context(before: u64, after: u64, window: u64) -> String {
     format!("context {} → {} of {}", tokens(before), tokens(after), round(window))
 }
 
-/// The size of a window as a person reads it: `8.2k`, `200k`, `1M`.
+/// The size of a window for display: `8.2k`, `200k`, `1M`.
 pub fn round(window: u64) -> String {
     tokens(window).replace(".0", "")
 }
 
-/// A number of tokens as a person reads it: `950`, `12.4k`, `1.2M`.
+/// A token count for display: `950`, `12.4k`, `1.2M`.
 pub fn tokens(count: u64) -> String {
     match count {
         0..1_000 => count.to_string(),
@@ -260,8 +258,8 @@ pub fn tokens(count: u64) -> String {
     }
 }
 
-/// What model calls took, as a person reads it: `12.4k tokens in (85 % from the cache), 1.2k out`, and the
-/// dollars where they are known.
+/// Token usage for display, with the cost in dollars if known:
+/// `12.4k tokens in (85 % from the cache), 1.2k out`.
 pub fn spent(usage: &Usage, dollars: Option<f64>) -> String {
     let mut out = format!("{} tokens in", tokens(usage.input));
     if let Some(percent) = (usage.cache_read * 100).checked_div(usage.input) {
@@ -274,7 +272,7 @@ pub fn spent(usage: &Usage, dollars: Option<f64>) -> String {
     out
 }
 
-/// How an outcome's status is called.
+/// The name of an outcome's status.
 pub fn status(status: OutcomeStatus) -> &'static str {
     match status {
         OutcomeStatus::Completed => "completed",
@@ -284,13 +282,13 @@ pub fn status(status: OutcomeStatus) -> &'static str {
     }
 }
 
-/// What a call is called on one line.
+/// The title of a call, in one line.
 pub fn call_title(call: &ToolCall) -> String {
     title(&call.name, &call.card)
 }
 
-/// The same before there is a call: the card's title, cut at its first line. A command's title is
-/// the command, so that one gets its tool's name before it.
+/// The same without a call: the first line of the card's title. For a command, the tool's name is put in
+/// front.
 pub fn title(tool: &str, card: &Card) -> String {
     let mut lines = card.title.trim().lines();
     let first = lines.next().unwrap_or_default();

@@ -8,7 +8,7 @@ use super::lines::{call_title, cut_words, one_line, status, withheld};
 use super::text::{attached, outcome_text, outcomes_of, role_and_text, said, speaker};
 use super::{CallId, Change, Content, Entry, Origin, Thread, ToolOutcome};
 
-/// A whole thread as a Markdown document.
+/// Renders a complete thread as a Markdown document.
 pub fn markdown(thread: &Thread) -> String {
     let mut text = format!("# {}\n\n", thread.title().unwrap_or("Conversation"));
     let _ = writeln!(text, "- Session: `{}`", thread.session());
@@ -17,7 +17,7 @@ pub fn markdown(thread: &Thread) -> String {
     text
 }
 
-/// Entries of a log as the middle of such a document.
+/// Renders entries of a log as the body of such a document.
 pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
     let outcomes = outcomes_of(entries);
     let mut text = String::new();
@@ -121,7 +121,7 @@ fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<String>>().join("\n")
 }
 
-/// A block that Markdown leaves alone, whatever fences the text has itself.
+/// A code block whose fence is longer than any in the text.
 fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);

@@ -1,7 +1,7 @@
-//! What is said in a thread, in no provider's and no editor's terms.
+//! Messages, tool calls and tool outcomes, independent of any provider or editor.
 //!
-//! These types are stored in journals: a field may be added with a default, never renamed or given a
-//! new meaning (a new meaning is a new `Change`).
+//! These types are stored in journals: a field may be added with a default, but never renamed or given a new
+//! meaning. A new meaning needs a new `Change`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::decided::Decided;
 
-/// Names a message of a thread: dense, in the order in which messages begin. Shown as `m7`.
+/// The id of a message in its thread: consecutive, in the order in which messages begin. Shown as `m7`.
 ///
-/// It is given out before the first delta is streamed, so that live chunks, the log and a replay
-/// carry the same id.
+/// It is assigned before the first delta is streamed, so that live chunks, the log and a replay use the same
+/// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub u64);
@@ -25,8 +25,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// Names a tool call: unique in its thread, of the form `[A-Za-z0-9_-]{1,64}`, so that every
-/// provider accepts it. It is the model's own id where that is unique and well formed.
+/// The id of a tool call: unique in its thread and of the form `[A-Za-z0-9_-]{1,64}`, which every provider
+/// accepts. It is the model's own id if that is unique and well formed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallId(pub String);
@@ -37,7 +37,7 @@ impl fmt::Display for CallId {
     }
 }
 
-/// One message by the person (or on their behalf) or by the agent.
+/// A message of the user (or on the user's behalf) or of the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     pub id: MessageId,
@@ -45,7 +45,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// All text of the message, its parts joined by a blank line; thinking and calls left out.
+    /// All text of the message, its parts joined by a blank line, without thinking and calls.
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self
             .content
@@ -63,13 +63,13 @@ impl Message {
         texts.join("\n\n")
     }
 
-    /// Puts one text in the place of all texts; what is attached stays.
+    /// Replaces all text parts with a single one; attachments stay.
     pub fn set_text(&mut self, text: String) {
         self.content.retain(|content| !matches!(content, Content::Text { .. }));
         self.content.insert(0, Content::Text { text });
     }
 
-    /// The tool calls that the message asks for, in its order.
+    /// The tool calls of the message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.content.iter().filter_map(|content| match content {
             Content::Call(call) => Some(call),
@@ -83,16 +83,16 @@ impl Message {
     }
 }
 
-/// One part of a message. `Thinking` and `Call` are only in an agent's message; `Image`, `Document`,
-/// `Resource` and `ResourceLink` only in a person's.
+/// A part of a message. `Thinking` and `Call` occur only in an agent's message; `Image`, `Document`,
+/// `Resource` and `ResourceLink` only in a user's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
     Text {
         text: String,
     },
-    /// Reasoning. `native` is what its provider needs to take it back; without it the text is for
-    /// people only.
+    /// Reasoning. `native` is the form in which its provider accepts it back; without it, the text is only
+    /// shown to the user.
     Thinking {
         text: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,14 +105,14 @@ pub enum Content {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uri: Option<String>,
     },
-    /// A file that models read as it is, such as a PDF. `data` is base64, `name` what people call it.
+    /// A file that models read natively, such as a PDF. `data` is base64, `name` is for display.
     Document {
         mime_type: String,
         data: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
-    /// A file's text that the editor put into the prompt (ACP embedded context).
+    /// The text of a file that the editor put into the prompt (ACP embedded context).
     Resource {
         uri: String,
         text: String,
@@ -124,28 +124,28 @@ pub enum Content {
     Call(ToolCall),
 }
 
-/// A provider's own form of a part (signed thinking), sent back byte for byte to the provider that
-/// made it and to nobody else.
+/// A provider's own form of a part, such as signed thinking. It is sent back byte for byte to the provider
+/// that made it and to no other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Native {
-    /// The provider's name (`anthropic`, `openai`, …) and model family that made it.
+    /// The name of the provider (`anthropic`, `openai`, …); `model` is the model family that made the data.
     pub provider: String,
     pub model: String,
     pub data: Value,
 }
 
-/// A request of the model to run a tool.
+/// A model's request to run a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: CallId,
     pub name: String,
-    /// The arguments, always a JSON object. Arguments that could not be read are kept as
+    /// The arguments, always a JSON object. Arguments that could not be parsed are kept as
     /// `{"invalid_json": "…"}`, and such a call is never run.
     pub input: Value,
     pub card: Card,
 }
 
-/// What a person sees of a tool call before it has run. Stored, so that a replay shows what was shown.
+/// How a tool call is shown to the user before it has run. Stored, so that a replay shows the same.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Card {
     pub title: String,
@@ -154,7 +154,7 @@ pub struct Card {
     pub locations: Vec<Location>,
 }
 
-/// The kinds that ACP knows, so that editors choose icons.
+/// ACP's kinds of tools, used by editors to choose icons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolKind {
@@ -170,7 +170,7 @@ pub enum ToolKind {
     Other,
 }
 
-/// An absolute path and, where one is meant, a line from 1.
+/// An absolute path with an optional line, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Location {
     pub path: PathBuf,
@@ -178,35 +178,36 @@ pub struct Location {
     pub line: Option<u32>,
 }
 
-/// What came of a tool call. A failing tool is news for the model, not an error.
+/// The result of a tool call. A failed tool is a result for the model, not an error of ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolOutcome {
     pub call: CallId,
     pub status: OutcomeStatus,
-    /// What the model reads. Never empty.
+    /// The content that the model reads. Never empty.
     pub content: Vec<OutcomeContent>,
-    /// What the person sees; where empty, the same text as the model.
+    /// The content that the user sees; if empty, the same text as the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shown: Vec<Shown>,
-    /// Where it happened, when that is known only afterwards; else the card's.
+    /// Affected files, if known only after the call ran; otherwise the card's locations apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<Location>,
-    /// For machines: `{stdout, stderr, exitCode}` of a command, and the like.
+    /// Machine-readable output, such as `{stdout, stderr, exitCode}` of a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Value>,
-    /// All of its text, where `content` is only a part: what is too large for the view stays in the log.
+    /// The complete text, if `content` is only a part: output that is too large for the view stays in the
+    /// log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
-    /// Who let the call run or refused it; nothing where it is harmless.
+    /// The permission decision; `None` if the call is harmless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
 }
 
-/// Where in an outcome's `raw` the states of the files stand that the call has shown or left.
+/// The key in an outcome's `raw` for the states of the files that the call has shown or changed.
 pub const RAW_FILES: &str = "files";
 
 impl ToolOutcome {
-    /// An outcome that is one text, shown to the person as the model reads it.
+    /// An outcome with a single text, shown to the user as the model reads it.
     pub fn text(call: CallId, status: OutcomeStatus, text: impl Into<String>) -> ToolOutcome {
         ToolOutcome {
             call,
@@ -220,7 +221,7 @@ impl ToolOutcome {
         }
     }
 
-    /// What the model reads, images and documents left out.
+    /// The text that the model reads, without images and documents.
     pub fn model_text(&self) -> String {
         let texts: Vec<&str> = self
             .content
@@ -238,11 +239,11 @@ impl ToolOutcome {
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeStatus {
     Completed,
-    /// It ran, or could not, and says why.
+    /// It ran and failed, or could not run; the content gives the reason.
     Failed,
-    /// The person, a rule or a mode said no.
+    /// Refused by the user, a rule or a mode.
     Denied,
-    /// A cancel or a crash came before its end.
+    /// Cut short by a cancel or a crash.
     Interrupted,
 }
 
@@ -257,7 +258,7 @@ pub enum OutcomeContent {
         mime_type: String,
         data: String,
     },
-    /// A file that models read as it is, such as a PDF. `data` is base64.
+    /// A file that models read natively, such as a PDF. `data` is base64.
     Document {
         mime_type: String,
         data: String,
@@ -266,7 +267,7 @@ pub enum OutcomeContent {
     },
 }
 
-/// What an editor shows of a tool's work.
+/// Output of a tool for display in an editor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Shown {
@@ -281,8 +282,8 @@ pub enum Shown {
     },
 }
 
-/// Tokens of one model call. `input` is the whole context as the provider counted it, cached
-/// tokens included.
+/// Tokens of one or more model calls. `input` is the complete context as the provider counted it, including
+/// cached tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub input: u64,
@@ -306,7 +307,7 @@ impl Usage {
     }
 }
 
-/// A tool as the model is told of it.
+/// A tool's definition, as sent to the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
     pub name: String,

@@ -1,20 +1,20 @@
-//! Pins: parts of a thread whose text survives every compaction. Read from the log, so that no number of
-//! compactions, masks or mutations can wear them down.
+//! Pins: parts of a thread whose text survives every compaction. They are read from the log, so no number of
+//! compactions, masks or mutations can alter them.
 
 use super::{Change, Edit, Part, Piece, Thread, View};
 
-/// Who asked for what a person pins, in the log. No hook has this name: a hook's is that of a file.
+/// The `by` of an `Edited` entry for the user's pins. It cannot collide with a hook, which is named after its
+/// file.
 pub const PINNED_BY_PERSON: &str = "/pin";
 
 impl Thread {
-    /// The parts that are pinned now, in the order in which they were, each with its text as the log has
-    /// it.
+    /// Pinned parts in the order in which they were pinned, each with its text from the log.
     pub fn pins(&self) -> Vec<(Part, String)> {
         let pinned = self.pinned();
         pinned.into_iter().filter_map(|part| Some((part, self.text_of(part)?))).collect()
     }
 
-    /// The parts that are pinned now, in the order in which they were.
+    /// Pinned parts, in the order in which they were pinned.
     pub fn pinned(&self) -> Vec<Part> {
         let mut pinned: Vec<Part> = Vec::new();
         for entry in self.entries() {
@@ -37,7 +37,7 @@ impl Thread {
         pinned
     }
 
-    /// A part's text as it came into the log, whether or not it is in the view; a call as its name and its
+    /// The original text of a part as logged, whether or not it is in the view. For a call, its name and
     /// input.
     pub fn text_of(&self, part: Part) -> Option<String> {
         let entry = self.entries().get(usize::try_from(part.entry.0).ok()?)?;
@@ -69,12 +69,12 @@ impl Thread {
 }
 
 impl View {
-    /// Whether something that is pinned is there: shown with this text, or quoted in a summary.
+    /// Whether a pinned part is in the view: shown with this text, or quoted in a summary.
     pub(super) fn has_pin(&self, pin: Part, text: &str) -> bool {
         self.piece(pin).is_some_and(|piece| piece.text() == text) || self.quotes(text)
     }
 
-    /// Whether a summary has this text in it.
+    /// Whether a summary contains this text.
     pub(super) fn quotes(&self, text: &str) -> bool {
         self.entries().iter().any(|entry| match &entry.change {
             Change::Compacted { summary, .. } => summary.text().contains(text),

@@ -1,6 +1,6 @@
-//! A thread as text for people: the one readable form that the command line and tests show.
+//! Renders a thread as text for the user; used by the command line and by tests.
 //!
-//! Pure. It never leaves something out in silence: what is shortened says by how much.
+//! Pure. Nothing is omitted silently: shortened text says by how much.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -14,20 +14,20 @@ use super::{
     Thread, ToolOutcome,
 };
 
-/// Lines of a tool's output, or of a summary, that the short form shows.
+/// Lines of a tool's output or a summary in the short form.
 const SHORT_LINES_MAX: usize = 6;
 
-/// How much is told.
+/// The level of detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// What was said in full; outputs and summaries by their first lines, thinking left out.
+    /// Messages in full, the first lines of outputs and summaries, no thinking.
     Short,
     /// Everything.
     Full,
 }
 
-/// A whole thread: who said what, each tool call with what came of it, compactions in their place,
-/// and which entries the model still sees.
+/// Renders a complete thread: messages, tool calls with their outcomes, compactions in their place, and which
+/// entries the model still sees.
 pub fn readable(thread: &Thread, detail: Detail) -> String {
     let reader = Reader::new(thread, detail);
     let mut text = heading(thread);
@@ -42,14 +42,14 @@ pub fn readable(thread: &Thread, detail: Detail) -> String {
     text
 }
 
-/// Everything that is looked up while blocks are written.
+/// Lookup tables for rendering the entries.
 struct Reader<'a> {
     detail: Detail,
     outcomes: HashMap<&'a CallId, &'a ToolOutcome>,
     calls: HashSet<&'a CallId>,
-    /// What is shown of each entry in view. A history that a hook made is several messages.
+    /// The shown form of each entry in the view. For a history made by a hook, one of its messages.
     in_view: HashMap<Seq, &'a Arc<Entry>>,
-    /// How the view differs from the log, for each entry of which the model sees something else.
+    /// A note for each entry whose form in the view differs from the log.
     changed: HashMap<Seq, &'static str>,
     /// The entry of each outcome.
     outcome_entries: HashMap<&'a CallId, Seq>,
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
                 }
                 block
             }
-            // An outcome is shown below its call; only one without a call stands alone.
+            // An outcome is shown below its call; only one without a call gets its own block.
             Change::ToolFinished { outcome } if self.calls.contains(&outcome.call) => return None,
             Change::ToolFinished { outcome } => {
                 format!("{seq}  result of an unknown call\n{}", indented(&outcome.model_text(), 2))
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What is said of each entry that the model sees otherwise than it came into the log.
+/// Notes on all entries whose form in the view differs from the log.
 fn changed(thread: &Thread, in_view: &HashMap<Seq, &Arc<Entry>>) -> HashMap<Seq, &'static str> {
     let holds = thread.entries().iter().filter(|entry| !thread.is_undone(entry.seq));
     let masked: HashSet<Seq> = holds
@@ -260,7 +260,7 @@ fn heading(thread: &Thread) -> String {
     text
 }
 
-/// Which entries the model sees, and which it saw once.
+/// Lists the entries that the model sees, and those that left the view.
 fn view_line(thread: &Thread) -> String {
     let shown: Vec<Seq> = {
         let mut shown: Vec<Seq> = thread.view().entries().iter().map(|entry| entry.seq).collect();
@@ -291,7 +291,7 @@ fn view_line(thread: &Thread) -> String {
     }
 }
 
-/// `e2 to e5, e9`.
+/// Formats numbers as `e2 to e5, e9`.
 fn ranges(seqs: &[Seq]) -> String {
     let mut runs: Vec<(Seq, Seq)> = Vec::new();
     for seq in seqs {
@@ -312,7 +312,7 @@ pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, &ToolOutco
         Change::ToolFinished { outcome } => Some((&outcome.call, outcome)),
         _ => None,
     });
-    // A second outcome of a call counts for nothing, as in the view.
+    // A second outcome of a call is ignored, as in the view.
     let mut outcomes = HashMap::new();
     for (call, outcome) in found {
         outcomes.entry(call).or_insert(outcome);
@@ -320,7 +320,7 @@ pub(super) fn outcomes_of(entries: &[Arc<Entry>]) -> HashMap<&CallId, &ToolOutco
     outcomes
 }
 
-/// What the person sees of an outcome, as text.
+/// The text of an outcome as shown to the user.
 pub(super) fn outcome_text(outcome: &ToolOutcome) -> String {
     if outcome.shown.is_empty() {
         return outcome.model_text();
@@ -335,7 +335,7 @@ pub(super) fn outcome_text(outcome: &ToolOutcome) -> String {
     parts.collect::<Vec<String>>().join("\n")
 }
 
-/// Who said it.
+/// The author of a message.
 pub(super) fn speaker(origin: &Origin) -> String {
     match origin {
         Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } => "you".to_owned(),
@@ -345,7 +345,7 @@ pub(super) fn speaker(origin: &Origin) -> String {
     }
 }
 
-/// A message of a hook's history.
+/// A message of a hook's history, with its role.
 pub(super) fn role_and_text(spoken: &Spoken) -> String {
     let role = match spoken.role {
         Role::User => "user",
@@ -367,7 +367,7 @@ fn edit_line(edit: &Edit) -> String {
     format!("{}{named}{colon}{text}", edit.op())
 }
 
-/// One run of a hook: what it asked for, what came of it, and what was remarked.
+/// A run of a hook: its request, its result and the remarks.
 fn run_line(run: &HookRun) -> String {
     let asked = if run.asked.is_empty() { String::new() } else { format!(" asked for {}", run.asked) };
     let mut line = format!(
@@ -384,7 +384,7 @@ fn run_line(run: &HookRun) -> String {
     line
 }
 
-/// What the person typed, with what they attached named behind it.
+/// The text that the user typed, followed by the names of the attachments.
 pub(super) fn said(message: &Message, origin: &Origin) -> String {
     let mut text = match origin {
         Origin::Person

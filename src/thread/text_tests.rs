@@ -1,4 +1,4 @@
-//! A thread as people read it.
+//! Threads rendered for the user.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn a_read() -> Vec<Change> {
 }
 
 #[test]
-fn a_call_is_shown_with_what_came_of_it() {
+fn a_call_is_shown_with_its_outcome() {
     let text = readable(&thread(a_read()), Detail::Short);
     let expected = "\
 s_00000000000000000001  What is in a.txt?
@@ -86,7 +86,7 @@ The model sees all of it: e2 to e4.
 }
 
 #[test]
-fn what_left_the_view_is_still_shown_and_marked() {
+fn entries_that_left_the_view_are_shown_and_marked() {
     let mut changes = a_read();
     changes.push(Change::Compacted {
         through: Seq(4),
@@ -115,7 +115,7 @@ fn what_left_the_view_is_still_shown_and_marked() {
 }
 
 #[test]
-fn what_hooks_did_is_told_where_it_happened() {
+fn hook_runs_are_shown_where_they_happened() {
     let mut changes = a_read();
     let origin = Origin::Context { by: "style".to_owned() };
     changes.insert(2, Change::Said { message: message(7, words("British spelling.")), origin });
@@ -226,7 +226,7 @@ fn attachments_are_named_in_texts_and_their_bytes_are_not_shown() {
 }
 
 #[test]
-fn a_title_is_one_line_and_a_command_is_told_from_a_sentence() {
+fn call_titles_are_one_line_with_the_tool_name_for_commands() {
     let cases = [
         ("bash", "cargo test", ToolKind::Execute, "bash cargo test"),
         ("bash", "a\nb", ToolKind::Execute, "bash a …"),
@@ -240,7 +240,7 @@ fn a_title_is_one_line_and_a_command_is_told_from_a_sentence() {
 }
 
 #[test]
-fn what_was_spent_is_told_with_the_share_of_the_cache() {
+fn usage_includes_the_cached_share() {
     let usage = Usage { input: 12_400, output: 950, cache_read: 10_540, ..Usage::default() };
     assert_eq!(spent(&usage, Some(0.01234)), "12.4k tokens in (85 % from the cache), 950 out, $0.0123");
     assert_eq!(spent(&Usage::default(), None), "0 tokens in, 0 out");
@@ -254,9 +254,9 @@ fn tokens_are_short() {
     }
 }
 
-/// A shortening by Epitome was told as a hook's doing.
+/// Regression: entries shortened by Epitome were attributed to a hook.
 #[test]
-fn what_is_shown_shorter_says_so_and_the_whole_output_is_in_the_full_form() {
+fn shortened_outcomes_are_marked_and_full_detail_shows_all_of_them() {
     let mut changes = a_read();
     for change in &mut changes {
         if let Change::ToolFinished { outcome } = change {

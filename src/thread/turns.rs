@@ -1,33 +1,33 @@
-//! The turns of a thread, as a person counts them: where each begins, and whether the conversation can be taken back
-//! to before one. Pure.
+//! The turns of a thread as the user counts them: where each begins, and whether the conversation can be
+//! rewound to before it. Pure.
 
 use std::sync::Arc;
 
 use super::{Change, Entry, Origin, Seq, Thread};
 
-/// A turn that began with a prompt.
+/// A turn that began with a prompt of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptedTurn {
-    /// Its first entry, which may be what hooks had to say to the prompt.
+    /// Its first entry, which may be the output of prompt hooks.
     pub start: Seq,
-    /// The entry that holds the prompt.
+    /// The entry that contains the prompt.
     pub prompt: Seq,
-    /// What the person typed.
+    /// The text that the user typed.
     pub text: String,
-    /// A rewind has taken it out of the conversation.
+    /// Whether a rewind removed it from the conversation.
     pub is_taken_back: bool,
 }
 
 impl Thread {
-    /// Where the turn begins that an entry belongs to: behind the end of the one before.
+    /// The first entry of the turn that an entry belongs to: the one after the previous turn's end.
     pub fn turn_start(&self, entry: Seq) -> Seq {
         let before = self.entries().iter().take(usize::try_from(entry.0).unwrap_or(usize::MAX));
         let ended = before.rev().find(|entry| matches!(entry.change, Change::TurnEnded { .. }));
-        // A log begins with its opening entry.
+        // A log begins with its `Opened` entry.
         ended.map_or(Seq(1), |ended| Seq(ended.seq.0 + 1))
     }
 
-    /// The turns that a person's prompt began, oldest first.
+    /// The turns that began with a prompt of the user, oldest first.
     pub fn prompted_turns(&self) -> Vec<PromptedTurn> {
         let mut turns: Vec<PromptedTurn> = Vec::new();
         let (mut start, mut is_new) = (Seq(1), true);
@@ -50,7 +50,8 @@ impl Thread {
         turns
     }
 
-    /// Whether the conversation may be taken back to before this entry, which begins a turn, or why not, in words.
+    /// Checks whether the conversation can be rewound to before this entry, which must begin a turn; if not,
+    /// returns the reason.
     pub fn can_rewind(&self, to: Seq) -> Result<(), String> {
         if let Some(rewind) = self.taken_back_by(to) {
             return Err(format!("{to} is taken back already, by {}", self.named(rewind)));

@@ -1,6 +1,7 @@
 //! The view: what the model sees of a thread, as a fold of its log.
 //!
-//! It has no thresholds, clock or token counts of its own; every decision that shapes it is an entry.
+//! The fold has no thresholds, clock or token counts of its own. Every decision that shapes the view is an
+//! entry of the log.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,40 +13,40 @@ use super::message::{Content, Message, ToolCall, ToolOutcome};
 
 /// The entries that the model sees, in the order in which it sees them.
 ///
-/// Only `Said`, `Replied`, `ToolFinished` and `Compacted` entries are in it, and each outcome stands
-/// behind the reply that asked for it, in the order of the calls. Where a hook changed what is shown, an
-/// entry is not the log's but a derived one: of the same number, with another content. The messages of a
-/// mutation are `Said` and `Replied` entries that have the mutation's number.
+/// They are only `Said`, `Replied`, `ToolFinished` and `Compacted` entries, and each outcome follows the
+/// reply that requested it, in the order of the calls. Where a hook, a mask or dropped thinking changed what
+/// is shown, the view contains a derived entry with the same number and other content. The messages of a
+/// mutation are `Said` and `Replied` entries with the mutation's number.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub(super) shown: Vec<Arc<Entry>>,
-    /// Beside each shown entry, how its parts are called.
+    /// For each entry of `shown`, how its parts are numbered.
     pub(super) places: Vec<Place>,
-    /// How many entries the newest compaction or mutation has put in front. They are newer than what
-    /// follows them.
+    /// Number of entries that the newest compaction or mutation put in front. They are newer than the entries
+    /// that follow them.
     pub(super) head: usize,
     revision: Seq,
 }
 
-/// How the parts of a shown entry are called.
+/// How the parts of a shown entry are numbered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Which message of a mutation or edit it is, from 1.
+    /// The number, from 1, of the message within its mutation or edit.
     pub nth: Option<u32>,
-    /// The numbers of its calls, where some of a reply's are no longer shown.
+    /// The original numbers of the remaining calls, if some of the reply's calls were dropped.
     pub calls: Option<Vec<u32>>,
 }
 
-/// One stretch of the view, as a provider's encoder wants it.
+/// An item of the view, in the form that the provider encoders use.
 #[derive(Clone, Debug)]
 pub enum ViewItem<'a> {
     User(&'a Message),
     Agent(&'a Message, &'a ModelName),
-    /// All outcomes of the reply before, in the order of its calls.
+    /// All outcomes of the preceding reply, in the order of its calls.
     Outcomes(Vec<&'a ToolOutcome>),
 }
 
-/// What one part of the view is, as hooks are told of it.
+/// A part of the view, in the form that hooks see.
 #[derive(Clone, Copy, Debug)]
 pub enum Piece<'a> {
     Said(&'a Message, &'a Origin),
@@ -57,7 +58,7 @@ pub enum Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// The text that the model reads; a call as its name and its input.
+    /// The text that the model reads. For a call, its name and input.
     pub fn text(&self) -> String {
         match self {
             Piece::Said(message, _) | Piece::Summary(message) | Piece::Reply(message) => message.text(),
@@ -68,12 +69,12 @@ impl Piece<'_> {
 }
 
 impl View {
-    /// Folds a log, leaving out the layers that were undone, and what a rewind has taken back.
+    /// Folds a log, leaving out undone layers and everything that a rewind removed.
     pub fn fold(entries: &[Arc<Entry>], undone: &HashSet<Seq>) -> View {
         let mut view = View::default();
         let stands = |seq: Seq| !undone.contains(&seq);
         standing(entries, stands).for_each(|entry| view.take(entry));
-        // What was taken back was a change of the view all the same.
+        // Entries that a rewind removed have changed the view too, so they count for the revision.
         let rewrites = |entry: &&Arc<Entry>| match &entry.change {
             Change::Undone { .. } | Change::Redone { .. } => true,
             change => change.rewrites() && !(change.can_be_undone() && undone.contains(&entry.seq)),
@@ -91,14 +92,14 @@ impl View {
         self.shown.is_empty()
     }
 
-    /// Whether the agent has the last word. Newer models refuse such a request; they only go on from a
-    /// user's words or from outcomes.
+    /// Whether the view ends with the agent's own words. Newer models refuse such a request: they only
+    /// continue after a user message or tool outcomes.
     pub fn ends_with_agent(&self) -> bool {
         let last = self.shown.last().map(|entry| &entry.change);
         matches!(last, Some(Change::Replied { message, .. }) if message.calls().next().is_none())
     }
 
-    /// Whether the agent has the first word, which no model takes.
+    /// Whether the view begins with the agent, which no model accepts.
     pub(super) fn begins_with_agent(&self) -> bool {
         match self.shown.first().map(|entry| &entry.change) {
             None | Some(Change::Said { .. } | Change::Compacted { .. }) => false,
@@ -106,12 +107,12 @@ impl View {
         }
     }
 
-    /// The last change that altered the view other than by appending.
+    /// The last entry that changed the view other than by appending.
     pub fn revision(&self) -> Seq {
         self.revision
     }
 
-    /// The view as messages; neighbouring outcomes come as one item.
+    /// The view as a list of items. Consecutive outcomes are combined into one.
     pub fn items(&self) -> Vec<ViewItem<'_>> {
         let mut items: Vec<ViewItem<'_>> = Vec::with_capacity(self.shown.len());
         for entry in &self.shown {
@@ -129,8 +130,7 @@ impl View {
         items
     }
 
-    /// Everything that an edit can name, in the order of the view. A reply without text has no part of
-    /// that kind.
+    /// Everything that an edit can address, in the order of the view. A reply without text has no text part.
     pub fn pieces(&self) -> Vec<(Part, Piece<'_>)> {
         let mut pieces = Vec::with_capacity(self.shown.len());
         for (entry, place) in self.shown.iter().zip(&self.places) {
@@ -155,12 +155,12 @@ impl View {
         pieces
     }
 
-    /// What is shown of a part, if it is.
+    /// The shown content of a part, if it is in the view.
     pub fn piece(&self, part: Part) -> Option<Piece<'_>> {
         self.pieces().into_iter().find_map(|(known, piece)| (known == part).then_some(piece))
     }
 
-    /// What a layer that reaches up to and with `through` replaces, as a view of its own.
+    /// The part of the view that a layer up to and including `through` replaces, as a view of its own.
     pub fn replaced_by(&self, through: Seq) -> View {
         let cut = self.cut(through);
         View {
@@ -171,13 +171,13 @@ impl View {
         }
     }
 
-    /// What stays behind such a layer.
+    /// The part of the view that such a layer keeps.
     pub fn kept_behind(&self, through: Seq) -> &[Arc<Entry>] {
         &self.shown[self.cut(through)..]
     }
 
-    /// Where the newest so many messages begin, all outcomes of a reply being one; never between a call
-    /// and its outcome.
+    /// The index at which the newest `messages` messages begin, counting all outcomes of a reply as one. It
+    /// never separates a call from its outcome, so more may be included.
     pub fn newest(&self, messages: usize) -> usize {
         let mut at = self.shown.len();
         let mut left = messages;
@@ -193,14 +193,14 @@ impl View {
         at
     }
 
-    /// Whether a cut before this entry would part a call from its outcome.
+    /// Whether a cut before this entry would separate a call from its outcome.
     pub fn is_inside_round(&self, at: usize) -> bool {
         at > 0 && self.shown.get(at).is_some_and(is_outcome)
     }
 
-    /// Which `through` leaves the view from this entry on, or from the nearest older one that a number can
-    /// tell apart from what is before it. What the newest layer has put in front can't be kept. `None`
-    /// where nothing stays.
+    /// The `through` of a layer that keeps the view from this index on, or from the nearest older entry whose
+    /// number separates it from those before. Entries that the newest layer put in front cannot be kept.
+    /// `None` if nothing is kept.
     pub(super) fn through(&self, kept_from: usize) -> Option<Seq> {
         let mut at = kept_from.max(self.head);
         if at >= self.shown.len() {
@@ -215,7 +215,7 @@ impl View {
         Some(newest_before(at).unwrap_or(Seq(oldest.0.saturating_sub(1))))
     }
 
-    /// Takes in an entry that is not an undo and is not undone.
+    /// Applies an active entry that is neither an undo nor a redo.
     pub(super) fn take(&mut self, entry: &Arc<Entry>) {
         match &entry.change {
             Change::Said { .. } | Change::Replied { .. } => self.push(entry.clone(), Place::default()),
@@ -234,7 +234,7 @@ impl View {
             Change::Edited { by, edits } => {
                 let mut appended = 0;
                 for edit in edits {
-                    // One that finds nothing changes nothing: the log may be from elsewhere.
+                    // An edit without a target changes nothing: the log may be imported.
                     let _ = self.edit(entry, by, edit, &mut appended);
                 }
             }
@@ -255,7 +255,7 @@ impl View {
             | Change::GoalSet { .. }
             | Change::Undone { .. }
             | Change::Redone { .. }
-            // It is a matter of the log before it: who folds leaves out what it takes back.
+            // Handled before folding: `standing` skips what a rewind removes.
             | Change::Rewound { .. }
             | Change::FilesRewound { .. }
             | Change::Forked { .. }
@@ -284,8 +284,8 @@ impl View {
         self.places.push(place);
     }
 
-    /// Puts an outcome behind its reply, before the outcomes of later calls. An outcome without a
-    /// call, or a second one for a call, stays in the log alone.
+    /// Inserts an outcome after its reply, before the outcomes of later calls. An outcome without a call, or
+    /// a second one for a call, is not shown.
     fn insert_outcome(&mut self, entry: &Arc<Entry>, outcome: &ToolOutcome) {
         let Some(reply_at) = self.shown.iter().rposition(|shown| rank(shown, outcome).is_some()) else {
             return;
@@ -314,8 +314,8 @@ impl View {
         self.places.splice(..cut, places);
     }
 
-    /// Where what a layer replaces ends. What an older layer has put in front goes with it, whatever its
-    /// number, and an outcome goes with its call.
+    /// The index after the last entry that a layer replaces. It includes all entries that an older layer put
+    /// in front, whatever their number, and keeps a call and its outcome together.
     fn cut(&self, through: Seq) -> usize {
         let behind = &self.shown[self.head..];
         let mut cut =
@@ -327,8 +327,8 @@ impl View {
     }
 }
 
-/// The entries that the view is made of, oldest first: without the layers that do not hold, and without what a
-/// rewind that holds takes back. A rewind that lies in what a later one takes back is as good as not made.
+/// The entries that make up the view, oldest first: without inactive layers, and without entries that an
+/// active rewind removes. A rewind that a later one removes has no effect.
 pub(super) fn standing(
     entries: &[Arc<Entry>],
     holds: impl Fn(Seq) -> bool,
@@ -340,7 +340,7 @@ pub(super) fn standing(
             continue;
         }
         match &entry.change {
-            // A log from elsewhere may name what is still to come; there is nothing to take back then.
+            // An imported log may name an entry that comes later; then there is nothing to remove.
             Change::Rewound { to } => below = (*to).min(entry.seq),
             _ => standing.push(entry),
         }
@@ -349,7 +349,7 @@ pub(super) fn standing(
 }
 
 impl Place {
-    /// The number, from 1, of the call that is now at this place of its reply.
+    /// The number, from 1, of the reply's call at this index.
     pub fn call_number(&self, at: usize) -> u32 {
         match &self.calls {
             Some(numbers) => numbers[at],
@@ -358,7 +358,8 @@ impl Place {
     }
 }
 
-/// A message of a hook's as an entry of the view. A reply that no model made has text alone.
+/// Converts a message of a hook's history into an entry of the view. A reply that no model made contains only
+/// text.
 pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entry> {
     let Spoken { role, message } = spoken;
     let sayable = |content: &&Content| match content {
@@ -380,8 +381,8 @@ pub(super) fn spoken_entry(layer: &Entry, spoken: &Spoken, by: &str) -> Arc<Entr
     Arc::new(Entry { seq: layer.seq, at: layer.at, change })
 }
 
-/// A reply whose thinking is for people only, or a summary without its provider's own form of it; `None`
-/// where the entry is none that had any other.
+/// A copy of a reply or summary without the provider's native form of its reasoning or summary; `None` if the
+/// entry contains none.
 fn without_own_thinking(entry: &Entry) -> Option<Arc<Entry>> {
     let (Change::Replied { message, .. } | Change::Compacted { summary: message, .. }) = &entry.change else {
         return None;
@@ -401,7 +402,7 @@ fn without_own_thinking(entry: &Entry) -> Option<Arc<Entry>> {
     Some(Arc::new(plain))
 }
 
-/// Whether there is a text that is not blank.
+/// Whether there is a text part that is not blank.
 pub(super) fn has_text(content: &[Content]) -> bool {
     content.iter().any(|content| matches!(content, Content::Text { text } if !text.trim().is_empty()))
 }
@@ -410,7 +411,7 @@ pub(super) fn is_outcome(entry: &Arc<Entry>) -> bool {
     matches!(entry.change, Change::ToolFinished { .. })
 }
 
-/// Which of the reply's calls the outcome answers; `None` if the entry is no reply or not the one.
+/// The index of the reply's call that the outcome belongs to; `None` if the entry is not that reply.
 pub(super) fn rank(entry: &Entry, outcome: &ToolOutcome) -> Option<usize> {
     match &entry.change {
         Change::Replied { message, .. } => message.calls().position(|call| call.id == outcome.call),

@@ -1,10 +1,10 @@
-//! What of our count of a text is known to be otherwise in a model's family.
+//! Known differences between our count and the counts of a model family.
 
 use super::estimate::is_wide;
 use crate::family::Family;
 
-/// What a text may take more than what we count before the model has answered, in per cent: the
-/// vocabularies of most vendors are not public, and their ratios at the start not measured.
+/// The possible excess over our count before the model's first reply, in per cent. The vocabularies of most
+/// vendors are not public, so their initial ratios are not measured.
 pub(super) fn margin_percent(family: Family) -> u64 {
     match family {
         Family::OpenAi | Family::Qwen => 0,
@@ -17,8 +17,8 @@ pub(super) fn margin_percent(family: Family) -> u64 {
     }
 }
 
-/// Our count as the family's: digits that are a token each instead of one for three, and Chinese that its
-/// vocabulary has more words of.
+/// Adjusts our count for a family: for vocabularies with one token for each digit instead of one for three,
+/// and for those with more Chinese words.
 pub(super) fn adjust(family: Family, text: &str, tokens: u64) -> u64 {
     let (single_digits, wide_percent) = match family {
         Family::Qwen => (true, 80),
@@ -32,12 +32,12 @@ pub(super) fn adjust(family: Family, text: &str, tokens: u64) -> u64 {
     tokens + digits - wide.min(tokens) * (100 - wide_percent) / 100
 }
 
-/// How many tokens more a text takes where each digit is one, against one for three in a row.
+/// The number of additional tokens if each digit is a token, instead of every three digits.
 fn surplus_digits(text: &str) -> u64 {
     let (mut surplus, mut run) = (0u64, 0u64);
     for byte in text.bytes() {
         run = if byte.is_ascii_digit() { run + 1 } else { 0 };
-        // The second and the third of each three.
+        // The second and the third digit of each group of three.
         surplus += u64::from(run % 3 != 1 && run > 0);
     }
     surplus
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_and_chinese_are_counted_as_the_family_does() {
+    fn digits_and_chinese_are_adjusted_to_the_family() {
         for (family, text, tokens, adjusted) in [
             (Family::OpenAi, "1234567", 3, 3),
             (Family::Qwen, "1234567", 3, 7),

@@ -1,46 +1,48 @@
-//! How a model's own count differs from ours, learnt from what its provider reports. Pure.
+//! The difference between a model's token count and ours, learnt from the usage reported by its provider.
+//! Pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
 use crate::family::Family;
 
-/// How much of a new ratio is taken over from one reply: an outlier moves it by a third, and five replies
-/// hide what was before.
+/// The weight of a new ratio: an outlier moves the ratio by a third, and five replies replace most of the
+/// earlier value.
 const LEARNING_RATE: f64 = 0.3;
 
-/// Requests smaller than this, in tokens, teach less: what a provider adds by itself is a large part.
+/// Smaller requests, in tokens, have a lower weight: the provider's own addition is a large part of them.
 const TEXT_TOKENS_FULL: f64 = 2_000.0;
 
-/// No vocabulary is known to be further from ours. A provider that reports nonsense is held to this.
+/// No known vocabulary differs more from ours. Nonsensical reports are clamped to this range.
 const RATIO_MIN: f64 = 0.5;
 const RATIO_MAX: f64 = 3.0;
 
-/// What a provider adds to a request by itself (the words around tools, mostly), in tokens, at most.
+/// Largest number of tokens that a provider may add to a request, mostly the text around tools.
 const OVERHEAD_TOKENS_MAX: u64 = 1_000;
 
-/// What is kept is written anew where the ratio is another one by this share, or the addition by so many
-/// tokens: less is noise, and each reply brings some.
+/// A stored calibration is updated if the ratio differs by this share, or the overhead by this many tokens.
+/// Smaller changes are noise, and occur with each reply.
 const NEWS_RATIO_SHARE: f64 = 0.005;
 const NEWS_OVERHEAD_TOKENS: u64 = 20;
 
-/// How a model's provider counts, against our count.
+/// How a model's provider counts, relative to our count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// Its tokens for one of ours.
+    /// The provider's tokens for one of ours.
     ratio: f64,
-    /// Tokens that it adds to every request.
+    /// Tokens that the provider adds to every request.
     overhead: u64,
-    /// Replies that it was learnt from.
+    /// Number of replies that it was learnt from.
     replies: u32,
 }
 
 impl Calibration {
-    /// What is known of a model that has not answered yet.
+    /// The initial calibration of a model that has not replied yet.
     ///
-    /// Only those of OpenAI's models and of Qwen are measured, against their vocabularies. Claude's is not
-    /// public; 1.15 is reported to be too low for it. `Ruler::at_most` has the margin for who must be sure:
-    /// a request that is a tenth smaller than expected does no harm, one that is larger may be refused.
+    /// Only the ratios for OpenAI's models and Qwen are measured against their vocabularies. Claude's
+    /// vocabulary is not public; 1.15 is reported to be too low for it. Callers that must be certain use
+    /// `Ruler::at_most`, which adds a margin: a request that is a tenth smaller than expected does no harm,
+    /// but a larger one may be refused.
     pub fn start(family: Family) -> Calibration {
         let ratio = match family {
             Family::OpenAi | Family::Qwen => 1.0,
@@ -52,25 +54,26 @@ impl Calibration {
         Calibration { ratio, overhead: 0, replies: 0 }
     }
 
-    /// Whether an answer of the model was seen.
+    /// Whether a reply of the model was seen.
     pub fn is_learnt(&self) -> bool {
         self.replies > 0
     }
 
-    /// The model's tokens for something of a request; never none for something that is sent.
+    /// The model's tokens for a part of a request; at least one for anything that is sent.
     pub fn fit(&self, tally: Tally) -> u64 {
         let text = tally.text as f64 * self.ratio();
         (text.ceil() as u64).saturating_add(tally.media)
     }
 
-    /// Tokens that every request takes beside what is in it.
+    /// Tokens that every request needs in addition to its contents.
     pub fn overhead(&self) -> u64 {
         self.overhead.min(OVERHEAD_TOKENS_MAX)
     }
 
-    /// Learns from a whole request, of which its provider reports so many tokens.
+    /// Learns from a complete request, for which the provider reported `reported` tokens.
     ///
-    /// What the first one has too much is the provider's own addition, and all later ones tell the ratio.
+    /// The excess of the first request is taken for the provider's own addition; all later ones update the
+    /// ratio.
     pub fn learn(&mut self, sent: Tally, reported: u64) {
         if sent.text == 0 || reported <= sent.media {
             return;
@@ -87,14 +90,14 @@ impl Calibration {
         self.replies = self.replies.saturating_add(1);
     }
 
-    /// Whether it counts otherwise than one that was kept.
+    /// Whether it differs enough from a stored calibration to be stored.
     pub fn is_news_beside(&self, kept: &Calibration) -> bool {
         self.is_learnt() != kept.is_learnt()
             || (self.ratio() / kept.ratio() - 1.0).abs() > NEWS_RATIO_SHARE
             || self.overhead().abs_diff(kept.overhead()) > NEWS_OVERHEAD_TOKENS
     }
 
-    /// As it is within bounds, also where it comes from a file.
+    /// The ratio, clamped even if it comes from a damaged file.
     fn ratio(&self) -> f64 {
         match self.ratio.is_nan() {
             true => 1.0,
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_first_request_has_too_much_is_the_providers_own() {
+    fn the_excess_of_the_first_request_is_the_providers_overhead() {
         let mut calibration = Calibration::start(Family::OpenAi);
         calibration.learn(text(8_000), 8_400);
         assert_eq!((calibration.overhead(), calibration.fit(text(1_000))), (400, 1_000));
@@ -132,18 +135,18 @@ mod tests {
     }
 
     #[test]
-    fn images_teach_nothing_about_text() {
+    fn images_do_not_affect_the_ratio_for_text() {
         let mut calibration = Calibration::start(Family::OpenAi);
         calibration.learn(Tally { text: 5_000, media: 1_000 }, 6_000);
         assert_eq!(calibration.fit(Tally { text: 100, media: 1_000 }), 1_100);
-        // A report below what the image alone takes is not one of this request.
+        // A report below the size of the image cannot be for this request.
         let before = calibration;
         calibration.learn(Tally { text: 5_000, media: 1_000 }, 900);
         assert_eq!(calibration, before);
     }
 
     #[test]
-    fn noise_is_not_worth_keeping() {
+    fn noise_is_not_worth_storing() {
         let start = Calibration::start(Family::Claude);
         let mut kept = start;
         kept.learn(text(10_000), 12_000);
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_and_read_again() {
+    fn a_calibration_survives_serialisation() {
         let mut calibration = Calibration::start(Family::Gemini);
         calibration.learn(text(9_000), 9_000);
         let kept = serde_json::to_string(&calibration).expect("plain numbers");
@@ -163,9 +166,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a provider reports, and whatever a damaged file holds.
+        /// For any report by a provider, and any contents of a damaged file.
         #[test]
-        fn a_count_grows_with_what_is_sent_and_stays_within_bounds(
+        fn counts_are_monotonic_and_bounded(
             ratio in any::<f64>(),
             overhead: u64,
             reports in prop::collection::vec((any::<u32>(), any::<u64>()), 0..8),

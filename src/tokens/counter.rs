@@ -1,4 +1,4 @@
-//! Follows one thread, so that a count costs what is new and not the whole view.
+//! Incremental counting of one thread: a count costs only the new entries and not the whole view.
 
 use std::sync::Arc;
 
@@ -7,50 +7,50 @@ use super::tally::Tally;
 use crate::family::Family;
 use epitome_thread::{Change, Entry, Seq, Thread};
 
-/// Tokens that one call counts with the vocabulary, more or less; the rest of a long conversation is
-/// estimated until later calls come to it. It bounds what a session waits for, to about 10 ms.
+/// The approximate number of tokens that one call counts with the vocabulary. The rest of a long conversation
+/// is estimated until later calls count it. This limits the time that a session waits to about 10 ms.
 const EXACT_TOKENS_MAX: u64 = 20_000;
 
-/// What a request takes, by who says so.
+/// The size of a request, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Tokens that the provider reported, of the beginning.
+    /// Tokens of the beginning of the request, as reported by the provider.
     pub reported: u64,
-    /// Tokens that we count, of what came behind it.
+    /// Tokens of the rest, counted by us.
     pub counted: u64,
 }
 
 impl Count {
-    /// All of them.
+    /// The sum of both.
     pub fn tokens(self) -> u64 {
         self.reported.saturating_add(self.counted)
     }
 }
 
-/// Remembers what each entry of a thread's view measures, as long as it is in the view.
+/// Caches the tally of each entry in a thread's view.
 ///
-/// It remembers tallies, because what a model makes of them changes with each of its replies.
+/// It stores tallies and not tokens, because the scale of a model changes with each of its replies.
 #[derive(Debug, Default)]
 pub struct Counter {
     /// The entries of the view at the last count.
     entries: Vec<Measured>,
     frame: Option<Measured>,
-    /// Whose rules for images the tallies are made by.
+    /// The family whose image rules the tallies use.
     family: Family,
 }
 
 #[derive(Debug)]
 struct Measured {
     entry: Arc<Entry>,
-    /// What it measures, once that was asked for, and whether that is no estimate.
+    /// The tally, once computed, and whether it is exact.
     tally: Option<(Tally, bool)>,
-    /// What it was first said to measure: a number that people were shown stays, also where it was an estimate and there
-    /// is a count by now.
+    /// The first tally that was returned. It is used for display even after an estimate was replaced by a
+    /// count, so that numbers shown to the user do not change.
     shown: Option<Tally>,
 }
 
 impl Counter {
-    /// As `Ruler::in_context`, of the same thread each time.
+    /// Like [`Ruler::in_context`], for the same thread each time.
     pub fn in_context(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
         self.follow(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
@@ -60,8 +60,8 @@ impl Counter {
         known.map_or_else(|| self.overhead(ruler), |(_, tokens)| tokens).saturating_add(counted)
     }
 
-    /// The tokens that the next request takes at most, as far as one can know: by what the provider reported, and what
-    /// came behind it with a margin.
+    /// The largest likely size of the next request in tokens: the size reported by the provider, and the rest
+    /// with a margin.
     pub fn at_most(&mut self, ruler: &Ruler, thread: &Thread) -> u64 {
         let shown = self.in_context(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
@@ -77,31 +77,31 @@ impl Counter {
         shown.max(sure.saturating_add(rest))
     }
 
-    /// What is measured of a request behind this entry, the newest first; the frame is the oldest of it.
+    /// The parts of a request after this entry, newest first, with the frame as the oldest.
     fn behind(&mut self, known: Option<Seq>) -> impl Iterator<Item = &mut Measured> {
         let entries = self.entries.iter_mut().rev().filter(move |measured| Some(measured.entry.seq) > known);
         entries.chain(self.frame.iter_mut().filter(move |_| known.is_none()))
     }
 
-    /// What the provider adds to a request.
+    /// Tokens that the provider adds to a request.
     fn overhead(&self, ruler: &Ruler) -> u64 {
         self.frame.as_ref().map_or(0, |_| ruler.calibration().overhead())
     }
 
-    /// The whole request as the thread stands, frame and view: what a reported count is compared with.
-    /// `None` where a part of it is only estimated so far.
+    /// The tally of the complete request, frame and view, to be compared with a reported count. `None` if a
+    /// part of it is only estimated so far.
     pub fn request(&mut self, ruler: &Ruler, thread: &Thread) -> Option<Tally> {
         self.follow(ruler, thread);
         let mut room = EXACT_TOKENS_MAX;
         let parts = self.frame.iter_mut().chain(self.entries.iter_mut().rev());
         let parts = parts.map(|measured| measured.tally(ruler, &mut room));
-        // To the end, also behind one that is estimated: each call counts a part of the rest.
+        // Continues after an estimated part, so that each call counts some more of the rest.
         let (tally, exact) =
             parts.fold((Tally::default(), true), |(sum, all), (tally, exact)| (sum + tally, all && exact));
         exact.then_some(tally)
     }
 
-    /// Keeps what is still in the view from its front on.
+    /// Keeps the cached entries that are still at the front of the view.
     fn follow(&mut self, ruler: &Ruler, thread: &Thread) {
         if self.family != ruler.family() {
             *self = Counter { family: ruler.family(), ..Counter::default() };
@@ -124,14 +124,14 @@ impl Measured {
         Measured { entry: entry.clone(), tally: None, shown: None }
     }
 
-    /// What it measures, as it was first said.
+    /// The first tally that was returned.
     fn shown(&mut self, ruler: &Ruler, room: &mut u64) -> Tally {
         let (now, _) = self.tally(ruler, room);
         *self.shown.get_or_insert(now)
     }
 
-    /// What it measures, and whether that is exact. While there is `room`, in tokens, an estimate is
-    /// replaced by a count.
+    /// The current tally, and whether it is exact. An estimate is replaced by a count while there is `room`,
+    /// in tokens.
     fn tally(&mut self, ruler: &Ruler, room: &mut u64) -> (Tally, bool) {
         let may_count = ruler.is_exact() && *room > 0;
         match self.tally {

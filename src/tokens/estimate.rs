@@ -1,6 +1,6 @@
-//! The tokens of a text by the classes of its characters, for where no vocabulary is loaded. One pass.
+//! Estimates the tokens of a text from its character classes, for use without a vocabulary. A single pass.
 
-/// What follows each other without a seam, as vocabularies cut text before they merge anything.
+/// Classes of characters. A run of one class has no boundary for the pre-tokenizer of a vocabulary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Lower,
@@ -10,7 +10,7 @@ enum Class {
     Space,
     Newline,
     Sign,
-    /// Letters of other alphabets.
+    /// Letters of non-Latin alphabets, and accented ones.
     Letter,
     /// Chinese, Japanese, Korean.
     Wide,
@@ -37,14 +37,14 @@ impl Class {
         }
     }
 
-    /// Twelfths of a token that a run of so many characters takes.
+    /// The tokens of a run with this length, in twelfths.
     const fn twelfths(self, length: u64) -> u64 {
         match self {
-            // Most words are one token; long ones are of parts, and a short run is one of a stranger's.
+            // Most words are one token, and long ones consist of parts.
             Class::Lower => 12 + 3 * length.saturating_sub(6),
             Class::Upper => 12 + 5 * length.saturating_sub(2),
             Class::Digit => 12 * length.div_ceil(3),
-            // One space belongs to the word behind it.
+            // A single space belongs to the next word.
             Class::Space if length == 1 => 0,
             Class::Space => 10,
             Class::Newline => 8,
@@ -55,7 +55,7 @@ impl Class {
     }
 }
 
-/// What one more character does to a run: where it leads to, and the twelfths that it adds.
+/// The effect of one more character on a run: the next state, and the twelfths of a token to add.
 #[derive(Clone, Copy)]
 struct Step {
     to: u8,
@@ -73,14 +73,14 @@ const CLASSES: [Class; 8] = [
     Class::Wide,
 ];
 
-/// The length of a run from which on each character adds the same, but for digits, which repeat by threes.
+/// The run length from which each character adds the same, except for digits, which repeat every three.
 const LENGTHS: usize = 8;
 
-/// Where a text begins; all else is a class and a length of a run, from 1.
+/// The state at the beginning of a text. All other states are a class and a run length, from 1.
 const START: u8 = (CLASSES.len() * LENGTHS) as u8;
 
-/// A conversation of a million tokens is counted in the time that a person does not notice: a table of what each
-/// character does has no branches that a processor could guess wrong, and is nearly three times as fast as comparing.
+/// The transition table. It has no branches that could be mispredicted and is nearly three times as fast as
+/// comparisons, so that a million tokens are estimated without a noticeable delay.
 const STEPS: [[Step; CLASSES.len()]; START as usize + 1] = {
     let mut steps = [[Step { to: 0, twelfths: 0 }; CLASSES.len()]; START as usize + 1];
     let mut from = 0;
@@ -110,7 +110,7 @@ impl Step {
         let class = CLASSES[to];
         let (last, length) = (from / LENGTHS, from % LENGTHS + 1);
         if last != to {
-            // A capital begins the word behind it, which is a token of its own otherwise.
+            // A capital letter begins the following word, which otherwise starts a token of its own.
             let is_capital = last == Class::Upper as usize && length == 1 && to == Class::Lower as usize;
             let twelfths = if is_capital { 0 } else { class.twelfths(1) as u8 };
             return Step { to: (to * LENGTHS) as u8, twelfths };
@@ -125,18 +125,18 @@ impl Step {
     }
 }
 
-/// Bytes of a text from which on it is walked at four places at once.
+/// Minimum size in bytes of a text that is processed in four parts at once.
 const QUARTERED_BYTES_MIN: usize = 1_024;
 
-/// Behind the first newline of a run.
+/// The state after the first newline of a run.
 const NEWLINE: u8 = (Class::Newline as usize * LENGTHS) as u8;
 
-/// Estimates the tokens of a text, as the o200k vocabulary would count them: within a fifth for what agents
-/// read. Bytes by four would be 44 % too low for the output of tools, and 64 % for base64.
+/// Estimates the tokens of a text in the o200k vocabulary: within a fifth for what agents read. A quarter of
+/// the bytes would be 44 % too low for the output of tools, and 64 % for base64.
 pub fn estimate(text: &str) -> u64 {
     let twelfths = match quarters(text) {
         None => Walk::new(text, START).end(),
-        // Each step waits for the one before it: four walks beside each other take less than half the time.
+        // Each step depends on the previous one. Four interleaved walks take less than half the time.
         Some([a, b, c, d]) => {
             let behind = |part| Walk::new(part, NEWLINE);
             let mut walks = [Walk::new(a, START), behind(b), behind(c), behind(d)];
@@ -144,19 +144,19 @@ pub fn estimate(text: &str) -> u64 {
             walks.map(Walk::end).into_iter().sum()
         }
     };
-    // Spaces alone are something too.
+    // A text of spaces counts too.
     twelfths.div_ceil(12).max(u64::from(!text.is_empty()))
 }
 
-/// Bytes that are taken at once: where all are ASCII, as most are, nothing has to be asked for each of them.
+/// Bytes processed at a time. If all of them are ASCII, as usual, no byte needs a check of its own.
 const BLOCK: usize = 8;
 
-/// A walk through a text, or through a part of it.
+/// The state of the estimate for a text or a part of it.
 struct Walk<'a> {
     text: &'a str,
     at: usize,
     state: u8,
-    /// Twelfths of a token, so that the sum stays in integers.
+    /// In twelfths of a token, so that the sum is an integer.
     twelfths: u64,
 }
 
@@ -165,7 +165,7 @@ impl<'a> Walk<'a> {
         Walk { text, at: 0, state, twelfths: 0 }
     }
 
-    /// Takes the next character; `false` at the end.
+    /// Processes the next character; `false` at the end.
     #[inline(always)]
     fn step(&mut self) -> bool {
         let Some(byte) = self.text.as_bytes().get(self.at) else { return false };
@@ -190,7 +190,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Takes a block of each of some walks, in turns; `false` where one has less than that left.
+/// Processes a block of each walk, interleaved; `false` if one has less than a block left.
 #[inline(always)]
 fn blocks<const WALKS: usize>(walks: &mut [Walk<'_>; WALKS]) -> bool {
     let mut blocks = [[0; BLOCK]; WALKS];
@@ -207,7 +207,7 @@ fn blocks<const WALKS: usize>(walks: &mut [Walk<'_>; WALKS]) -> bool {
         for walk in 0..WALKS {
             let class = ASCII[usize::from(blocks[walk][at] & 0x7f)];
             let step = STEPS[usize::from(states[walk])][class as usize];
-            // Bytes that are added: they are few.
+            // The sum of at most eight `u8`s, which cannot overflow.
             twelfths[walk] = twelfths[walk].wrapping_add(u32::from(step.twelfths));
             states[walk] = step.to;
         }
@@ -220,8 +220,8 @@ fn blocks<const WALKS: usize>(walks: &mut [Walk<'_>; WALKS]) -> bool {
     true
 }
 
-/// A long text in four parts, each but the first behind a newline that begins a run: there it is known what a walk
-/// from the beginning would have come to.
+/// Splits a long text into four parts. Each part but the first begins after a newline that starts a run,
+/// where the state of a single walk is known.
 fn quarters(text: &str) -> Option<[&str; 4]> {
     if text.len() < QUARTERED_BYTES_MIN {
         return None;
@@ -233,14 +233,14 @@ fn quarters(text: &str) -> Option<[&str; 4]> {
     Some([a, b, c, d])
 }
 
-/// Where a text can be parted, from here on.
+/// The next position at or after `from` where a text can be split.
 fn seam(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let begins_run = |at: &usize| bytes[*at] == b'\n' && !matches!(bytes[at - 1], b'\n' | b'\r');
     (from.max(1)..bytes.len()).find(begins_run).map(|at| at + 1)
 }
 
-/// Characters of which vocabularies have a token for each or for two.
+/// Characters that are a token each, or two of them a token.
 pub(super) fn is_wide(character: char) -> bool {
     matches!(character, '\u{2e80}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{ff00}'..='\u{ffef}')
 }
@@ -252,9 +252,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// A text counts the same, wherever it is parted.
+        /// A text has the same estimate, however it is split.
         #[test]
-        fn four_walks_come_to_what_one_comes_to(pieces in prop::collection::vec("[a-zA-Z0-9 _.,\n\r\t─é漢]{0,40}|\n|\r\n\n", 0..200)) {
+        fn four_walks_give_the_same_result_as_one(pieces in prop::collection::vec("[a-zA-Z0-9 _.,\n\r\t─é漢]{0,40}|\n|\r\n\n", 0..200)) {
             let text = pieces.concat();
             let alone = Walk::new(&text, START).end();
             prop_assert_eq!(estimate(&text), alone.div_ceil(12).max(u64::from(!text.is_empty())));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_of_lines_is_parted() {
+    fn a_long_text_is_split_at_newlines() {
         let text = "a line of a program\n\n".repeat(100);
         let parts = quarters(&text).expect("it has seams");
         assert_eq!(parts.concat(), text);

@@ -1,25 +1,25 @@
-//! Which model it is, by its name alone: its family, and its version where the name tells one. The one
-//! place where names are read; what follows for what a model takes, or how it counts, is said elsewhere.
+//! Infers a model's family and version from its name. Names are parsed only here; what the family implies for
+//! request formats and token counting is decided elsewhere.
 
-/// Models that one maker has made, or that are alike enough to be one.
+/// Models of one vendor, or of several vendors that are treated alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     OpenAi,
     Claude,
-    /// Gemma too.
+    /// Includes Gemma.
     Gemini,
     Qwen,
     /// DeepSeek, GLM, Kimi, MiniMax.
     Chinese,
     Mistral,
-    /// Llama and what is made of it.
+    /// Llama and its derivatives.
     Llama,
     #[default]
     Other,
 }
 
-/// What in a name tells the family. The first that fits holds, so that a Llama distilled from DeepSeek
-/// is a Llama.
+/// Substrings that identify a family. The first match wins, so a Llama distilled from DeepSeek counts as
+/// Llama.
 const MARKS: [(&str, Family); 19] = [
     ("claude", Family::Claude),
     ("gemini", Family::Gemini),
@@ -37,14 +37,14 @@ const MARKS: [(&str, Family); 19] = [
     ("kimi", Family::Chinese),
     ("minimax", Family::Chinese),
     ("gpt", Family::OpenAi),
-    // Where the name says nothing, who serves it does.
+    // Fallback: the provider's prefix, when the model's own name matches nothing.
     ("anthropic/", Family::Claude),
     ("openai/", Family::OpenAi),
     ("mistral/", Family::Mistral),
 ];
 
 impl Family {
-    /// The family of a model, by its name, whoever serves it.
+    /// The family of a model, with or without a provider prefix.
     pub fn of(model: &str) -> Family {
         let lower = model.to_ascii_lowercase();
         if is_o_series(undated(last(&lower))) {
@@ -55,22 +55,22 @@ impl Family {
     }
 }
 
-/// A version that no other is above: of a model whose name tells its line and no number.
+/// Version of a model whose name has no number, only its line: greater than or equal to every other version.
 const NEWEST: (u32, u32) = (u32::MAX, 0);
 
-/// A model, by its name.
+/// A parsed model name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Named<'a> {
     pub family: Family,
-    /// Without what a gateway puts before it, and without a release date.
+    /// Without the provider or gateway prefix and without a release date.
     pub name: &'a str,
-    /// Major and minor, of the lines of OpenAI, Claude and Gemini. OpenAI's o-series and `chatgpt-` have
-    /// no version of this kind and count as 0.
+    /// Major and minor version, for OpenAI, Claude and Gemini models. OpenAI's o-series and `chatgpt-` models
+    /// have no such number and count as (0, 0).
     pub version: Option<(u32, u32)>,
 }
 
 impl Named<'_> {
-    /// Reads a model's name, with or without its provider's.
+    /// Parses a model name, with or without a provider prefix.
     pub fn of(model: &str) -> Named<'_> {
         let family = Family::of(model);
         let name = undated(last(model));
@@ -84,13 +84,13 @@ impl Named<'_> {
         Named { family, name, version }
     }
 
-    /// Whether this is a word of the name.
+    /// Whether `word` is one of the dash-separated words of the name.
     pub fn has(&self, word: &str) -> bool {
         self.name.split('-').any(|one| one == word)
     }
 }
 
-/// Cuts a release date off a model's name: `-20251001`, `-2026-03-05`.
+/// Removes a trailing release date from a model name: `-20251001`, `-2026-03-05`.
 pub fn undated(name: &str) -> &str {
     let is_date = |text: &str| text.bytes().filter(u8::is_ascii_digit).count() == 8;
     let dashed = |text: &str| text.bytes().enumerate().all(|(i, b)| (b == b'-') == matches!(i, 4 | 7));
@@ -119,15 +119,15 @@ fn is_o_series(name: &str) -> bool {
     ["o1", "o3", "o4"].into_iter().any(of_line)
 }
 
-/// The number at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
+/// The version at the beginning: `5.4` of `5.4-mini`, `4.0` of `4o`.
 fn dotted(text: &str) -> Option<(u32, u32)> {
     let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
     let (major, minor) = text[..end].split_once('.').unwrap_or((&text[..end], "0"));
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514`,
-/// `claude-3-7-sonnet-…`, also behind a gateway's prefix.
+/// The version of a Claude model, from `claude-sonnet-5-5`, `claude-opus-4-20250514` or
+/// `claude-3-7-sonnet-…`, with or without a gateway prefix.
 fn claude_version(model: &str) -> Option<(u32, u32)> {
     let (_, name) = model.split_once("claude-")?;
     let mut numbers = name
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_its_family_and_version() {
+    fn family_and_version_are_inferred_from_names() {
         for (name, family, version) in [
             ("anthropic/claude-sonnet-5-5", Family::Claude, Some((5, 5))),
             ("openrouter/anthropic/claude-opus-4.5", Family::Claude, Some((4, 5))),

@@ -1,5 +1,6 @@
-//! Counting tokens: with the embedded vocabulary where it is loaded, else by an estimate from the classes
-//! of characters; fitted to each model by what its provider reported. Never zero for anything that is sent.
+//! Token counting: with the embedded vocabulary if it is loaded, otherwise by an estimate from character
+//! classes, scaled for each model by the usage that its provider reports. Anything that is sent counts as at
+//! least one token.
 
 mod adjust;
 mod calibration;
@@ -8,10 +9,7 @@ mod estimate;
 pub mod family;
 mod media;
 mod ruler;
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the vocabulary is unpacked on a thread, and put away when unused"
-)]
+#[expect(clippy::disallowed_methods, reason = "unpacks the vocabulary on a thread, and drops it when unused")]
 mod rulers;
 mod tally;
 mod vocabulary;

@@ -1,5 +1,4 @@
-//! What images and documents take with a provider: fixed rules on their size. Their base64 is never
-//! counted.
+//! Tokens of images and documents, by each provider's rules for their size. Their base64 is never counted.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -8,35 +7,35 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 use crate::family::Family;
 
-/// Tokens of an image whose size is not known: most providers cap it near this.
+/// Tokens of an image of unknown size: most providers have a limit near this.
 const IMAGE_TOKENS: u64 = 1_500;
 
-/// Bytes of a PDF's page in base64, and the tokens that it takes, roughly: providers charge for its text and
-/// for its picture, Gemini for the picture alone. Counting the pages would need a reader of PDF.
+/// The approximate size of a PDF page in bytes of base64, and its tokens: providers charge for its text and
+/// its image, Gemini for the image only. Counting the pages would require a PDF parser.
 const PAGE_BASE64_BYTES: usize = 64 * 1024;
 const PAGE_TOKENS: u64 = 2_500;
 const PAGE_TOKENS_GEMINI: u64 = 258;
 
-/// Base64 of an image that is read to find its size. A JPEG has it behind its camera's notes, of 64 KB
-/// at most.
+/// Bytes of base64 that are read to find an image's size. In a JPEG it follows the camera's metadata, which
+/// has at most 64 KB.
 const HEADER_BYTES_MAX: usize = 128 * 1024;
 
-/// Larger ones are no picture's sides; in pixels.
+/// Largest accepted width or height in pixels; larger values are not real.
 const SIDE_MAX: u32 = 100_000;
 
-/// Tokens that an image takes, `data` being its base64.
+/// Tokens of an image. `data` is its base64.
 pub(super) fn of_image(family: Family, data: &str) -> u64 {
     let Some((width, height)) = sides(data) else { return IMAGE_TOKENS };
     let (width, height) = (f64::from(width), f64::from(height));
     let tokens = match family {
-        // The longer side is cut to 1,568 pixels, and 750 pixels are a token.
+        // The longer side is reduced to 1,568 pixels, and 750 pixels are a token.
         Family::Claude => {
             let scale = (1_568.0 / width.max(height)).min(1.0);
             (width * height * scale * scale / 750.0).min(1_600.0)
         }
         Family::Gemini if width.max(height) <= 384.0 => 258.0,
         Family::Gemini => 258.0 * tiles(width, height, 768.0),
-        // Into a square of 2,048, then the shorter side to 768, then tiles of 512.
+        // Scaled into a square of 2,048, then to a shorter side of 768, then divided into tiles of 512.
         Family::OpenAi | Family::Qwen | Family::Chinese | Family::Mistral | Family::Llama | Family::Other => {
             let into = (2_048.0 / width.max(height)).min(1.0);
             let scale = into * (768.0 / (width.min(height) * into)).min(1.0);
@@ -46,11 +45,11 @@ pub(super) fn of_image(family: Family, data: &str) -> u64 {
     tokens.ceil() as u64
 }
 
-/// Pages that are counted at most: a few scans have the bytes of a book. Too low a guess is corrected by what
-/// the provider reports; too high a one has a conversation compacted for nothing.
+/// Maximum number of pages counted: a few scans have the size of a book. A guess that is too low is corrected
+/// by the provider's report; one that is too high makes a needless compaction.
 const PAGES_MAX: usize = 20;
 
-/// Tokens that a document takes, `data` being its base64.
+/// Tokens of a document. `data` is its base64.
 pub(super) fn of_document(family: Family, data: &str) -> u64 {
     let page = match family {
         Family::Gemini => PAGE_TOKENS_GEMINI,
@@ -66,11 +65,11 @@ pub(super) fn of_document(family: Family, data: &str) -> u64 {
 }
 
 fn tiles(width: f64, height: f64, side: f64) -> f64 {
-    // However large: providers make it smaller first.
+    // Providers reduce larger images first.
     ((width / side).ceil() * (height / side).ceil()).clamp(1.0, 16.0)
 }
 
-/// Width and height in pixels of a PNG, GIF, WebP or JPEG.
+/// The width and height in pixels of a PNG, GIF, WebP or JPEG.
 fn sides(data: &str) -> Option<(u32, u32)> {
     let head = data.as_bytes().get(..data.len().min(HEADER_BYTES_MAX) / 4 * 4)?;
     let lenient = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -104,13 +103,13 @@ fn of_webp(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Walks the segments up to the one that begins a frame.
+/// Walks the segments up to the first frame header.
 fn of_jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut rest = bytes.strip_prefix(&[0xff, 0xd8])?;
     loop {
         let [0xff, kind, high, low, ..] = *rest else { return None };
         let big = |at: usize| Some(u32::from(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?])));
-        // Those between them are tables, not frames.
+        // The excluded markers in this range are tables and not frames.
         if matches!(kind, 0xc0..=0xcf) && !matches!(kind, 0xc4 | 0xc8 | 0xcc) {
             return Some((big(7)?, big(5)?));
         }
@@ -118,7 +117,7 @@ fn of_jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// A number of up to four bytes, the lowest first.
+/// Reads a little-endian number of up to four bytes.
 fn little(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
     let bytes = bytes.get(at..at + length)?;
     Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_takes_what_its_provider_charges_for_its_size() {
+    fn an_image_costs_what_its_provider_charges_for_its_size() {
         for (family, width, height, tokens) in [
             (Family::Claude, 200, 200, 54),
             (Family::Claude, 1_000, 1_000, 1_334),
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_read_from_each_form_of_image() {
+    fn the_size_is_read_from_each_image_format() {
         let jpeg =
             [&[0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff, 0xc2, 0, 17, 8, 0, 30, 0, 40, 3][..], &[0; 8]];
         for (bytes, sides_of_it) in [

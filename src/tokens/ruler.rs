@@ -1,4 +1,4 @@
-//! Counts what a request to one model takes. Pure: data in, number out.
+//! Counts the tokens of a request to a model. Pure.
 
 use std::sync::Arc;
 
@@ -15,46 +15,46 @@ use epitome_thread::{
     ToolSpec, View,
 };
 
-/// Tokens that the frame of a message, a call or a tool takes beside its text.
+/// Tokens of a message, call or tool in addition to its text.
 const MESSAGE_TOKENS: u64 = 4;
 
-/// Bytes of a sealed form for each of its tokens, as of plain text; how it is packed is not known.
+/// Bytes of an encrypted form per token, as for plain text; its actual packing is not known.
 const SEALED_BYTES_PER_TOKEN: u64 = 4;
 
-/// What a text may take more than its estimate, in per cent: an estimate is within a fifth of a count.
+/// The possible excess over an estimate, in per cent: estimates are within a fifth of a count.
 const ESTIMATE_MARGIN_PERCENT: u64 = 25;
 
-/// What a text may take more than what we count, in per cent, also where the model has answered: no ratio
-/// holds for each kind of text, and of base64 smaller vocabularies make 5 % more than ours.
+/// The possible excess over our count, in per cent, even after the model has replied: no ratio is right for
+/// every kind of text, and smaller vocabularies need 5 % more tokens for base64 than ours.
 const KIND_MARGIN_PERCENT: u64 = 6;
 
-/// What a model's tokens are counted with. Cheap to clone.
+/// Counts tokens for a model. Cheap to clone.
 ///
-/// All numbers are the model's tokens as far as they are known. `tally_…` are those before the fit, for
-/// who keeps them: a calibration changes with each reply.
+/// Results are in the model's tokens, as far as known. The `tally_…` functions return unscaled sizes, for
+/// callers that cache them: a calibration changes with each reply.
 #[derive(Clone, Debug)]
 pub struct Ruler {
-    /// `None` where no model is chosen, and for any.
+    /// `None` if no model is chosen; it then accepts the reports of any model.
     model: Option<ModelName>,
     family: Family,
     calibration: Calibration,
-    /// Without it, text is estimated.
+    /// If `None`, text is estimated.
     vocabulary: Option<Arc<Vocabulary>>,
 }
 
 impl Ruler {
-    /// The ruler of a model that has not answered yet; `None` where no model is chosen.
+    /// The ruler for a model before its first reply; `None` if no model is chosen.
     pub fn of(model: Option<&ModelName>) -> Ruler {
         let family = model.map_or(Family::Other, |model| Family::of(&model.0));
         Ruler { model: model.cloned(), family, calibration: Calibration::start(family), vocabulary: None }
     }
 
-    /// With what was learnt from the model's replies.
+    /// Uses the calibration learnt from the model's replies.
     pub fn calibrated(self, calibration: Calibration) -> Ruler {
         Ruler { calibration, ..self }
     }
 
-    /// With a vocabulary, where there is one.
+    /// Uses a vocabulary, if there is one.
     pub fn exact(self, vocabulary: Option<Arc<Vocabulary>>) -> Ruler {
         Ruler { vocabulary, ..self }
     }
@@ -67,38 +67,38 @@ impl Ruler {
         self.fit(self.tally_text(text))
     }
 
-    /// What a message takes in a request.
+    /// Tokens of a message in a request.
     pub fn message(&self, message: &Message) -> u64 {
         self.fit(self.tally_message(message))
     }
 
-    /// What an entry takes in a request; nothing, where the model does not see it.
+    /// Tokens of an entry in a request; zero if the model does not see it.
     pub fn entry(&self, entry: &Entry) -> u64 {
         self.fit(self.tally_entry(entry))
     }
 
-    /// A whole view, without the frame.
+    /// Tokens of a view, without the frame.
     pub fn view(&self, view: &View) -> u64 {
         view.entries().iter().map(|entry| self.entry(entry)).sum()
     }
 
-    /// The system text and the tools.
+    /// Tokens of the system prompt and the tool definitions.
     pub fn frame(&self, system: &str, tools: &[ToolSpec]) -> u64 {
         self.fit(self.tally_frame(system, tools))
     }
 
-    /// The frame of a thread; nothing before its first reply.
+    /// Tokens of a thread's frame; zero before its first model call.
     pub fn frame_of(&self, thread: &Thread) -> u64 {
         thread.frame().map_or(0, |(system, tools)| self.frame(system, tools))
     }
 
-    /// The tokens of the images and documents of a thread's view, as we suppose them to be.
+    /// Estimated tokens of the images and documents in a thread's view.
     pub fn media_of(&self, thread: &Thread) -> u64 {
         thread.view().entries().iter().map(|entry| self.tally_entry(entry).media).sum()
     }
 
-    /// The tokens that the next request takes: what the log says of the context up to and with an entry, where the view
-    /// has only grown since, and a count of what came behind it.
+    /// Tokens of the next request: the size that the log contains for the context up to an entry, if the view
+    /// has only grown since, plus a count of everything after it.
     pub fn in_context(&self, thread: &Thread) -> u64 {
         let (from, known) = match self.known(thread) {
             Some((at, tokens)) => (Some(at), tokens),
@@ -108,11 +108,12 @@ impl Ruler {
         known + behind.map(|entry| self.entry(entry)).sum::<u64>()
     }
 
-    /// The tokens that the next request takes, of `now`, once what the view takes is no longer `before` but `after`, by
-    /// our count of both.
+    /// Tokens of the next request after a change of the view, given the tokens `now` and our count of the
+    /// view `before` and `after`.
     ///
-    /// What a provider counts otherwise than we do is the same in both, so that their difference is what counts. Where
-    /// it counts less than we do, so much less of it goes: else a view that shrinks could seem to take nothing.
+    /// Our count may differ from the provider's by the same amount before and after, so only the difference
+    /// matters. If the provider counts less than we do, the difference is scaled down accordingly; otherwise,
+    /// a view that shrinks could seem to need nothing.
     pub fn in_context_then(&self, thread: &Thread, now: u64, (before, after): (u64, u64)) -> u64 {
         let ours = self.around(thread).saturating_add(before).max(1);
         let gone = before.saturating_sub(after);
@@ -121,7 +122,7 @@ impl Ruler {
         now.saturating_sub(gone).saturating_add(after.saturating_sub(before))
     }
 
-    /// What each request of a thread takes beside its view.
+    /// Tokens of each request of a thread in addition to its view.
     fn around(&self, thread: &Thread) -> u64 {
         match thread.frame() {
             Some((system, tools)) => self.calibration.overhead() + self.frame(system, tools),
@@ -129,8 +130,8 @@ impl Ruler {
         }
     }
 
-    /// What a request takes at most, as far as one can know: for who decides whether it fits. Of what the
-    /// provider reported nothing is doubtful, of what we count more so before the model has answered.
+    /// The largest likely size of a request, for deciding whether it fits. Tokens reported by the provider
+    /// are certain; the margin on our own count is larger before the model has replied.
     pub fn at_most(&self, count: Count) -> u64 {
         let of_text = if self.is_exact() { 0 } else { ESTIMATE_MARGIN_PERCENT };
         let of_model = if self.calibration.is_learnt() { 0 } else { margin_percent(self.family) };
@@ -138,13 +139,13 @@ impl Ruler {
         count.tokens().saturating_add(margin)
     }
 
-    /// The newest entry of which the provider reported what the context takes up to and with it, if it is this model's
-    /// and the view has only grown since: behind a compaction or a change of model there is none.
+    /// The newest entry for which the provider reported the context size, with that size, if it is this
+    /// model's and the view has only grown since. `None` after a compaction or a change of model.
     pub(super) fn reported(&self, thread: &Thread) -> Option<(Seq, u64)> {
         thread.newest_unchanged(|entry| self.report(entry))
     }
 
-    /// The same, where what a compaction has made of such a number counts as well, as clients were shown it.
+    /// The same, but also accepts the size stored by a compaction, as shown to clients.
     pub(super) fn known(&self, thread: &Thread) -> Option<(Seq, u64)> {
         thread.newest_unchanged(|entry| match &entry.change {
             Change::Compacted { tokens_after, window: Some(_), .. }
@@ -161,7 +162,7 @@ impl Ruler {
         self.is_of(model).then(|| usage.input.saturating_add(usage.output))
     }
 
-    /// Whether the model of the thread was this one when the entry was made.
+    /// Whether the thread used this model when the entry was made.
     fn was_used_at(&self, thread: &Thread, entry: Seq) -> bool {
         let before = thread.entries().iter().rev().skip_while(|other| other.seq >= entry);
         let mut models = before.into_iter().filter_map(|other| match &other.change {
@@ -184,7 +185,7 @@ impl Ruler {
         self.family
     }
 
-    /// The model's tokens for a tally.
+    /// Scales a tally to the model's tokens.
     pub fn fit(&self, tally: Tally) -> u64 {
         self.calibration.fit(tally)
     }
@@ -204,7 +205,7 @@ impl Ruler {
             Change::Said { message, .. } | Change::Replied { message, .. } => self.tally_message(message),
             Change::Compacted { summary, .. } => self.tally_message(summary),
             Change::ToolFinished { outcome } => self.tally_outcome(outcome),
-            // In a log; the view has them as messages.
+            // Occurs only in a log; the view contains the messages.
             Change::Edited { edits, .. } => edits.iter().map(|edit| self.tally_edit(edit)).sum(),
             _ => Tally::default(),
         }
@@ -238,7 +239,7 @@ impl Ruler {
         Tally::of_text(MESSAGE_TOKENS) + parts.sum()
     }
 
-    /// What an edit adds at the end of the view.
+    /// The messages that an edit appends to the view.
     fn tally_edit(&self, edit: &Edit) -> Tally {
         match edit {
             Edit::Append { message, .. } => self.tally_message(message),
@@ -267,8 +268,8 @@ impl Ruler {
     }
 }
 
-/// What its provider has made of a conversation in a form that nobody else reads: of four letters of it three
-/// are bytes, and those take what text takes. What can be read of it stands beside it and is counted there.
+/// The size of a conversation in a provider's encrypted form: base64 of bytes that count like text. The
+/// readable part is stored separately and counted there.
 fn tally_sealed(native: &Native) -> Tally {
     let letters = native.data["compaction"]["encrypted_content"].as_str().map_or(0, str::len);
     Tally::of_text(letters as u64 * 3 / 4 / SEALED_BYTES_PER_TOKEN)

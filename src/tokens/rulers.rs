@@ -1,4 +1,4 @@
-//! The rulers of all models: the vocabulary, loaded once, and what was learnt of each model, shared by all
+//! The rulers of all models: the vocabulary, loaded once, and the calibration of each model, shared by all
 //! sessions of the process.
 
 use std::collections::HashMap;
@@ -12,17 +12,17 @@ use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use epitome_thread::ModelName;
 
-/// Models that are remembered; a client that makes names up costs no more than this.
+/// Maximum number of models remembered, so that invented model names cannot use more memory.
 const MODELS_MAX: usize = 1_000;
 
-/// The vocabulary is dropped when nothing was counted for so long.
+/// The vocabulary is dropped after this time without a count.
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
-/// How nice the loading thread is to all others.
+/// The nice value of the loading thread.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
-/// A cheap handle on what tokens are counted with.
+/// A cheap, shared handle.
 #[derive(Clone, Debug, Default)]
 pub struct Rulers {
     learnt: Arc<Mutex<HashMap<ModelName, Calibration>>>,
@@ -31,7 +31,7 @@ pub struct Rulers {
 
 #[derive(Debug, Default)]
 enum State {
-    /// Estimates do, for all that comes: for programs that count little, and tests.
+    /// Estimates are sufficient: for programs that count little, and for tests.
     #[default]
     NotWanted,
     NotLoaded,
@@ -44,12 +44,12 @@ enum State {
 }
 
 impl Rulers {
-    /// Those that load the vocabulary when they are told to.
+    /// Creates rulers that load the vocabulary when [`Rulers::load`] is called.
     pub fn with_vocabulary() -> Rulers {
         Rulers { vocabulary: Arc::new(Mutex::new(State::NotLoaded)), ..Rulers::default() }
     }
 
-    /// The ruler of a model as things stand; `None` where no model is chosen.
+    /// The current ruler for a model; `None` if no model is chosen.
     pub fn of(&self, model: Option<&ModelName>) -> Ruler {
         let ruler = Ruler::of(model).exact(self.ready());
         match model.and_then(|model| lock(&self.learnt).get(model).copied()) {
@@ -58,7 +58,7 @@ impl Rulers {
         }
     }
 
-    /// Takes over what an earlier process learnt of a model. What this one learnt itself is newer.
+    /// Adopts an earlier process's calibration of a model. One learnt by this process takes precedence.
     pub fn know(&self, model: &ModelName, calibration: Calibration) {
         let mut learnt = lock(&self.learnt);
         if learnt.len() < MODELS_MAX {
@@ -66,8 +66,8 @@ impl Rulers {
         }
     }
 
-    /// Learns from a whole request, of which the model's provider reports so many tokens. Gives back what
-    /// is known now, for who keeps it.
+    /// Learns from a complete request, for which the provider reported `reported` tokens. Returns the current
+    /// calibration, for storing it.
     pub fn learn(&self, model: &ModelName, sent: Tally, reported: u64) -> Calibration {
         let mut learnt = lock(&self.learnt);
         let known = learnt.get(model).copied();
@@ -79,7 +79,7 @@ impl Rulers {
         calibration
     }
 
-    /// Has the vocabulary loaded by a thread of its own, unless it is or was tried.
+    /// Loads the vocabulary in a separate thread, unless it is loaded, being loaded, or failed to load.
     pub fn load(&self) {
         let mut state = lock(&self.vocabulary);
         if !matches!(*state, State::NotLoaded) {
@@ -107,7 +107,7 @@ impl Rulers {
     }
 }
 
-/// Loads the vocabulary and drops it again when nobody has used it for long.
+/// Loads the vocabulary, and drops it after it was idle for long.
 fn hold(shared: &Mutex<State>) {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
@@ -130,14 +130,14 @@ fn hold(shared: &Mutex<State>) {
     }
 }
 
-/// Drops the vocabulary if it was not used for `idle_max`; else the time until it may be.
+/// Drops the vocabulary if it was not used for `idle_max`; otherwise returns the remaining time.
 fn drop_idle(shared: &Mutex<State>, idle_max: Duration) -> Option<Duration> {
     let mut state = lock(shared);
     let State::Loaded { used, .. } = &*state else { return None };
     let rest = idle_max.saturating_sub(used.elapsed());
     if rest.is_zero() {
         let idle = std::mem::replace(&mut *state, State::NotLoaded);
-        // Freeing it takes a while, for which nobody is to wait.
+        // Freeing it takes a while, so it happens without the lock.
         drop(state);
         drop(idle);
         return None;
@@ -159,7 +159,7 @@ mod tests {
         let rulers = Rulers::with_vocabulary();
         assert!(rulers.ready().is_none() && !rulers.of(None).is_exact());
         rulers.load();
-        // A second wish finds the first one under way.
+        // A second call finds the first one in progress.
         rulers.clone().load();
         while matches!(*lock(&rulers.vocabulary), State::Loading) {
             thread::yield_now();
@@ -173,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_loaded_where_estimates_do() {
+    fn nothing_is_loaded_if_estimates_are_sufficient() {
         let rulers = Rulers::default();
         rulers.load();
         assert!(matches!(*lock(&rulers.vocabulary), State::NotWanted));
     }
 
     #[test]
-    fn what_is_learnt_of_a_model_is_known_to_every_session() {
+    fn a_calibration_is_shared_by_all_sessions() {
         let (model, other) = (ModelName("p/m".into()), ModelName("p/n".into()));
         let rulers = Rulers::default();
         let learnt = rulers.learn(&model, Tally { text: 10_000, media: 0 }, 15_000);
         let elsewhere = rulers.clone();
         assert_eq!(elsewhere.of(Some(&model)).calibration(), learnt);
         assert!(!elsewhere.of(Some(&other)).calibration().is_learnt());
-        // What an earlier process knew is older.
+        // A calibration by an earlier process is older.
         for model in [&model, &other] {
             elsewhere.know(model, Calibration::start(Family::Claude));
         }

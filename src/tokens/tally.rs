@@ -1,14 +1,14 @@
-//! What something measures before it is fitted to a model.
+//! Sizes before they are scaled to a model.
 
 use std::iter::Sum;
 use std::ops::Add;
 
-/// A count that is not yet a model's. Tallies are added, and fitted by a `Calibration`.
+/// A count that is not scaled to a model yet. Tallies can be added, and are scaled by a `Calibration`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Tokens of text, as the embedded vocabulary counts them, or by estimate.
+    /// Tokens of text, counted with the embedded vocabulary or estimated.
     pub text: u64,
-    /// Tokens of images and documents, as the model's provider charges them.
+    /// Tokens of images and documents, as charged by the model's provider.
     pub media: u64,
 }
 

@@ -1,5 +1,5 @@
-//! `apply_patch`: changes of several files in one call, all of them or none. Everything is checked before anything is
-//! written; where a write fails then, what was written is taken back.
+//! `apply_patch`: changes several files in one call, all or none. Everything is checked before anything is
+//! written; if a write then fails, the previous ones are rolled back.
 
 mod fit;
 mod parse;
@@ -19,13 +19,13 @@ use super::read_state::{self, Files};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
-/// Bytes of all files of a patch together, old and new: they are held in memory, to have a way back.
+/// Bytes of all files of a patch, old and new; both are kept in memory for a rollback.
 const ALL_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Faults that are told at once.
+/// Errors reported at once.
 const FAULTS_TOLD_MAX: usize = 10;
 
-/// Files that a card lists.
+/// Files listed in a tool card.
 const LOCATIONS_MAX: usize = 20;
 
 pub struct ApplyPatch;
@@ -134,27 +134,27 @@ fn run(files: Vec<FilePatch>, context: &ToolContext, stop: &Stop) -> Result<Tool
     })
 }
 
-/// What a patch comes to, file by file in its order.
+/// The effects of a patch, per file and in its order.
 #[derive(Default)]
 struct Plan {
     files: Vec<Planned>,
     notes: Vec<String>,
 }
 
-/// A file before and behind the patch; `None` is no file.
+/// A file before and after the patch; `None` means that it doesn't exist.
 struct Planned {
     real: PathBuf,
-    /// The old text is one that the person's editor holds and has not saved.
+    /// Whether the old text is unsaved text of the user's editor.
     is_unsaved: bool,
-    /// As the patch names it, links not followed.
+    /// As named by the patch, without resolving links.
     path: PathBuf,
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
-    /// Where it is changed, by the lines of the old text.
+    /// Changed positions, as lines of the old text.
     lines: Vec<usize>,
-    /// Of the file that it is moved from.
+    /// Set if the file is the target of a move.
     moved: Option<Moved>,
-    /// What it was is shown with the file that it became.
+    /// Whether the file was moved away; its old text is then displayed with the target.
     moved_away: bool,
 }
 
@@ -164,8 +164,8 @@ struct Moved {
     permissions: Permissions,
 }
 
-/// Finds out what all files become. The error lists what is wrong, for all files together, so that one more try is
-/// enough. Without `known`, what the model knows is not asked.
+/// Computes the new state of all files. The error lists the problems of all files, so that one retry is
+/// sufficient. Without `known`, files don't have to be known to the model.
 fn plan(files: &[FilePatch], context: &ToolContext, known: Option<&Files>) -> Result<Plan, String> {
     let mut plan = Plan::default();
     let mut faults: Vec<String> = Vec::new();
@@ -275,7 +275,8 @@ impl Plan {
         Ok(())
     }
 
-    /// The file as the patch left it until here; it must be there, and the model must know it.
+    /// Returns the index of a file in its current state within the patch. The file must exist and be known to
+    /// the model.
     fn existing(
         &mut self,
         path: &str,
@@ -289,7 +290,7 @@ impl Plan {
         let Some(content) = &file.new else {
             return Err(disk::trouble("change", &file.real, workspace, &io::ErrorKind::NotFound.into()));
         };
-        // What is binary can't be read, and is only ever deleted.
+        // Binary files can't be read by the model, and are only ever deleted.
         let is_binary = content.contains(&0);
         if is_new
             && !is_binary
@@ -305,7 +306,7 @@ impl Plan {
         Ok(at)
     }
 
-    /// The file's place in the plan; read from the disk when it is named first.
+    /// Returns the index of the file in the plan, reading it from the disk on first use.
     fn at(&mut self, path: &str, context: &ToolContext) -> Result<usize, String> {
         let workspace = &*context.workspace;
         let real = workspace.real(path);
@@ -333,7 +334,7 @@ impl Plan {
         Ok(self.files.len() - 1)
     }
 
-    /// Writes all files or none. Files go last, so that no text is nowhere at any moment.
+    /// Writes all files or none. Deletions come last, so that moved text exists somewhere at any time.
     fn write(&mut self, context: &ToolContext, stop: &Stop) -> Result<(), String> {
         let workspace = &*context.workspace;
         let (writes, removals): (Vec<&Planned>, Vec<&Planned>) =
@@ -341,7 +342,7 @@ impl Plan {
         let mut done: Vec<&Planned> = Vec::new();
         let mut notes: Vec<String> = Vec::new();
         for file in writes.into_iter().chain(removals) {
-            // A cancelled call leaves nothing half done.
+            // A cancelled call leaves nothing half-written.
             let written = if stop.requested() {
                 Err(disk::trouble("write", &file.real, workspace, &io::Error::other("cancelled")))
             } else {
@@ -389,7 +390,7 @@ impl Plan {
         shown.collect()
     }
 
-    /// What was done, for the model.
+    /// A report of the changes, for the model.
     fn told(&self, workspace: &Workspace) -> String {
         let mut lines: Vec<String> = Vec::new();
         for file in &self.files {
@@ -421,7 +422,7 @@ impl Plan {
 }
 
 impl Planned {
-    /// Refuses to take a file away whose text is not saved: the editor would go on with it.
+    /// Refuses to remove a file with unsaved text, which the editor would keep.
     fn stays_saved(&self, workspace: &Workspace) -> Result<(), String> {
         match self.is_unsaved {
             false => Ok(()),
@@ -433,7 +434,7 @@ impl Planned {
         }
     }
 
-    /// Makes the file hold this, or takes it away. Tells whether it is saved where an editor took it.
+    /// Writes the file, or removes it. Returns whether the file is saved, if an editor took the text.
     fn put(
         &self,
         content: Option<&[u8]>,

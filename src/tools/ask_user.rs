@@ -1,5 +1,5 @@
-//! `ask_user`: asks the person something in a form of their editor. It never asks for a secret, and where no
-//! client can show a form it says so, so that the model asks in its reply.
+//! `ask_user`: asks the user a question in a form of their editor. Never used for secrets. If no client can
+//! display a form, the error says so, and the model asks in its reply.
 
 use serde_json::{Map, Value, json};
 
@@ -8,22 +8,21 @@ use super::question::{Door, Question, Reply, Wants, fitting};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
-/// Its name.
 pub const NAME: &str = "ask_user";
 
-/// Choices that one question can offer; more are no help.
+/// Maximum choices of a question; more don't help.
 const OPTIONS_MAX: usize = 20;
-/// Characters of the question.
+/// Maximum characters of a question.
 const QUESTION_CHARS_MAX: usize = 2_000;
-/// Characters of one choice.
+/// Maximum characters of a choice.
 const OPTION_CHARS_MAX: usize = 200;
-/// Characters of a title.
+/// Maximum characters of a title.
 const TITLE_CHARS_MAX: usize = 80;
 
 const OTHER: &str = "other";
 const ANSWER: &str = "answer";
 
-/// Asks through the door of its session.
+/// Asks through its session's `Door`.
 pub struct AskUser {
     pub door: Door,
 }
@@ -31,9 +30,9 @@ pub struct AskUser {
 struct Input {
     question: String,
     options: Vec<String>,
-    /// Several of the options may be chosen.
+    /// Whether several options may be chosen.
     multiple: bool,
-    /// Own words may be given beside the options.
+    /// Whether a free-text answer may be given in addition to the options.
     free_text: bool,
 }
 
@@ -119,7 +118,7 @@ impl Tool for AskUser {
         }
     }
 
-    /// A model is told of it where somebody is there who could be asked.
+    /// Listed only if an attached client can display forms.
     fn is_listed(&self) -> bool {
         self.door.shows().forms
     }
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_of_it_is_told_in_words() {
+    fn replies_become_messages_for_the_model() {
         let schema = schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true}));
         let text = |reply| match told(&schema, reply).content.remove(0) {
             epitome_thread::OutcomeContent::Text { text } => text,

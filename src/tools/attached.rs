@@ -1,4 +1,5 @@
-//! Files that the model reads as they are: images and PDF documents, within what providers take. It shrinks none.
+//! Files passed to the model in their original form: images and PDF documents, within the limits of
+//! providers. Doesn't resize images.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,11 +12,11 @@ use super::{ToolContext, ToolResult, disk, read_state};
 use epitome_thread::attached::FileType;
 use epitome_thread::{Location, OutcomeContent, Shown};
 
-/// Pixels of a side of an image: Anthropic's models refuse the whole request for more.
+/// Maximum pixels per side of an image: Anthropic's models reject the entire request for more.
 const SIDE_PIXELS_MAX: u32 = 8_000;
 
-/// Reads the rest of such a file, of which `bytes` is the beginning. Whether a document can be sent is for the
-/// request to say.
+/// Reads the rest of such a file, of which `bytes` is the beginning. Whether documents are supported is
+/// checked when the request is built.
 pub fn read(
     kind: FileType,
     mut bytes: Vec<u8>,
@@ -28,7 +29,7 @@ pub fn read(
     let unreadable = |error: io::Error| disk::trouble("read", path, workspace, &error);
     let size = rest.metadata().map_err(unreadable)?.len();
     rest.take(kind.bytes_max() as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    // A file may grow while it is read.
+    // The file may grow while it is read.
     let size = bytes.len().max(usize::try_from(size).unwrap_or(usize::MAX));
     let mut text = format!("{name} ({}, {size} bytes)", kind.mime_type());
     if is_image(kind) {
@@ -50,7 +51,7 @@ pub fn read(
     })
 }
 
-/// The bytes of such a file as a part of an outcome.
+/// The bytes of such a file as content of a tool result.
 pub fn content(kind: FileType, bytes: &[u8], name: Option<String>) -> OutcomeContent {
     let (mime_type, data) = (kind.mime_type().to_owned(), STANDARD.encode(bytes));
     match is_image(kind) {
@@ -66,8 +67,9 @@ pub fn is_image(kind: FileType) -> bool {
     }
 }
 
-/// The width and height of an image that can be shown to the model. An error stands behind what is refused. One that
-/// no provider can read costs every later request of the conversation, so it is not taken either.
+/// Returns the width and height of an image that can be sent to the model. The error continues a sentence
+/// that begins with the image's name. An image that providers can't decode would break every later request of
+/// the conversation, so it is rejected here.
 pub fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), String> {
     if !sees_images {
         return Err(
@@ -92,7 +94,7 @@ pub fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> 
     Ok((width, height))
 }
 
-/// Width and height, by the head of the file.
+/// Reads width and height from the file header.
 fn pixels(kind: FileType, bytes: &[u8]) -> Option<(u32, u32)> {
     match kind {
         FileType::Png => Some((big(bytes, 16, 4)?, big(bytes, 20, 4)?)),
@@ -103,7 +105,7 @@ fn pixels(kind: FileType, bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// One of three forms, each with its own place for the size.
+/// The three WebP formats store the size at different offsets.
 fn webp(bytes: &[u8]) -> Option<(u32, u32)> {
     match bytes.get(12..16)? {
         b"VP8 " => Some((little(bytes, 26, 2)? & 0x3fff, little(bytes, 28, 2)? & 0x3fff)),
@@ -116,16 +118,16 @@ fn webp(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// The size is in the first frame header; what stands before it has its length.
+/// The size is in the first frame header; the segments before it contain their length.
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
         let (head, marker) = (*bytes.get(at)?, *bytes.get(at + 1)?);
         match (head, marker) {
             (0xff, 0xff) => at += 1,
-            // Without a length.
+            // Markers without a length.
             (0xff, 0x01 | 0xd0..=0xd8) => at += 2,
-            // Every frame header but those that are tables or an extension.
+            // Frame headers, excluding tables and extensions.
             (0xff, 0xc0..=0xcf) if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 return Some((big(bytes, at + 7, 2)?, big(bytes, at + 5, 2)?));
             }
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_read_of_each_type() {
+    fn image_size_is_read_for_each_type() {
         let webp = |form: &[u8]| [b"RIFF\0\0\0\0WEBP", form].concat();
         for (bytes, expected) in [
             (png(640, 480), Some((640, 480))),
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_cannot_take_is_refused_with_a_sentence() {
+    fn unsupported_images_are_rejected_with_a_reason() {
         let bytes = png(8_001, 10);
         let fitting = |bytes: &[u8], sees| fitting(FileType::Png, bytes.len(), bytes, sees);
         assert_eq!(fitting(&png(8_000, 10), true), Ok((8_000, 10)));

@@ -1,8 +1,8 @@
-//! Commands that run beside the conversation: started by `bash`, read by `bash_output`, ended by `bash_kill`, by their
-//! session's end, or by themselves.
+//! Background commands: started by `bash`, read by `bash_output`, and ended by `bash_kill`, on their own, or
+//! when their session ends.
 //!
-//! A session owns its `Background`; dropping that ends every command in it. A cancel of a turn does not: they are the
-//! session's, not the turn's. How many there are and how much of their output is kept is bounded.
+//! A session owns its `Background`; dropping it ends all its commands. Cancelling a turn doesn't, because
+//! they belong to the session. Their number and the output kept of each are limited.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,24 +19,24 @@ use super::{ToolContext, ToolResult, disk, sandbox, truncate};
 use epitome_platform::group::Ending;
 use epitome_thread::{OutcomeContent, OutcomeStatus, Shown};
 
-/// Commands that may run at a time: a server, a watcher or two, a long build.
+/// Maximum commands running at a time: a server, a watcher or two, a long build.
 pub const RUNNING_MAX: usize = 8;
 
-/// Commands that are kept when they have ended, so that their last words can be read.
+/// Ended commands that are kept so that their last output can still be read.
 const ENDED_MAX: usize = 16;
 
-/// Bytes of output that are kept of each until they are read; of more, the newest.
+/// Bytes of unread output kept per command; of more, the newest are kept.
 const UNREAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// How long a new command is looked at before its start is answered: a server has said where it listens by then, and
-/// one that can't run why.
+/// Time for which a new command is observed before its start is reported: by then a server has printed its
+/// address, and a command that can't run has printed why.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// Bytes of a command line in what is said of it.
+/// Bytes of a command line in messages about it.
 const LINE_BYTES_MAX: usize = 200;
 
-/// What an id is made of, and how long it is: short enough to be copied without a slip, and rarely the same as one of
-/// the session's earlier life.
+/// Alphabet and length of ids: short enough to be copied without mistakes, long enough to rarely repeat an id
+/// from before a restart of the session.
 const ID_LETTERS: &[u8] = b"abcdefghjkmnpqrstuvwxyz23456789";
 const ID_LETTERS_COUNT: usize = 4;
 
@@ -54,35 +54,35 @@ struct Kept {
 /// A command that was started in the background.
 pub struct Command {
     pub id: String,
-    /// Its command line, cut.
+    /// The command line, truncated.
     pub line: String,
     began: Instant,
     state: Mutex<State>,
-    /// Counts what is new.
+    /// Changes whenever there is new output or the command ends.
     news: watch::Sender<u64>,
     end: Notify,
-    /// Of one that is held, whether it has a network.
+    /// Whether the command has network access; `None` if it isn't sandboxed.
     network: Option<bool>,
 }
 
 #[derive(Default)]
 struct State {
     unread: String,
-    /// Bytes that came before `unread`, read or not.
+    /// Bytes of output that precede `unread`, whether read or not.
     before: u64,
-    /// Bytes that were forgotten unread since the last reading.
+    /// Bytes discarded unread since the last read.
     forgotten: u64,
     ending: Option<Ending>,
-    /// The model was told of the end.
+    /// Whether the end was reported to the model.
     is_end_told: bool,
 }
 
-/// What is known of a command without reading its output.
+/// The status of a command, without its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub id: String,
     pub line: String,
-    /// How it ended, in words, once it has.
+    /// How it ended, as text, once it has.
     pub ended: Option<String>,
     pub is_end_told: bool,
 }
@@ -92,7 +92,7 @@ impl Background {
         self.running() < RUNNING_MAX
     }
 
-    /// How many run.
+    /// Number of running commands.
     pub fn running(&self) -> usize {
         self.commands().iter().filter(|kept| kept.command.state().ending.is_none()).count()
     }
@@ -101,12 +101,13 @@ impl Background {
         self.commands().iter().map(|kept| &kept.command).find(|command| command.id == id).cloned()
     }
 
-    /// All that are known, the oldest first.
+    /// The status of all known commands, oldest first.
     pub fn standings(&self) -> Vec<Standing> {
         self.commands().iter().map(|kept| kept.command.standing()).collect()
     }
 
-    /// Takes it in and follows it. `None` where there are too many: then it is ended.
+    /// Registers a command and starts to follow it. `None` if too many are running; the command is then
+    /// ended.
     fn follow(&self, line: &str, started: Started, network: bool) -> Option<Arc<Command>> {
         let mut commands = self.commands();
         let running = commands.iter().filter(|kept| kept.command.state().ending.is_none()).count();
@@ -146,7 +147,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // With its task goes what holds the command, and that ends it.
+        // Dropping the task drops the command's `Running`, which ends it.
         for kept in self.commands().iter() {
             kept.task.abort();
         }
@@ -158,12 +159,12 @@ fn fresh_id() -> String {
     std::iter::once('b').chain(letters).collect()
 }
 
-/// Why no more can be started.
+/// The error if no more commands can be started.
 pub(super) fn full() -> String {
     format!("{RUNNING_MAX} commands run in the background already. End one with bash_kill first.")
 }
 
-/// Lets a command that was started run on; the answer to its start, with what it said first.
+/// Lets a started command run in the background; returns the result of its start, with its first output.
 pub(super) async fn start(
     background: &Background,
     line: String,
@@ -178,7 +179,7 @@ pub(super) async fn start(
     command.result(&head)
 }
 
-/// The life of a command. Dropping it ends the command.
+/// Follows a command until its end. Dropping the future ends the command.
 async fn follow(command: Arc<Command>, started: Started) {
     let Started { mut running, pipe, is_held: _ } = started;
     let (mut reading, mut cleaner) = (Reading::new(pipe), Cleaner::default());
@@ -205,17 +206,17 @@ async fn follow(command: Arc<Command>, started: Started) {
     command.tell();
 }
 
-/// What is waited for.
+/// The condition to wait for.
 pub(super) enum Wanted {
     End,
-    /// Anything new, or the end.
+    /// New output, or the end.
     News,
-    /// A line that fits, among what was not read, or the end.
+    /// An unread line that matches, or the end.
     Line(Regex),
 }
 
 impl Command {
-    /// Asks it to end, and makes it end a moment later. Does not block.
+    /// Requests the command's end, and forces it after a grace period. Does not block.
     pub(super) fn kill(&self) {
         self.end.notify_one();
     }
@@ -230,12 +231,12 @@ impl Command {
         }
     }
 
-    /// The model knows now that it has ended.
+    /// Marks the end as reported to the model.
     pub fn end_is_told(&self) {
         self.state().is_end_told = true;
     }
 
-    /// Waits for what is wanted, at most so long.
+    /// Waits for a condition, at most for the given time.
     pub(super) async fn wait(&self, at_most: Duration, wanted: Wanted) {
         let mut news = self.news.subscribe();
         let mut searched = 0;
@@ -247,11 +248,12 @@ impl Command {
                 }
             }
         };
-        // Late is no error: what there is by then is told.
+        // A timeout isn't an error: the result contains what is available by then.
         let _ = tokio::time::timeout(at_most, there).await;
     }
 
-    /// Whether it is there; lines before `searched`, counted in bytes from the beginning, don't fit.
+    /// Whether the condition holds. Bytes before `searched`, counted from the start of the output, are known
+    /// not to match.
     fn has(&self, wanted: &Wanted, searched: &mut u64) -> bool {
         let state = self.state();
         if state.ending.is_some() {
@@ -264,7 +266,7 @@ impl Command {
                 let from = usize::try_from(searched.saturating_sub(state.before)).unwrap_or(usize::MAX);
                 let text = state.unread.get(from..).unwrap_or_default();
                 let found = text.lines().any(|line| pattern.is_match(line));
-                // The last line may go on.
+                // The last line may be incomplete.
                 let whole = text.rfind('\n').map_or(0, |border| border + 1);
                 *searched = state.before + (from.min(state.unread.len()) + whole) as u64;
                 found
@@ -272,7 +274,7 @@ impl Command {
         }
     }
 
-    /// What is new since it was asked for last, and how the command stands.
+    /// Returns and consumes the unread output, with the command's status.
     pub(super) fn result(&self, head: &str) -> ToolResult {
         let (unread, forgotten, ending) = {
             let mut state = self.state();
@@ -311,7 +313,7 @@ impl Command {
         }
         let border = if shown.is_empty() || shown.ends_with('\n') { "" } else { "\n" };
         let nothing = if shown.is_empty() { "(no new output)\n" } else { "" };
-        // First what it is: where old outcomes are cut, their beginning stays.
+        // Identify the command first: the beginning is what remains when old results are shortened.
         let text = format!("Background command {}: `{}`\n{shown}{border}{nothing}{say}", self.id, self.line);
         let is_cut = shown.len() != output.len();
         ToolResult {
@@ -331,7 +333,7 @@ impl Command {
         }
         let mut state = self.state();
         state.unread.push_str(text);
-        // Only now and then, so that each byte is moved once on average.
+        // Only at twice the limit, so that each byte is moved once on average.
         if state.unread.len() > 2 * UNREAD_BYTES_MAX {
             let from = state.unread.ceil_char_boundary(state.unread.len() - UNREAD_BYTES_MAX);
             state.unread.drain(..from);
@@ -351,10 +353,10 @@ impl Command {
     }
 }
 
-/// How the model gets what was left out of an answer.
+/// How the model gets the omitted part of the output.
 const REST: &str = "`recall` reads the rest";
 
-/// What is said where no command has the id.
+/// The error for an unknown id.
 pub(super) fn unknown(background: &Background, id: &str) -> String {
     let standings = background.standings();
     let known: Vec<&str> = standings.iter().map(|standing| standing.id.as_str()).collect();

@@ -1,12 +1,12 @@
-//! `bash`: runs a command line in a shell of its own process group.
+//! `bash`: runs a command line in a shell with its own process group.
 //!
-//! The command gets the environment of the session and nothing of ours: no descriptor but its output,
-//! no terminal, no standard input. It ends with its call, and what it leaves running is ended too; one that is to go
-//! on is started with `background`, and lives as long as the session. Outside of full mode it is held to the
-//! workspace (`sandbox`), unless the model asked to run outside and the person said yes.
+//! The command gets the session's environment and nothing of the daemon's: no descriptors except for its
+//! output, no terminal, no standard input. It ends with its call, and so do processes that it leaves running;
+//! a command started with `background` lives as long as the session. Outside of full mode it is sandboxed
+//! (`sandbox`), unless the model requested to run outside and the user agreed.
 //!
-//! Both streams of the output share one pipe, so that they are read in the order in which they were
-//! written; `raw.stdout` therefore holds both, as a terminal would show them.
+//! Both output streams share one pipe, so that they are read in the order in which they were written;
+//! `raw.stdout` therefore contains both, as in a terminal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,19 +23,19 @@ use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, i
 use epitome_platform::group::{Ending, KILL_GRACE};
 use epitome_platform::reaper::Reaper;
 
-/// Seconds that a command may take if the model does not say: most builds and tests are done by then.
+/// Default timeout in seconds: enough for most builds and tests.
 pub const TIMEOUT_SECONDS: u64 = 120;
 
-/// Seconds that the model may ask for: a person waits for the answer.
+/// Maximum timeout in seconds: the user waits for the result.
 pub const TIMEOUT_SECONDS_MAX: u64 = 600;
 
-/// How long after its KILL a command is waited for. One that hangs in the kernel is given up.
+/// Time to wait for a command's end after its KILL. A command stuck in the kernel is abandoned.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
-/// Bytes of a command line in a title; the permission card shows all of it beside.
+/// Bytes of a command line in a title; the permission prompt displays all of it.
 const TITLE_BYTES_MAX: usize = 1_000;
 
-/// Bytes of a model's reason to run outside of the sandbox: a sentence or two.
+/// Bytes of the model's reason to run outside of the sandbox: a sentence or two.
 const REASON_BYTES_MAX: usize = 500;
 
 pub struct Bash {
@@ -170,7 +170,7 @@ struct Call {
     command: String,
     timeout: Duration,
     background: bool,
-    /// Why it is to run outside of the sandbox, where it is.
+    /// The reason for running outside of the sandbox, if requested.
     outside: Option<String>,
 }
 
@@ -178,7 +178,7 @@ impl Call {
     fn read(input: &Value) -> Result<Call, String> {
         let command = input::named(input, "command")?;
         let seconds = input::whole(input, "timeout")?.unwrap_or(TIMEOUT_SECONDS);
-        // More is not an error: the model reads the limit when it is reached. Nor is 0, which models
+        // A longer timeout isn't an error: the message at the timeout names the limit. Nor is 0, which models
         // use for "none".
         let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
         let background = input::flag(input, "background")?;
@@ -195,7 +195,7 @@ impl Call {
     }
 }
 
-/// Reads the output until the shell has ended, or its time is up.
+/// Reads the output until the shell has ended or timed out.
 async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> ToolResult {
     let Started { mut running, pipe, is_held } = started;
     let (mut reading, mut output) = (Reading::new(pipe), Output::default());
@@ -204,7 +204,7 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
     let limit = sleep(timeout);
     tokio::pin!(limit);
     let ending = loop {
-        // In this order, or a command that never stops writing would never be stopped.
+        // The order matters: a command that never stops writing must not starve the timeout.
         tokio::select! {
             biased;
             ending = &mut running.ending => break ending.unwrap_or(Ending::Unknown),
@@ -235,7 +235,7 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
     result(output.finish(), ending, timed_out.then_some(timeout), network)
 }
 
-/// `network`: of a command that was held, whether it had one.
+/// `network`: whether a sandboxed command had network access; `None` if it wasn't sandboxed.
 fn result(
     output: Finished,
     ending: Ending,

@@ -1,4 +1,4 @@
-//! `bash_kill`: ends a background command and all that it started.
+//! `bash_kill`: ends a background command and its descendants.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
 use epitome_platform::group::KILL_GRACE;
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
-/// How long its end is waited for behind the moment in which it gets its KILL.
+/// Time to wait for the end after the KILL.
 const GIVE_UP: Duration = Duration::from_secs(2);
 
 pub struct BashKill;
@@ -40,7 +40,7 @@ impl Tool for BashKill {
         Card { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    /// It ends what the person allowed to begin, and nothing else.
+    /// It only ends what the user allowed to start.
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
         input::named(input, "id").map(|_| Access::Nothing)
     }

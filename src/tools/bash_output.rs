@@ -1,4 +1,4 @@
-//! `bash_output`: reads what a background command printed since it was read last, and can wait for it.
+//! `bash_output`: reads a background command's output since the last read, optionally waiting for it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::background::{Wanted, unknown};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
-/// Seconds that can be waited for a command: a person waits for the answer.
+/// Maximum seconds to wait: the user waits for the result.
 const WAIT_SECONDS_MAX: u64 = 300;
 
-/// Bytes of a pattern once it is compiled; the model's own are far smaller.
+/// Maximum bytes of a compiled pattern; real ones are far smaller.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 pub struct BashOutput;

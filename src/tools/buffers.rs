@@ -1,9 +1,10 @@
-//! What the person's editor holds of a file and has not saved. Before a file tool reads or changes a file, the editor
-//! of whoever sent the prompt is asked for its text; here is decided whether that text or the disk counts.
+//! Unsaved text in the user's editor. Before a file tool reads or changes a file, the editor of the user who
+//! sent the prompt is queried for its text; this module decides whether that text or the disk counts.
 //!
-//! Editors answer with stale text when a file changed behind them, mostly by a command: a difference alone means
-//! nothing. The editor's text counts only where it can't be an older state of the disk (`judge`); in doubt the disk
-//! does. It names no client: the session brings questions to one, and what it answers back.
+//! Editors may answer with stale text if a file changed on the disk, mostly by a command, so a difference
+//! alone proves nothing. The editor's text counts only if it can't be an older state of the disk (`judge`);
+//! in doubt the disk counts. The module knows no clients: the session forwards requests to one and returns
+//! the answers.
 
 mod judge;
 
@@ -24,60 +25,61 @@ use self::judge::{Busy, Compared, Form, Standing, Trail, as_on_disk, judge, same
 use super::{Workspace, disk};
 use epitome_thread::attached::FileType;
 
-/// Bytes of a file, and of an editor's text, that are compared. Nobody types into larger ones.
+/// Maximum bytes of a file, and of an editor's text, that are compared. Larger files aren't edited by hand.
 pub const TEXT_BYTES_MAX: u64 = 2 * 1024 * 1024;
 
-/// Bytes of a text that an editor is given; some read no line above 10 MiB, and JSON makes a text longer.
+/// Maximum bytes of a text sent to an editor; some accept no line above 10 MiB, and JSON escaping enlarges
+/// the text.
 const PUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Files of one call that the editor is asked for; of more, the rest is taken from the disk.
+/// Files per call for which the editor is queried; the others are taken from the disk.
 const ASKED_MAX: usize = 32;
 
-/// Questions that may wait for the session.
+/// Requests that may wait for the session.
 const WAITING_MAX: usize = 64;
 
-/// Files of which it is kept how they stood. Of more, those that were looked at the longest ago are begun anew.
+/// Files whose history is kept. Beyond it, the least recently checked ones are forgotten.
 const FILES_MAX: usize = 2_000;
 
-/// Files that are let go together.
+/// Files forgotten at once.
 const FILES_LET_GO: usize = 200;
 
-/// Something that is wanted of an editor. Paths are below a directory as the editor itself has named it.
+/// A request to an editor. Paths are below a directory as named by the editor itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
-    /// The whole text of a file.
+    /// Return the entire text of a file.
     Text { path: PathBuf },
-    /// To hold this text from now on.
+    /// Replace the text of a file.
     Put { path: PathBuf, text: String },
 }
 
-/// What became of a wish.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Text(String),
-    /// It holds the text.
+    /// The editor took the text.
     Taken,
-    /// It knows no such file.
+    /// The editor doesn't know the file.
     Missing,
-    /// It would not or could not, for this reason; or it said nothing in time.
+    /// The editor refused, failed or didn't answer in time.
     Failed(String),
 }
 
-/// A wish with who waits for its answer.
+/// A request, and the channel for its answer.
 pub struct Wished {
     pub wish: Wish,
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// What an editor offers to do.
+/// The requests that an editor supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     pub reads: bool,
     pub writes: bool,
 }
 
-/// What a session knows of editors' texts, and the way of its wishes.
+/// The state of editors' texts in one session, and the channel for requests.
 pub struct Buffers {
     wishes: mpsc::Sender<Wished>,
     known: Mutex<Known>,
@@ -86,7 +88,7 @@ pub struct Buffers {
 #[derive(Default)]
 struct Known {
     files: HashMap<PathBuf, Kept>,
-    /// Counts the looks.
+    /// Incremented with each check.
     clock: u64,
     busy: Busy,
 }
@@ -97,21 +99,21 @@ struct Kept {
 }
 
 impl Buffers {
-    /// The knowledge of a new session, and where its wishes come out. Of a session that had a life before, it is told
-    /// since when it may have changed files.
+    /// Creates the state of a session and the receiver of its requests. For a restored session, `before` is
+    /// the time since which it may have changed files.
     pub fn new(before: Option<SystemTime>) -> (Buffers, mpsc::Receiver<Wished>) {
         let (wishes, receiver) = mpsc::channel(WAITING_MAX);
         let known = Known { busy: Busy::since(before), ..Known::default() };
         (Buffers { wishes, known: Mutex::new(known) }, receiver)
     }
 
-    /// The same knowledge with another way, for a session that goes on.
+    /// Moves the state to a new instance with a new channel, for a session that is resumed.
     pub fn on_another_way(&self) -> (Buffers, mpsc::Receiver<Wished>) {
         let (wishes, receiver) = mpsc::channel(WAITING_MAX);
         (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known())) }, receiver)
     }
 
-    /// Notes whether something of the session runs that may change files.
+    /// Records whether something of the session is running that may change files.
     pub fn set_busy(&self, is_busy: bool) {
         self.known().busy.set(is_busy, SystemTime::now);
     }
@@ -129,7 +131,7 @@ impl Buffers {
         }
     }
 
-    /// Decides about one file, and keeps what was seen of it.
+    /// Decides about one file, and records what was seen of it.
     fn decide(&self, real: &Path, found: &OnDisk, said: &str) -> Standing {
         let mut known = self.known();
         let changed = when(found.stamp.changed(), SystemTime::now(), &known.busy);
@@ -149,7 +151,7 @@ impl Buffers {
         standing
     }
 
-    /// Keeps that the editor took a text, and tells whether it is in the file now.
+    /// Records that the editor took a text; returns whether the file contains it now.
     fn took(&self, real: &Path, before: &str, text: &str, now: Option<OnDisk>) -> Saved {
         let mut known = self.known();
         let trail = known.trail(real);
@@ -163,7 +165,7 @@ impl Buffers {
             (false, false) => Saved::Otherwise,
         };
         match saved {
-            // Whatever it says next, it says of this state of the disk.
+            // The editor's next text will derive from this disk state.
             Saved::Yes | Saved::NotYet => trail.in_step(now.stamp),
             Saved::Otherwise => {}
         }
@@ -185,17 +187,18 @@ impl Known {
     }
 }
 
-/// A look at what the editor holds of the files of one call, which is yet to be taken.
+/// A pending query for the editor's text of one call's files.
 pub struct Look {
     pub buffers: Arc<Buffers>,
     pub offers: Offers,
-    /// With every link followed.
+    /// With links resolved.
     pub paths: Vec<PathBuf>,
     pub workspace: Arc<Workspace>,
 }
 
 impl Look {
-    /// Asks once for each file, side by side. What is no text, too large or outside of the workspace is not asked for.
+    /// Queries all files concurrently. Skips files that aren't text, are too large or are outside of the
+    /// workspace.
     pub async fn take(self) -> Unsaved {
         let Look { buffers, offers, mut paths, workspace } = self;
         paths.truncate(ASKED_MAX);
@@ -222,7 +225,7 @@ impl Look {
                 Answer::Text(said) if said.len() as u64 <= TEXT_BYTES_MAX && !said.contains('\0') => said,
                 Answer::Text(_) | Answer::Taken | Answer::Missing | Answer::Failed(_) => continue,
             };
-            // What was read is not what stands there any more.
+            // The file changed since it was read.
             let is_still = fs::symlink_metadata(&real).is_ok_and(|now| Stamp::of(&now) == found.stamp);
             if !is_still {
                 continue;
@@ -242,7 +245,7 @@ impl Look {
     }
 }
 
-/// The unsaved texts of the files of one call; mostly none.
+/// The unsaved texts of one call's files; usually empty.
 #[derive(Default)]
 pub struct Unsaved {
     files: HashMap<PathBuf, Held>,
@@ -258,10 +261,10 @@ impl fmt::Debug for Unsaved {
 struct Held {
     /// The path as the editor knows it.
     name: PathBuf,
-    /// As the file would be if it were saved.
+    /// The file's content if it were saved.
     text: String,
     form: Form,
-    /// What the file holds.
+    /// The file's content on the disk.
     disk: String,
 }
 
@@ -271,17 +274,17 @@ struct Way {
     workspace: Arc<Workspace>,
 }
 
-/// Whether a text that an editor took is in the file.
+/// Whether the file contains a text that an editor took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
     Yes,
     NotYet,
-    /// The file holds something else: the editor formats what it saves, or somebody else wrote.
+    /// The file has other content: the editor formats on save, or another program wrote it.
     Otherwise,
 }
 
 impl Saved {
-    /// What the model is told, behind the name of the file.
+    /// A note for the model, appended to the name of the file.
     pub fn told(self) -> &'static str {
         match self {
             Saved::Yes => {
@@ -299,18 +302,18 @@ impl Saved {
     }
 }
 
-/// What stands behind the text of a file that is not saved.
+/// The note that follows a file's unsaved text.
 pub const NOTE: &str = "[this text is what the person's editor holds, with changes that are not saved; the file on the \
                         disk, which commands see, is older]";
 
 impl Unsaved {
-    /// What the editor holds of a file that has these bytes on the disk, where that counts.
+    /// Returns the editor's unsaved text of a file with this content on the disk, if that text counts.
     pub fn text(&self, real: &Path, disk: &[u8]) -> Option<&str> {
         let held = self.files.get(real).filter(|held| held.disk.as_bytes() == disk)?;
         Some(&held.text)
     }
 
-    /// Refuses what can't be done to a file while its text is not saved.
+    /// Refuses a change of a file with unsaved text if the editor doesn't accept edits.
     pub fn refuse_change(&self, name: &str) -> Result<(), String> {
         match &self.way {
             Some(way) if way.writes => Ok(()),
@@ -321,7 +324,7 @@ impl Unsaved {
         }
     }
 
-    /// Has the editor hold a text in the place of an unsaved one. Blocks for as long as the editor takes; not for
+    /// Replaces an unsaved text in the editor. Blocks until the editor answers, so it must not be called on
     /// the runtime's own threads. The error is a sentence without the file's name.
     pub fn put(&self, real: &Path, text: &str) -> Result<Saved, String> {
         let (Some(held), Some(way)) = (self.files.get(real), &self.way) else {
@@ -352,7 +355,8 @@ struct OnDisk {
     stamp: Stamp,
 }
 
-/// A file's text; `None` for what is no text, is too large or can't be read: the tool says that itself.
+/// Reads a file's text; `None` if it isn't text, is too large or can't be read, all of which the tool reports
+/// itself.
 fn on_disk(real: &Path, workspace: &Workspace) -> Option<OnDisk> {
     let (file, metadata) = disk::open(real, workspace).ok()?;
     if metadata.len() > TEXT_BYTES_MAX {
@@ -366,8 +370,8 @@ fn on_disk(real: &Path, workspace: &Workspace) -> Option<OnDisk> {
     Some(OnDisk { text: String::from_utf8(bytes).ok()?, stamp: Stamp::of(&metadata) })
 }
 
-/// A path below the directory that it lies in as the editor gave that, links not followed; `None` outside of the
-/// workspace.
+/// The path below its workspace directory as the editor named that directory, without resolving links; `None`
+/// outside of the workspace.
 fn as_named(real: &Path, workspace: &Workspace) -> Option<PathBuf> {
     std::iter::once(&workspace.cwd).chain(&workspace.directories).find_map(|root| {
         let below = real.strip_prefix(root.canonicalize().ok()?).ok()?;

@@ -1,29 +1,28 @@
-//! Decides whether a shell line runs only commands that a recipe allows. Pure. It is a limit for a model
-//! that means well, not a sandbox: what an allowed program does with its arguments is not looked at.
+//! Decides whether a shell line runs only commands that a recipe allows. Pure. It guides a well-behaved model
+//! and is no sandbox: the arguments of an allowed program aren't examined for what it does with them.
 //!
-//! The line is parsed as Bash, and every simple command in it counts: those of pipes, lists, loops,
-//! functions, substitutions and here-documents too. What is not understood for certain is refused: only
-//! kinds of syntax that are named here pass, and no text passes in which the parser saw nothing and Bash
-//! might run something.
+//! The line is parsed as Bash, and every simple command in it is checked, including those in pipes, lists,
+//! loops, functions, substitutions and here-documents. Anything uncertain is refused: only the listed kinds
+//! of syntax pass, and no text passes that the parser takes as plain but Bash might execute.
 
 pub mod parts;
 mod word;
 
 use tree_sitter::{Node, Parser, Tree};
 
-/// Bytes of a line that is looked at; a longer one belongs into a file.
+/// Maximum bytes of a line; a longer one belongs in a file.
 const LINE_BYTES_MAX: usize = 32 * 1024;
-/// Characters of a command or construct that a refusal repeats.
+/// Characters of a command or construct quoted in a refusal.
 const SHOWN_CHARS_MAX: usize = 200;
-/// Patterns that a refusal repeats.
+/// Patterns listed in a refusal.
 const PATTERNS_SHOWN_MAX: usize = 20;
 
-/// Says why a line may not run, in a sentence for the model; `None`: it may.
+/// Returns why a line may not run, as a message for the model; `None` if it may.
 ///
-/// A pattern is compared with the words of a simple command, joined by one blank; `*` in it stands for
-/// any text, everything else for itself. A pattern that ends in ` *` allows the command without
-/// arguments as well. Assignments before a command are words of it, and an assignment alone is a command.
-/// To write a file (`> file`) is never allowed, but for `/dev/null` and the like.
+/// A pattern is compared with the words of a simple command, joined by single spaces; `*` matches any text,
+/// everything else is literal. A pattern that ends in ` *` also allows the command without arguments.
+/// Assignments before a command are part of its words, and an assignment alone is a command. Writing a file
+/// (`> file`) is never allowed, except to `/dev/null` and the like.
 pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     if line.len() > LINE_BYTES_MAX {
         return Some(format!("the command line has more than {} KiB", LINE_BYTES_MAX / 1024));
@@ -35,7 +34,7 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
         return Some("the command line cannot be parsed, so it is not known what it would run".to_owned());
     };
     let root = tree.root_node();
-    // An escaped blank at the beginning is a word for Bash, and nothing for the grammar.
+    // An escaped space at the start is a word for Bash, but is skipped by the grammar.
     if !(line[..root.start_byte()].trim().is_empty() && line[root.end_byte()..].trim().is_empty()) {
         return Some(unclear(line));
     }
@@ -47,7 +46,7 @@ pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
             Ok(Inside::Skip) => continue,
             Err(reason) => return Some(reason),
         };
-        // Backwards onto the stack, so that the first fault of the line is the one that is told.
+        // Pushed in reverse, so that the first violation in the line is the one reported.
         let children = children(node).into_iter().rev();
         pending.extend(children.map(|child| (child, inside)));
     }
@@ -60,27 +59,27 @@ fn parsed(line: &str) -> Option<Tree> {
     language.ok().and_then(|()| parser.parse(line, None))
 }
 
-/// What a parser may take for white space and Bash for a part of a word, or the reverse.
+/// Characters that a parser may take for white space and Bash for a part of a word, or vice versa.
 fn is_treacherous(c: char) -> bool {
     (c.is_control() || c.is_whitespace()) && !matches!(c, ' ' | '\t' | '\n')
 }
 
-/// What single quotes do at a place.
+/// The meaning of single quotes at some position.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     Quote,
-    /// Within `${x:-…}` they quote nothing where double quotes are around it.
+    /// Within `${x:-…}` they don't quote if double quotes enclose it.
     MayNot,
 }
 
-/// What is left to do with a node that is right by itself.
+/// What remains to be checked below an acceptable node.
 enum Inside {
     Look(Quotes),
     Skip,
 }
 
-/// Operators of `${…}` that only choose or cut text. Others assign, indirect, or evaluate what a
-/// variable holds (`${x@P}` runs it).
+/// Operators of `${…}` that only select or trim text. Others assign, dereference, or evaluate a variable's
+/// value (`${x@P}` executes it).
 const EXPANSION_TOKENS: [&str; 14] =
     ["${", "}", ":-", "-", ":+", "+", ":?", "?", "#", "##", "%", "%%", "/", "//"];
 
@@ -94,7 +93,7 @@ impl<'a> Check<'a> {
         &self.line[node.byte_range()]
     }
 
-    /// Judges a node by itself; its children are judged in their turn.
+    /// Checks a node on its own; its children are checked separately.
     fn node(&self, node: Node<'_>, quotes: Quotes) -> Result<Inside, String> {
         let text = self.text(node);
         if !node.is_named() {
@@ -108,7 +107,7 @@ impl<'a> Check<'a> {
         }
         let sound = match node.kind() {
             "raw_string" if quotes == Quotes::Quote => return Ok(Inside::Skip),
-            // Where it ends is seen differently by other shells.
+            // Shells disagree about where it ends.
             "ansi_c_string" if quotes == Quotes::Quote && !text.contains("\\'") => return Ok(Inside::Skip),
             "arithmetic_expansion" if is_plain_arithmetic(text) => return Ok(Inside::Skip),
             "comment" if self.is_comment(node) => return Ok(Inside::Skip),
@@ -117,7 +116,7 @@ impl<'a> Check<'a> {
                 return Ok(Inside::Look(Quotes::Quote));
             }
             "expansion" if self.has_blank_gaps(node) => return Ok(Inside::Look(Quotes::MayNot)),
-            // The grammar has words that begin with the end of the line before.
+            // The grammar has words that begin with the end of the previous line.
             "word" => !hides(text, "()<>|&;'\" \t\n"),
             "number" | "regex" | "extglob_pattern" | "heredoc_content" | "string_content" | "string"
             | "heredoc_body" => self.gaps(node).all(|gap| !hides(gap, "")),
@@ -170,7 +169,7 @@ impl<'a> Check<'a> {
         if sound { Ok(Inside::Look(quotes)) } else { Err(unclear(text)) }
     }
 
-    /// The text of a node that is in none of its children.
+    /// The text of a node outside of its children.
     fn gaps<'n>(&self, node: Node<'n>) -> impl Iterator<Item = &'a str> + use<'n, 'a> {
         let line = self.line;
         let mut at = node.start_byte();
@@ -183,8 +182,8 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// Whether nothing but blanks is between the children. A line that goes on without any blank splits
-    /// a word for the grammar, and joins two for Bash.
+    /// Whether only white space separates the children. A line continuation without white space splits a word
+    /// for the grammar, but joins two for Bash.
     fn has_blank_gaps(&self, node: Node<'_>) -> bool {
         self.gaps(node).all(|gap| {
             let joined = gap.replace("\\\n", "");
@@ -192,13 +191,13 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// As `has_blank_gaps`, where a line that ends ends the command: the grammar goes on with it when the
-    /// next line begins with a backslash.
+    /// Like `has_blank_gaps`, but a line end also ends the command: the grammar continues it if the next line
+    /// begins with a backslash.
     fn is_one_line(&self, node: Node<'_>) -> bool {
         self.has_blank_gaps(node) && self.gaps(node).all(|gap| !gap.replace("\\\n", "").contains('\n'))
     }
 
-    /// The words of a command, joined by one blank: quotes around a word that needs none are left out.
+    /// The words of a command, joined by single spaces; quotes around words that don't need them are removed.
     fn words(&self, command: Node<'_>) -> String {
         let mut words = String::new();
         let mut end = None;
@@ -215,7 +214,7 @@ impl<'a> Check<'a> {
         words
     }
 
-    /// What stands between the quotes of a word that means the same without them.
+    /// The content of a quoted word that means the same without quotes.
     fn unquoted(&self, node: Node<'_>) -> Option<&'a str> {
         let quote = match node.kind() {
             "raw_string" => '\'',
@@ -249,14 +248,14 @@ impl<'a> Check<'a> {
         Err(format!("`{}` may not run here; {which}", shown(command)))
     }
 
-    /// A redirection must read, or write where nothing is kept.
+    /// A redirection must read, or write to a target that stores nothing.
     fn redirect(&self, redirect: Node<'_>) -> Result<(), String> {
         let text = self.text(redirect);
         let parts = children(redirect);
         let operator = parts.iter().find(|part| !part.is_named()).map(|part| self.text(*part));
         let targets: Vec<&Node<'_>> =
             parts.iter().filter(|part| part.is_named() && part.kind() != "file_descriptor").collect();
-        // The grammar counts words behind the target as targets; Bash gives them to the command.
+        // The grammar counts words after the target as targets; Bash passes them to the command.
         let target = match targets[..] {
             [] => None,
             [target] => Some(target),
@@ -280,7 +279,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the line has a here-document that surely ends where the parser sees its end.
+    /// Whether a here-document certainly ends where the parser sees its end.
     fn is_plain_here_document(&self, redirect: Node<'_>) -> bool {
         let find = |kind: &str| children(redirect).into_iter().find(|child| child.kind() == kind);
         let (Some(start), Some(end)) = (find("heredoc_start"), find("heredoc_end")) else { return false };
@@ -306,7 +305,7 @@ impl<'a> Check<'a> {
         start.is_some_and(|start| delimiter(self.text(start)).1)
     }
 
-    /// Whether Bash, too, takes this for a comment: `\ #` and `a\⏎#` go on with a word.
+    /// Whether Bash also takes this for a comment: `\ #` and `a\⏎#` continue a word.
     fn is_comment(&self, comment: Node<'_>) -> bool {
         let mut before = self.line[..comment.start_byte()].chars().rev();
         match before.next() {
@@ -315,7 +314,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// `for PATH in …` would choose what runs; variables that programs read are written in capitals.
+    /// `for PATH in …` would choose what runs; variables that programs read are upper case.
     fn sets_a_local_variable(&self, statement: Node<'_>) -> bool {
         let variable = statement.child_by_field_name("variable");
         variable.is_some_and(|name| self.text(name).starts_with(|c: char| c.is_ascii_lowercase()))
@@ -326,7 +325,7 @@ fn children<'t>(node: Node<'t>) -> Vec<Node<'t>> {
     node.children(&mut node.walk()).collect()
 }
 
-/// The name that ends a here-document, and whether it is quoted: then its text is text alone.
+/// The delimiter of a here-document, and whether it is quoted, in which case its text isn't expanded.
 fn delimiter(start: &str) -> (&str, bool) {
     for quote in ['\'', '"'] {
         if let Some(name) = start.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)) {
@@ -339,8 +338,8 @@ fn delimiter(start: &str) -> (&str, bool) {
     }
 }
 
-/// Whether a text that the parser took for plain has something that Bash would act on: a substitution,
-/// or one of the `others`, without a backslash before it.
+/// Whether a text that the parser takes as plain contains something that Bash would act on: a substitution,
+/// or one of `others`, without a backslash before it.
 fn hides(text: &str, others: &str) -> bool {
     let mut characters = text.chars().peekable();
     while let Some(c) = characters.next() {
@@ -355,13 +354,14 @@ fn hides(text: &str, others: &str) -> bool {
     false
 }
 
-/// Numbers alone. A variable's value would be evaluated, and `a[$(…)]` as a value runs what it says.
+/// Whether it contains only numbers and operators. A variable's value would be evaluated, and `a[$(…)]` as a
+/// value executes the substitution.
 fn is_plain_arithmetic(text: &str) -> bool {
     let inner = text.strip_prefix("$((").and_then(|text| text.strip_suffix("))"));
     inner.is_some_and(|inner| inner.chars().all(|c| c.is_ascii_digit() || " +-*/%()".contains(c)))
 }
 
-/// Whether a text fits a pattern in which `*` is any text.
+/// Whether a text matches a pattern in which `*` is any text.
 pub(super) fn fits(pattern: &str, text: &str) -> bool {
     if pattern.strip_suffix(" *").is_some_and(|bare| !bare.contains('*') && bare == text) {
         return true;

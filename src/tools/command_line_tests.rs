@@ -1,4 +1,4 @@
-//! Lines that a recipe's list of commands lets through, and lines that it must not.
+//! Lines that a recipe's list of commands lets through, and lines that it must refuse.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn lines_of_allowed_commands_run() {
 }
 
 #[test]
-fn the_command_that_is_not_allowed_is_named_wherever_it_hides() {
+fn disallowed_commands_are_found_in_any_construct() {
     for (line, command) in [
         ("rm -rf x", "rm -rf x"),
         ("git push", "git push"),
@@ -137,11 +137,11 @@ fn nothing_writes_a_file() {
     }
 }
 
-/// Each of these runs, or may run, something in Bash that a reader of the line takes for text.
+/// Each of these executes, or may execute, something in Bash that looks like plain text.
 #[test]
-fn what_is_not_certain_is_refused() {
+fn uncertain_lines_are_refused() {
     for line in [
-        // What runs is the value of a variable, or made of pieces.
+        // The command is the value of a variable, or is assembled from pieces.
         "$X a",
         "${X} a",
         "$(echo rm) x",
@@ -163,16 +163,16 @@ fn what_is_not_certain_is_refused() {
         "[ -f x ]",
         "for ((i = 0; i < 3; i++)); do ls; done",
         "for PATH in /evil; do ls; done",
-        // No comment: `\ ` and a line that goes on are inside a word.
+        // Not comments: `\ ` and a line continuation are inside a word.
         "echo \\ #; rm x",
         "echo a\\\n#; rm x",
-        // A line that begins with a backslash is a new one, and a line that goes on splits no word.
+        // A line that begins with a backslash is a new one, and a line continuation splits no word.
         "echo a\n\\rm x",
         "echo a\n\\\nrm x",
         "ec\\\nho a",
         "!\\\nls",
         "\\ ls",
-        // A word that the parser does not look into.
+        // Words that the parser doesn't look into.
         "echo ${x:-`rm y`}",
         "echo \"${x:+'`rm y`'}\"",
         "cat <<E\n`rm y`\nE",
@@ -180,17 +180,17 @@ fn what_is_not_certain_is_refused() {
         "cat <<E\nE \necho '\nE\nrm x\necho '",
         "cat <<A <<B\na\nA\nb\nB",
         "cat <<\"E F\"\nx\nE F\nls",
-        // Words behind a redirection belong to the command.
+        // Words after a redirection belong to the command.
         "git status > /dev/null --short",
         "git status <<E --short\nE",
-        // Shells end this text at different places.
+        // Shells disagree about where this text ends.
         "echo $'a\\'; rm x #'",
-        // No-break space, vertical tab, carriage return: white space to some.
+        // No-break space, vertical tab, carriage return: white space to some parsers.
         "echo x\u{a0}#; rm y",
         "ls\u{b}x",
         "ls\r",
         "ls\0",
-        // Not a whole line.
+        // Incomplete lines.
         "echo \"open",
         "ls ))",
         "ls &&",
@@ -231,7 +231,7 @@ fn patterns_match_the_whole_command() {
 }
 
 #[test]
-fn a_line_without_end_and_deep_nesting_are_refused_and_not_a_crash() {
+fn long_lines_and_deep_nesting_are_refused_without_a_crash() {
     assert!(with(&["*"], &"a".repeat(LINE_BYTES_MAX + 1)).is_some());
     let deep = format!("echo {}{}", "$(echo ".repeat(4000), ")".repeat(4000));
     assert_eq!(with(&["echo *"], &deep), None);
@@ -240,9 +240,9 @@ fn a_line_without_end_and_deep_nesting_are_refused_and_not_a_crash() {
 }
 
 proptest::proptest! {
-    /// Whatever the text: no panic, and nothing but `echo` with words runs.
+    /// For any text: no panic, and nothing runs except `echo` with words.
     #[test]
-    fn no_text_brings_it_down(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
+    fn arbitrary_text_does_not_panic(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
         let _ = with(&["echo *"], &line);
     }
 }

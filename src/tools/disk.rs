@@ -1,11 +1,10 @@
-//! What the file tools share: their card and the frame of their run, opening only what is a file,
-//! writing it whole or not at all, and saying in a sentence what went wrong. It decides nothing about
-//! permission.
+//! Shared by the file tools: tool cards, running with a timeout, opening regular files only, atomic writes
+//! and error messages. It decides nothing about permissions.
 //!
-//! Paths that come here have had their links followed (`Workspace::real`), and the last part of a path
-//! is opened without following links again: a link that was put there meanwhile fails. A directory on
-//! the way that is exchanged for a link at just that moment is not noticed; whoever can do that runs
-//! commands here already.
+//! Links in the paths passed here are already resolved (`Workspace::real`), and the last component is opened
+//! without following links again: a link that was put there meanwhile fails. A parent directory that is
+//! replaced by a link at exactly that moment goes unnoticed; whoever can do that can already run commands
+//! here.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -23,30 +22,30 @@ use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
 use epitome_files::whole::Unfinished;
 use epitome_thread::{Card, Location, Shown, ToolKind};
 
-/// Bytes of a file that is edited or replaced: all of it is held in memory, twice.
+/// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
 pub const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Bytes of one side of a diff that is shown: diffs are stored and sent as one line of JSON, of which
-/// clients read at least 10 MiB.
+/// Bytes per side of a displayed diff: diffs are stored and sent as one line of JSON, of which clients accept
+/// at least 10 MiB.
 pub const DIFF_BYTES_MAX: usize = 512 * 1024;
 
-/// How long one call may work on the disk: twice what a search takes at most. What takes longer hangs,
-/// in a network file system or in a named pipe that somebody called `.gitignore`.
+/// Maximum time of one call's disk work, twice that of a search. Anything slower hangs, for example in a
+/// network file system or in a named pipe called `.gitignore`.
 const WORK_MAX: Duration = Duration::from_secs(60);
 
-/// How long the look may take that comes before a person is asked.
+/// Maximum time of the check before the user is asked.
 const CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// Names of a directory that are looked at to find near ones.
+/// Directory entries examined to find similar names.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
 
-/// Near names that are suggested.
+/// Similar names that are suggested.
 const NEAR_NAMES_MAX: usize = 3;
 
-/// How alike a name must be to be suggested, from 0 to 1.
+/// Minimum similarity of a suggested name, from 0 to 1.
 const NEARNESS: f32 = 0.6;
 
-/// Tells work on the blocking pool that nobody waits for it any more.
+/// Signals to work on the blocking pool that its result is no longer needed.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -56,7 +55,7 @@ impl Stop {
     }
 }
 
-/// Runs blocking work; dropping the future raises the flag that the work gets to look at.
+/// Runs blocking work; dropping the future sets the flag that the work can check.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 'static) -> T {
     struct Raise(Stop);
     impl Drop for Raise {
@@ -70,14 +69,13 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is being shut down, and this future with it.
+            // The runtime is shutting down, and this future with it.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// The run of a tool that works on the disk. What is wrong with the call, or goes wrong, is a sentence
-/// for the model.
+/// Runs a tool that works on the disk. Invalid calls and failures become messages for the model.
 pub fn run<C: Send + 'static>(
     call: Result<C, String>,
     context: ToolContext,
@@ -92,7 +90,8 @@ pub fn run<C: Send + 'static>(
     })
 }
 
-/// The check of a tool that works on the disk. A disk that hangs is left to the run, which says so.
+/// Runs the check of a tool that works on the disk. If the disk hangs, the check passes and the run reports
+/// it.
 pub fn check<C: Send + 'static>(
     call: Result<C, String>,
     context: ToolContext,
@@ -105,7 +104,8 @@ pub fn check<C: Send + 'static>(
     })
 }
 
-/// The preview of a tool that works on the disk: nothing for a call that is wrong, a sentence where it can't be done.
+/// Runs the preview of a tool that works on the disk: empty for an invalid call, a message if the call can't
+/// succeed.
 pub fn preview<C: Send + 'static>(
     call: Result<C, String>,
     context: ToolContext,
@@ -129,7 +129,7 @@ async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, S
     }
 }
 
-/// The card of a tool that works on the file that `file_path` names; `verb` says what it does to it.
+/// The card of a tool for the file named by `file_path`; `verb` describes the action.
 pub fn card(verb: &str, kind: ToolKind, input: &Value, workspace: &Workspace) -> Card {
     let Ok(path) = input::named(input, "file_path") else {
         return Card { title: format!("{verb} a file"), kind, locations: Vec::new() };
@@ -139,10 +139,10 @@ pub fn card(verb: &str, kind: ToolKind, input: &Value, workspace: &Workspace) ->
     Card { title, kind, locations: vec![Location { path, line: None }] }
 }
 
-/// Opens a regular file for reading. Never waits for the other end of a pipe. The error is a sentence.
+/// Opens a regular file for reading. Never blocks on a pipe. The error is a message for the model.
 pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), String> {
     let name = workspace.display(path);
-    // Looked at first, because opening some devices does something.
+    // Checked before opening, because merely opening some devices has side effects.
     let metadata = fs::symlink_metadata(path).map_err(|error| trouble("read", path, workspace, &error))?;
     regular(&metadata, &name)?;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -153,7 +153,7 @@ pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), Stri
     Ok((file, metadata))
 }
 
-/// The whole of a file as it is on the disk, up to `FILE_BYTES_MAX`.
+/// Reads an entire file from the disk, up to `FILE_BYTES_MAX`.
 pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String> {
     let (file, metadata) = open(path, workspace)?;
     let mut bytes = Vec::with_capacity(metadata.len().min(FILE_BYTES_MAX) as usize);
@@ -188,7 +188,7 @@ fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
     Err(format!("{name} is {what}, not a file that can be read or written."))
 }
 
-/// A sentence on what could not be done, with the names that may have been meant.
+/// An error message, with suggestions of similar names.
 pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error) -> String {
     let name = workspace.display(path);
     match error.kind() {
@@ -210,7 +210,7 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
     }
 }
 
-/// Files beside a missing one whose names are like it; else those of the same name one level around.
+/// Files in the directory of a missing one with similar names.
 fn near_names(path: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
@@ -228,12 +228,12 @@ fn near_names(path: &Path) -> Vec<PathBuf> {
     near.into_iter().filter_map(original).map(|name| directory.join(name)).collect()
 }
 
-/// Puts `bytes` in the place of a file, or makes it with the directories above it. Readers see the old
-/// file or the new one, and a process that is killed on the way leaves nothing beside it. The mode is kept; other
-/// hard links to the old file keep the old text.
+/// Replaces a file's content, or creates the file and its parent directories. Readers see either the old or
+/// the new file, and a process killed in between leaves no temporary file. The mode is preserved; other hard
+/// links to the old file keep the old content.
 ///
-/// Where no new file can be made beside the old one, or none put in its place (a mounted file, a
-/// directory that may not be written), the old one is overwritten instead.
+/// If no file can be created in the directory, or the old one can't be replaced (a mounted file, a directory
+/// without write permission), the old one is overwritten instead.
 pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
     let directory = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
     let old = match fs::symlink_metadata(path) {
@@ -242,7 +242,7 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     match &old {
-        // Renaming over it would ignore what its owner said.
+        // A rename would bypass the read-only mode.
         Some(old) if old.permissions().readonly() => {
             return Err(io::Error::other("the file is marked as read-only"));
         }
@@ -250,7 +250,7 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
         None => fs::create_dir_all(directory)?,
     }
     let written = write_beside(directory, bytes, old.as_ref()).and_then(|new| {
-        // It took its time, on some disks a long one.
+        // Writing takes long on some disks.
         if stop.requested() {
             return Err(io::Error::other("cancelled"));
         }
@@ -271,8 +271,8 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes a file hold a text: on the disk, or through the person's editor where that holds unsaved changes of it. Then
-/// it tells whether the editor has saved it. The error is a sentence.
+/// Sets a file's text: on the disk, or through the user's editor if that has unsaved changes of the file. In
+/// the latter case returns whether the editor has saved it. The error is a message for the model.
 pub fn put(
     path: &Path,
     text: &str,
@@ -290,16 +290,17 @@ pub fn put(
         .map_err(|error| trouble("write", path, &context.workspace, &error))
 }
 
-/// What is to take a file's place, on the disk and without a name.
+/// Writes a file's replacement to an unnamed file on the same disk.
 fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Unfinished> {
-    // Until the old one's rights are known to be right for it, what takes its place is nobody else's.
+    // The replacement isn't accessible to others until it has the permissions of the old file.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
     let mut unfinished = Unfinished::begin(directory, mode)?;
     let file = unfinished.file();
     if let Some(old) = old {
         let new = file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-            // Only root may always do this; for others the file becomes theirs, as with most editors.
+            // Only root may always do this; otherwise the file becomes the current user's, as with most
+            // editors.
             let owner = rustix::process::Uid::from_raw(old.uid());
             let group = rustix::process::Gid::from_raw(old.gid());
             let _ = rustix::fs::fchown(&*file, Some(owner), Some(group));
@@ -311,7 +312,7 @@ fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::R
     Ok(unfinished)
 }
 
-/// A diff, or a sentence where it would be too large to store and send.
+/// A diff, or a message if it would be too large to store and send.
 pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> Shown {
     let old_length = old.as_ref().map_or(0, String::len);
     if old_length.max(new.len()) <= DIFF_BYTES_MAX {
@@ -326,7 +327,7 @@ pub fn shown_diff(path: PathBuf, old: Option<String>, new: String) -> Shown {
     }
 }
 
-/// A fenced block that no text inside can end.
+/// A fenced block with a fence that the text can't close.
 pub fn fenced(language: &str, text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(longest + 1));
@@ -340,13 +341,13 @@ mod tests {
     use epitome_thread::OutcomeStatus;
 
     #[tokio::test]
-    async fn work_that_hangs_is_given_up() {
+    async fn hanging_work_times_out() {
         let result = within(Duration::from_millis(1), std::future::pending()).await;
         assert_eq!(result.status, OutcomeStatus::Failed);
     }
 
     #[test]
-    fn a_card_names_the_file_as_a_person_would() {
+    fn card_displays_the_relative_path() {
         let workspace = Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::default() };
         let title = |input| card("Read", ToolKind::Read, &input, &workspace).title;
         assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_keeps_the_mode_and_leaves_nothing_beside() {
+    fn replace_keeps_the_mode_and_leaves_no_temporary_file() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("run.sh");
@@ -372,9 +373,10 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
     }
 
-    /// A process that was killed while it wrote left `.epitome-….tmp` in the person's directory.
+    /// Regression test: a process that was killed during a write left `.epitome-….tmp` in the user's
+    /// directory.
     #[test]
-    fn what_is_on_its_way_has_no_name_yet() {
+    fn pending_replacement_has_no_name() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("a");
         fs::write(&path, "old").expect("written");

@@ -1,5 +1,5 @@
-//! `file_edit`: replaces an exact text in a file. It never guesses which place was meant: where the
-//! text is not there as given, it says what is there instead and changes nothing.
+//! `file_edit`: replaces an exact text in a file. It never guesses the position: if the text doesn't occur as
+//! given, it reports what the file has instead and changes nothing.
 
 use std::path::Path;
 
@@ -10,19 +10,19 @@ use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 use super::disk::Stop;
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state, truncate};
 
-/// Line numbers that are listed when a text is there more than once.
+/// Line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
 
-/// Lines that are compared to find the nearest one.
+/// Lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
-/// Pairs of bytes that may be compared on the way to the nearest line: about a second's work.
+/// Maximum byte pairs compared to find the most similar line: about a second of work.
 const PAIRS_COMPARED_MAX: usize = 100_000_000;
 
-/// How alike a line must be to be called the nearest, from 0 to 1.
+/// Minimum similarity of the nearest line, from 0 to 1.
 const NEARNESS: f32 = 0.6;
 
-/// Bytes of a line that is quoted in a hint.
+/// Bytes of a line quoted in a hint.
 const QUOTE_BYTES_MAX: usize = 200;
 
 pub struct FileEdit;
@@ -139,8 +139,8 @@ fn run(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, Str
     })
 }
 
-/// The file's text, and what it becomes, where the model knows the file as it is. The error is a sentence for the
-/// model.
+/// Returns the file's current text and its edited form, if the model knows the file's current state. The
+/// error is a message for the model.
 fn prepare(call: &Call, context: &ToolContext) -> Result<(Now, Edit), String> {
     let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
@@ -155,7 +155,7 @@ fn prepare(call: &Call, context: &ToolContext) -> Result<(Now, Edit), String> {
     Ok((now, edit))
 }
 
-/// A file's text: what the person's editor holds where that is not saved, else what is on the disk.
+/// A file's text: the unsaved text of the user's editor, if any, else the text on the disk.
 struct Now {
     text: String,
     is_unsaved: bool,
@@ -180,12 +180,12 @@ fn edited(call: &Call, real: &Path, text: &str, workspace: &Workspace) -> Result
 #[derive(Debug, PartialEq, Eq)]
 struct Edit {
     text: String,
-    /// The line of each change, from 1, as in the old text.
+    /// The line of each change, from 1, in the old text.
     lines: Vec<usize>,
 }
 
-/// Replaces one text or all. A file with CRLF line ends may be edited with LF in both texts; what is
-/// put in gets the file's line ends.
+/// Replaces one or all occurrences of a text. Both texts may use LF for a CRLF file; the replacement then
+/// gets CRLF.
 fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
     let (old, new) = match crlf(text, old) {
         Some(old) => (old, new.replace("\r\n", "\n").replace('\n', "\r\n")),
@@ -204,7 +204,7 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
         }
         _ => {}
     }
-    // A short text that is there often and a long one in its place would fill the memory.
+    // Many occurrences of a short text and a long replacement could exhaust the memory.
     let length = text.len() - lines.len() * old.len() + lines.len().saturating_mul(new.len());
     if length as u64 > disk::FILE_BYTES_MAX {
         return Err(format!(
@@ -215,7 +215,7 @@ fn edit(text: &str, old: &str, new: &str, all: bool) -> Result<Edit, String> {
     Ok(Edit { text: text.replace(&old, &new), lines })
 }
 
-/// The text to look for with the file's CRLF, if it is only there in that form.
+/// Converts the text to CRLF if it occurs only in that form.
 fn crlf(text: &str, old: &str) -> Option<String> {
     if text.contains(old) || !text.contains("\r\n") {
         return None;
@@ -242,7 +242,7 @@ pub(super) fn listed(lines: &[usize]) -> String {
     shown.join(", ") + more
 }
 
-/// Why a text was not found, as far as it can be told.
+/// Explains, as far as possible, why a text wasn't found.
 fn explain_missing(text: &str, old: &str) -> String {
     let wanted: Vec<&str> = old.lines().collect();
     if !wanted.is_empty() && wanted.iter().all(|line| is_numbered(line)) {
@@ -284,7 +284,7 @@ fn explain_missing(text: &str, old: &str) -> String {
     }
 }
 
-/// The index of the line that is most like `wanted`.
+/// The index of the line most similar to `wanted`.
 pub(super) fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
     if wanted.is_empty() || wanted.len() > truncate::LINE_BYTES_MAX {
         return None;
@@ -292,7 +292,7 @@ pub(super) fn nearest(wanted: &str, lines: &[&str]) -> Option<usize> {
     if let Some(same) = lines.iter().position(|line| *line == wanted) {
         return Some(same);
     }
-    // Lines of quite another length cannot be alike, and comparing them takes longest.
+    // Lines of very different length can't be similar, and are the slowest to compare.
     let alike = |line: &&str| line.len() >= wanted.len() / 3 && line.len() <= wanted.len() * 3;
     let mut pairs = 0;
     let within_bounds = |line: &&str| {
@@ -317,13 +317,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_that_is_there_once_is_replaced() {
+    fn unique_text_is_replaced() {
         let edited = edit("one\ntwo\nthree\n", "two", "2", false);
         assert_eq!(edited, Ok(Edit { text: "one\n2\nthree\n".into(), lines: vec![2] }));
     }
 
     #[test]
-    fn a_text_that_is_there_twice_needs_replace_all() {
+    fn repeated_text_needs_replace_all() {
         let why = edit("x\ny\nx\n", "x", "z", false).unwrap_err();
         assert!(why.contains("2 times") && why.contains("lines 1, 3"), "{why}");
         let edited = edit("x\ny\nx\n", "x", "z", true);
@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_differs_in_white_space_is_pointed_at() {
+    fn white_space_difference_is_located() {
         let why = edit("fn a() {\n\tb();\n}\n", "fn a() {\n    b();\n}", "", false).unwrap_err();
         assert!(why.contains("lines 1-3") && why.contains("white space"), "{why}");
     }
 
     #[test]
-    fn a_text_that_is_almost_there_names_the_nearest_line() {
+    fn near_miss_names_the_nearest_line() {
         let why = edit("let total = 1;\nlet count = 2;\n", "let counts = 2;", "", false).unwrap_err();
         assert!(why.contains("line 2") && why.contains("let count = 2;"), "{why}");
     }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_like_it_is_said_too() {
+    fn error_says_if_nothing_is_similar() {
         let why = edit("one\n", "something else altogether", "", false).unwrap_err();
         assert!(why.contains("nothing like"), "{why}");
     }

@@ -1,5 +1,5 @@
-//! `file_read`: a file's text with line numbers, an image, or a PDF document. Reads regular files only, and of a large
-//! one no more than is asked for.
+//! `file_read`: a file's text with line numbers, an image, or a PDF document. Reads regular files only, and
+//! displays no more of a large one than requested.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -14,17 +14,17 @@ use super::{
     truncate,
 };
 
-/// Lines that are read if the model does not say.
+/// Default number of lines.
 pub const LINES: u64 = 2_000;
 
-/// Bytes of text that one call gives: as many as the model reads of one outcome, so that what it gets is lines that
-/// follow each other, and the next call goes on behind them.
+/// Bytes of text per call: the limit for one tool result, so that the model gets consecutive lines and can
+/// continue with the next call.
 pub const TEXT_BYTES_MAX: usize = truncate::OUTPUT_BYTES_MAX;
 
-/// Bytes behind the last line shown that are read to count the lines that remain: a tenth of a second.
+/// Bytes after the last displayed line that are read to count the remaining lines: a tenth of a second.
 const COUNTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes that are looked at to tell text from other things.
+/// Bytes examined to distinguish text from other content.
 const SNIFF_BYTES: usize = 8 * 1024;
 
 pub struct FileRead;
@@ -115,7 +115,8 @@ fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
             metadata.len()
         ));
     }
-    // All of it that an edit could take, whatever part is asked for: what is known is the state of the whole.
+    // Read as much as an edit could handle, whatever part is requested: the recorded state is that of the
+    // entire file.
     (&mut file)
         .take(disk::FILE_BYTES_MAX - start.len() as u64)
         .read_to_end(&mut start)
@@ -143,16 +144,16 @@ fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
     Ok(ToolResult { locations: vec![location], raw, ..ToolResult::of_files(text) })
 }
 
-/// What one call shows of a file.
+/// The part of a file that one call displays.
 #[derive(Default)]
 struct Page {
     numbered: String,
     shown: u64,
-    /// Lines that were read, mostly those of the whole file.
+    /// Number of lines read, usually those of the entire file.
     total: u64,
-    /// The rest was too long to be counted.
+    /// Whether the rest was too long to be counted.
     uncounted: bool,
-    /// A byte that is no UTF-8 was replaced.
+    /// Whether invalid UTF-8 was replaced.
     replaced: bool,
 }
 
@@ -198,13 +199,13 @@ fn page(lines: &mut Lines<impl BufRead>, call: &Call) -> io::Result<Page> {
             continue;
         }
         let text = String::from_utf8_lossy(&line.start);
-        // A line that was cut may end in half a character; that is not the file's fault.
+        // A truncated line may end in an incomplete character, which isn't the file's fault.
         let text = if line.left_out > 0 { text.trim_end_matches('\u{fffd}') } else { &text };
         let mut shown = format!("{:>6}\t{text}", page.total);
         if line.left_out > 0 {
             shown.push_str(&format!("… [{} bytes of this line left out]", line.left_out));
         }
-        // One line is always shown, so that every page goes on.
+        // Always display at least one line, so that every page makes progress.
         if page.shown > 0 && page.numbered.len() + shown.len() > TEXT_BYTES_MAX {
             full = true;
             continue;
@@ -220,7 +221,7 @@ fn page(lines: &mut Lines<impl BufRead>, call: &Call) -> io::Result<Page> {
     Ok(page)
 }
 
-/// Reads lines without ever holding more of one than is shown.
+/// Reads lines without keeping more of each in memory than is displayed.
 struct Lines<'a, R> {
     source: R,
     stop: &'a Stop,

@@ -1,4 +1,4 @@
-//! `file_write`: makes a file, or replaces the whole of one. Never appends, never deletes.
+//! `file_write`: creates a file or replaces its entire content. Never appends, never deletes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     })
 }
 
-/// What the file holds, where the model knows it as it is or there is none.
+/// Returns the file's content if the model knows its current state, or if there is no file.
 fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
     let old = old_text(real, context)?;
     let name = context.workspace.display(real);
@@ -130,13 +130,13 @@ fn known(real: &Path, context: &ToolContext) -> Result<Old, String> {
     Ok(old)
 }
 
-/// What a file holds before it is written.
+/// The content of a file before it is written.
 enum Old {
     Missing,
     Text(String),
-    /// What the person's editor holds, where that is not saved.
+    /// Unsaved text of the user's editor.
     Unsaved(String),
-    /// A file that is not text, or too large for a diff.
+    /// A file that isn't text, or that is too large for a diff.
     Other {
         state: String,
         is_binary: bool,

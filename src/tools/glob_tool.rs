@@ -1,5 +1,5 @@
-//! `glob_tool`: finds files by their paths, newest first, because what changed last is what the work
-//! is about. It reads no file.
+//! `glob_tool`: finds files by their paths, most recently modified first, because these are usually the
+//! relevant ones. Reads no file contents.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
 
-/// Files that one call lists: about 4,000 tokens of paths.
+/// Files listed per call: about 4,000 tokens of paths.
 pub const RESULTS_MAX: usize = 200;
 
-/// Files that are held at once, before all but the newest are dropped.
+/// Files collected before all but the newest are dropped.
 const HELD_MAX: usize = 100 * RESULTS_MAX;
 
 pub struct GlobTool;
@@ -72,7 +72,7 @@ impl Tool for GlobTool {
 }
 
 struct Call {
-    /// As the model wrote it.
+    /// As written by the model.
     given: String,
     /// Relative to `root`.
     pattern: String,
@@ -142,7 +142,7 @@ fn find(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
     Ok(ToolResult::of_files(text))
 }
 
-/// The directory itself, links followed; the error is a sentence for the model.
+/// Resolves a directory's links; the error is a message for the model.
 fn directory(path: &Path, workspace: &Workspace) -> Result<PathBuf, String> {
     let real = super::real_path(path);
     match real.metadata() {

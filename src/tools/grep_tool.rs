@@ -1,5 +1,5 @@
-//! `grep_tool`: finds lines by a regular expression, with ripgrep's libraries. Binary files, files that
-//! `.gitignore` names and files that are likely to hold secrets are passed over.
+//! `grep_tool`: finds lines by a regular expression, with ripgrep's libraries. Skips binary files, files
+//! matched by `.gitignore` and files that usually contain secrets.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,25 +15,25 @@ use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, permission, truncate};
 
-/// Matching lines that are given if the model does not say.
+/// Default maximum of matching lines.
 pub const RESULTS: u64 = 100;
 
-/// Matching lines that the model may ask for.
+/// Largest maximum that the model may request.
 pub const RESULTS_MAX: u64 = 1_000;
 
-/// Lines around a match that the model may ask for.
+/// Context lines that the model may request.
 pub const SURROUND_MAX: u64 = 20;
 
-/// Bytes of a line that are shown: the match is mostly in there, and minified files stay small.
+/// Displayed bytes of a line: they mostly include the match, and keep results for minified files small.
 const LINE_BYTES_MAX: usize = 400;
 
-/// Bytes that one search holds of one line.
+/// Bytes of one line that a search keeps in memory.
 const HEAP_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Bytes that a compiled pattern may take: repetitions within repetitions grow without end.
+/// Bytes of a compiled pattern: nested repetitions grow without limit.
 const PATTERN_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Bytes that matching may remember of a pattern. Beyond, it goes on more slowly.
+/// Bytes of the lazy DFA's cache. Beyond it, matching gets slower.
 const PATTERN_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub struct GrepTool;
@@ -152,7 +152,7 @@ impl Call {
 
     fn files(&self) -> Result<Option<Pattern>, String> {
         let Some(include) = &self.include else { return Ok(None) };
-        // Models write lists with commas, which only mean something else within braces.
+        // Models write comma-separated lists; commas only have another meaning within braces.
         let patterns: Vec<&str> = match include.contains('{') {
             true => vec![include.trim()],
             false => include.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).collect(),
@@ -195,7 +195,7 @@ fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, 
             found.full.is_none()
         });
     } else {
-        // Asked for by its name: then a file that is ignored or secret is meant.
+        // A file that is named explicitly is searched even if it is ignored or secret.
         found.search(&mut searcher, &matcher, &root, workspace.display(&call.root), workspace, stop);
         if let Some(sentence) = found.trouble.as_ref().filter(|_| found.matches == 0) {
             return Err(sentence.clone());
@@ -205,26 +205,26 @@ fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, 
     Ok(ToolResult::of_files(text))
 }
 
-/// Why no more matches are taken.
+/// Why no more matches are collected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Full {
     Results,
     Bytes,
 }
 
-/// What a search has found so far.
+/// The matches so far.
 #[derive(Default)]
 struct Found {
     text: String,
     matches: u64,
-    /// The most matches to take.
+    /// Maximum number of matches.
     results: u64,
     full: Option<Full>,
     secrets: u64,
-    /// Files that a rule of the person's keeps from being read without a question.
+    /// Number of files skipped because of the user's permission rules.
     hidden: u64,
     unreadable: u64,
-    /// A sentence on the first of these.
+    /// The error for the first unreadable file.
     trouble: Option<String>,
 }
 
@@ -291,7 +291,7 @@ impl Found {
     }
 }
 
-/// Takes the matches of one file.
+/// Collects the matches of one file.
 struct FileSink<'a> {
     found: &'a mut Found,
     name: String,
@@ -341,7 +341,7 @@ impl Sink for FileSink<'_> {
     }
 }
 
-/// A file whose reading ends when nobody waits for it, also in the middle of a large one.
+/// A file whose reads fail once the call is cancelled, even in the middle of a large file.
 struct Stoppable<'a> {
     file: File,
     stop: &'a Stop,

@@ -1,9 +1,9 @@
-//! Reads the inputs of tools. Forgives slips that have only one meaning (`"20"` for 20, `"true"` for
-//! true, `null` for a key that is left out); it guesses nothing else and never renames a key.
+//! Parses tool inputs. Tolerates type mistakes with only one possible meaning (`"20"` for 20, `"true"` for
+//! true, `null` for an absent key); guesses nothing else and never renames keys.
 
 use serde_json::Value;
 
-/// A text that must be there. An empty one counts as given.
+/// A required text, which may be empty.
 pub fn text(input: &Value, key: &str) -> Result<String, String> {
     match optional_text(input, key)? {
         Some(text) => Ok(text),
@@ -11,7 +11,7 @@ pub fn text(input: &Value, key: &str) -> Result<String, String> {
     }
 }
 
-/// A text that must be there and hold more than blanks: a path, a pattern, a command.
+/// A required text that isn't blank: a path, a pattern, a command.
 pub fn named(input: &Value, key: &str) -> Result<String, String> {
     let text = text(input, key)?;
     if text.trim().is_empty() {
@@ -23,7 +23,7 @@ pub fn named(input: &Value, key: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// A text that may be left out.
+/// An optional text.
 pub fn optional_text(input: &Value, key: &str) -> Result<Option<String>, String> {
     match input.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -34,7 +34,7 @@ pub fn optional_text(input: &Value, key: &str) -> Result<Option<String>, String>
     }
 }
 
-/// A path or pattern that may be left out; an empty one counts as left out.
+/// An optional path or pattern; a blank one counts as absent.
 pub fn optional_named(input: &Value, key: &str) -> Result<Option<String>, String> {
     match optional_text(input, key)? {
         Some(text) if !text.trim().is_empty() => named(input, key).map(Some),
@@ -42,7 +42,7 @@ pub fn optional_named(input: &Value, key: &str) -> Result<Option<String>, String
     }
 }
 
-/// A whole number from 0 that may be left out.
+/// An optional nonnegative integer.
 pub fn whole(input: &Value, key: &str) -> Result<Option<u64>, String> {
     let wrong = || format!("`{key}` must be a whole number from 0.");
     let from_float = |number: f64| {
@@ -61,7 +61,7 @@ pub fn whole(input: &Value, key: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// A yes or no; left out means no.
+/// An optional boolean; absent means false.
 pub fn flag(input: &Value, key: &str) -> Result<bool, String> {
     let wrong = || format!("`{key}` must be true or false.");
     match input.get(key) {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn well_formed_input_is_read_as_it_stands() {
+    fn well_formed_input_is_parsed() {
         let input = json!({"path": "src", "limit": 20, "all": true});
         assert_eq!(text(&input, "path"), Ok("src".to_string()));
         assert_eq!(whole(&input, "limit"), Ok(Some(20)));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn harmless_slips_of_type_are_forgiven() {
+    fn unambiguous_type_mistakes_are_tolerated() {
         let input =
             json!({"limit": "20", "offset": 3.0, "all": "True", "name": 7, "none": null, "blank": ""});
         assert_eq!(whole(&input, "limit"), Ok(Some(20)));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_mean_anything_is_refused_with_the_key_named() {
+    fn ambiguous_values_are_rejected_naming_the_key() {
         let input = json!({"limit": -1, "all": "maybe", "path": ["a"], "half": 1.5, "nul": "a\u{0}b"});
         assert!(whole(&input, "limit").unwrap_err().contains("`limit`"));
         assert!(whole(&input, "half").unwrap_err().contains("`half`"));

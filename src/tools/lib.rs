@@ -1,5 +1,5 @@
-//! Tools: what one is, what it is told and what it gives back. One file a tool; what may run is decided
-//! in `permission`, asked for by the session, and never by a tool itself.
+//! The `Tool` trait, its inputs and its results; each tool has its own file. `permission` decides whether a
+//! call may run and the session asks for that decision; a tool never decides for itself.
 
 mod apply_patch;
 pub mod ask_user;
@@ -52,98 +52,99 @@ use epitome_thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanSt
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Something that the model can ask to be done.
+/// A tool that the model can call.
 ///
-/// The name and the input's keys are those that hooks written for other agents know; they are never
-/// renamed.
+/// Tool names and input keys are those that hooks written for other agents match on; never rename them.
 pub trait Tool: Send + Sync {
-    /// What the model is told.
+    /// The name, description and input schema that the model receives.
     fn spec(&self) -> ToolSpec;
 
-    /// What a person sees before it runs. Pure, and tolerant of half-streamed or wrong input.
+    /// The tool card that clients display before the call runs. Pure, and tolerant of partially streamed or
+    /// invalid input.
     fn card(&self, input: &Value, workspace: &Workspace) -> Card;
 
-    /// What it would touch, for the permission decision; wrong input is refused here with a sentence
-    /// for the model, so that nobody is asked about a call that cannot run.
+    /// The resources that the call would access, for the permission decision. Rejects invalid input with a
+    /// message for the model, so that the user is never asked about a call that cannot run.
     fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String>;
 
-    /// What the permission card shows beside the title: the diff of an edit, the command. Nothing,
-    /// for tools whose title says all.
+    /// Content that the permission prompt displays with the title, such as the diff of an edit or the
+    /// command. Empty for tools whose title is sufficient.
     fn preview(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Vec<Shown>> {
         Box::pin(async { Vec::new() })
     }
 
-    /// Whether a model is told of it when its list of tools is made. One that is not is run all the same: for
-    /// who was told of it in another way.
+    /// Whether the tool is in the tool list that the model receives. An unlisted tool can still be called,
+    /// for example through another tool.
     fn is_listed(&self) -> bool {
         true
     }
 
-    /// Another tool's name and input, where a call of this one stands for a call of that: hooks see the other.
+    /// The name and input of the tool that this call forwards to, if any. Hooks see the forwarded call.
     fn stands_for(&self, _input: &Value) -> Option<(String, Value)> {
         None
     }
 
-    /// The input of this tool that stands for a call of another with this input. Only for what `stands_for`.
+    /// Wraps the input of a forwarded call in an input of this tool: the inverse of `stands_for`. Only called
+    /// for calls for which `stands_for` returns `Some`.
     fn standing_for(&self, _name: &str, input: Value) -> Value {
         input
     }
 
-    /// Whether it can run as things stand, so that nobody is asked about a call that cannot. The error is a sentence
-    /// for the model. It may read the disk, and changes nothing.
+    /// Checks whether the call can succeed in the current state, so that the user isn't asked about one that
+    /// can't. The error is a message for the model. May read the disk, but changes nothing.
     fn check(&self, _input: &Value, _context: ToolContext) -> BoxFuture<Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether it reads the conversation's log; other tools get an empty one.
+    /// Whether the tool reads the conversation log; other tools receive an empty one.
     fn reads_log(&self) -> bool {
         false
     }
 
-    /// Whether it works on texts that an editor may hold unsaved; for other tools none is asked.
+    /// Whether the tool uses unsaved editor text. Editors aren't queried for other tools.
     fn minds_editors(&self) -> bool {
         false
     }
 
-    /// Whether it starts agents; other tools get none.
+    /// Whether the tool starts subagents; other tools can't.
     fn starts_agents(&self) -> bool {
         false
     }
 
-    /// Runs it. Dropping the future is how it is cancelled: no process that it started may go on.
+    /// Runs the call. Dropping the future cancels it; no process that it started may keep running.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
 }
 
-/// What a running tool has at hand.
+/// Everything that a running tool can use.
 #[derive(Clone)]
 pub struct ToolContext {
     pub workspace: Arc<Workspace>,
-    /// Takes the newest output of a running command, whole lines or not; never blocks.
+    /// Receives the newest output of a running command, possibly ending in a partial line; never blocks.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
-    /// The conversation that the call is of, as it is when the call begins.
+    /// The conversation of the call, as of its start.
     pub log: Arc<Log>,
-    /// The mode that the session is in as the call begins.
+    /// The session's mode at the start of the call.
     pub mode: Mode,
-    /// Who starts agents, for tools that do.
+    /// Starts subagents; `None` for tools that don't need it.
     pub agents: Option<Arc<dyn task::Agents>>,
-    /// What the model knows of files.
+    /// The file states known to the model.
     pub files: Arc<Files>,
-    /// Whether the model can be sent images.
+    /// Whether the model accepts images.
     pub sees_images: bool,
-    /// Whether addresses of this machine and of private networks may be fetched.
+    /// Whether loopback and private network addresses may be fetched.
     pub fetches_private: bool,
-    /// What commands are held to.
+    /// Sandbox rules for commands.
     pub sandbox: Arc<sandbox::Rules>,
-    /// The session's commands that run beside the conversation.
+    /// The session's background commands.
     pub background: Arc<background::Background>,
-    /// What a search leaves out of what lies below its directory.
+    /// Paths that searches skip below their directory.
     pub hidden: Arc<permission::ruled::Hidden>,
-    /// What the person's editor holds unsaved of the call's files.
+    /// Unsaved editor text of the call's files.
     pub unsaved: Arc<buffers::Unsaved>,
 }
 
 impl ToolContext {
-    /// A context for a call that no conversation is behind.
+    /// A context for a call outside of any conversation.
     pub fn bare(workspace: Arc<Workspace>) -> ToolContext {
         ToolContext {
             workspace,
@@ -162,15 +163,14 @@ impl ToolContext {
     }
 }
 
-/// The places and the environment that a session works in. `Debug` leaves the environment out, which
-/// holds keys.
+/// The directories and the environment of a session. `Debug` omits the environment, which contains API keys.
 #[derive(Clone)]
 pub struct Workspace {
-    /// Absolute; relative paths of tool inputs are below it.
+    /// Absolute; tool inputs' relative paths are resolved against it.
     pub cwd: PathBuf,
-    /// Other directories that the client opened. With `cwd` they are the workspace.
+    /// Additional directories opened by the client; together with `cwd` they make up the workspace.
     pub directories: Vec<PathBuf>,
-    /// The environment of the editor that sent the prompt; commands get this and nothing else.
+    /// The environment of the editor that sent the prompt. Commands get this environment and nothing else.
     pub environment: Arc<Vec<(OsString, OsString)>>,
 }
 
@@ -184,7 +184,7 @@ impl fmt::Debug for Workspace {
 }
 
 impl Workspace {
-    /// The absolute, lexically normalised form of a path from a tool's input.
+    /// Returns the absolute, lexically normalised form of a path from a tool's input.
     pub fn resolve(&self, path: &str) -> PathBuf {
         match path.strip_prefix("~/").zip(self.home()) {
             Some((below, home)) => normal(&home.join(below)),
@@ -192,23 +192,22 @@ impl Workspace {
         }
     }
 
-    /// The same path with every symbolic link followed, also the links whose target is missing.
+    /// Returns the same path with every symbolic link resolved, including links with a missing target.
     ///
-    /// This is what the tools name in `Access` and what they open, so that a permission is given for
-    /// the file that is touched and not for a link to it. A session that waited for a person between
-    /// the two compares a fresh `access` with the one that was allowed; a link that was exchanged
-    /// meanwhile shows as a difference.
+    /// Tools name this path in `Access` and open it, so that a permission applies to the file itself and not
+    /// to a link to it. A session that waited for the user between the two compares a fresh `access` with the
+    /// permitted one, which reveals a link that was replaced in the meantime.
     pub fn real(&self, path: &str) -> PathBuf {
         real_path(&self.resolve(path))
     }
 
-    /// Whether the path, with every symbolic link on its way followed, lies in the workspace.
+    /// Whether the path is inside the workspace once every symbolic link is resolved.
     pub fn contains(&self, path: &Path) -> bool {
         let real = real_path(path);
         std::iter::once(&self.cwd).chain(&self.directories).any(|root| real.starts_with(real_path(root)))
     }
 
-    /// The path as a person would write it here: relative to `cwd` where it lies below it.
+    /// Returns the path as displayed to users: relative to `cwd` if it is below it.
     pub fn display(&self, path: &Path) -> String {
         match path.strip_prefix(&self.cwd) {
             Ok(below) if below.as_os_str().is_empty() => ".".to_string(),
@@ -217,14 +216,14 @@ impl Workspace {
         }
     }
 
-    /// The home directory of the person whose editor this is.
+    /// The home directory of the editor's user.
     fn home(&self) -> Option<PathBuf> {
         let named = self.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.into());
         named.filter(|home: &PathBuf| home.is_absolute()).or_else(|| etcetera::home_dir().ok())
     }
 }
 
-/// Takes `.` and `..` out of a path without looking at the disk.
+/// Removes `.` and `..` from a path without accessing the disk.
 pub fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for component in path.components() {
@@ -239,15 +238,15 @@ pub fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Links without a target that are followed in a row, as many as Linux follows.
+/// Links with a missing target that are followed in a row; the same limit as in Linux.
 const LINKS_MAX: u32 = 40;
 
-/// Bytes of a path that a system call takes. A longer one names nothing that could be opened.
+/// Maximum bytes of a path in a system call. A longer path can't be opened.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Follows the links of the longest existing part of a path and appends the rest.
+/// Resolves the links in the longest existing prefix of a path and appends the rest.
 ///
-/// A link whose target is missing is followed too: writing through it would create that target.
+/// Links with a missing target are followed too, because writing through one would create that target.
 fn real_path(path: &Path) -> PathBuf {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         return path.to_path_buf();
@@ -258,8 +257,8 @@ fn real_path(path: &Path) -> PathBuf {
     let mut followed = path.to_path_buf();
     let mut links = 0;
     loop {
-        // From the root down, and not from the end up: of a path with a thousand missing parts each would be
-        // looked for.
+        // Walk from the root down, not from the end up: for a path with a thousand missing components, the
+        // latter would look up each ancestor.
         let mut existing = PathBuf::new();
         let mut rest = followed.components();
         let missing = rest.by_ref().find(|part| {
@@ -270,13 +269,13 @@ fn real_path(path: &Path) -> PathBuf {
             return existing.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         };
         let rest = rest.as_path();
-        // What lies above something missing is not known.
+        // A `..` after a missing component can't be resolved.
         let is_up = |part: Component<'_>| part == Component::ParentDir;
         let Some(directory) = existing.parent().filter(|_| !is_up(missing) && !rest.components().any(is_up))
         else {
             return path.to_path_buf();
         };
-        // The link's own directory first, or a `..` in the target would be taken from the wrong place.
+        // Resolve the directory of the link first: a `..` in the target is relative to the real directory.
         let Ok(directory) = directory.canonicalize() else { return path.to_path_buf() };
         match existing.read_link() {
             Ok(target) if links < LINKS_MAX => {
@@ -288,56 +287,56 @@ fn real_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Joins two paths without a slash behind what nothing follows.
+/// Joins two paths without adding a trailing slash if `rest` is empty.
 fn below(mut path: PathBuf, rest: &Path) -> PathBuf {
     path.extend(rest.components());
     path
 }
 
-/// What a call would touch.
+/// The resources that a call would access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing outside this process (the plan).
+    /// Nothing outside of this process (for example, the plan).
     Nothing,
-    /// Reads files and directories below these paths.
+    /// Reads files and directories at or below these paths.
     Read(Vec<PathBuf>),
     /// Creates or changes these files.
     Write(Vec<PathBuf>),
-    /// Runs this command line, which may do anything that its confinement lets it do.
+    /// Runs this command line, which may do anything that its sandbox permits.
     Command {
         line: String,
-        /// Whether it is held to the workspace where the system can do that; the model may ask to run one
+        /// Whether the command runs in the sandbox if the system supports one; the model may request to run
         /// outside of it.
         confined: bool,
     },
     /// Fetches this address from the network.
     Fetch {
         url: String,
-        /// The part of the address that names who is asked, in lower case.
+        /// The host part of the address, in lower case.
         host: String,
     },
-    /// Calls a tool of a server that is not ours.
+    /// Calls a tool of an MCP server.
     External {
         server: String,
         tool: String,
-        /// The server says of itself that the tool changes nothing. A remark, not a promise.
+        /// The server's claim that the tool changes nothing; not verified.
         reads_only: bool,
     },
 }
 
-/// What a tool gives back; the session makes the outcome of it.
+/// The result of a tool run; the session converts it to a `ToolOutcome`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolResult {
     pub status: OutcomeStatus,
-    /// What the model reads, already cut to size by `truncate`.
+    /// What the model reads, already truncated by `truncate`.
     pub content: Vec<OutcomeContent>,
-    /// All of the text, where `content` has only a part.
+    /// The complete text, if `content` has only a part of it.
     pub whole: Option<String>,
-    /// What the person sees; where empty, the same text.
+    /// What clients display; if empty, the text of `content`.
     pub shown: Vec<Shown>,
     pub locations: Vec<Location>,
     pub raw: Option<Value>,
-    /// The new plan, from `todo_write` alone.
+    /// The new plan; only set by `todo_write`.
     pub plan: Option<Vec<PlanStep>>,
 }
 
@@ -358,17 +357,18 @@ impl ToolResult {
         ToolResult { status: OutcomeStatus::Failed, ..ToolResult::completed(text) }
     }
 
-    /// Text as it is in files, fenced for the person because an editor would render it as Markdown.
+    /// A result with file text. What clients display is fenced, because an editor would render it as
+    /// Markdown.
     fn of_files(text: String) -> ToolResult {
         let shown = vec![Shown::Text { text: disk::fenced("", &text) }];
         ToolResult { shown, ..ToolResult::completed(text) }
     }
 }
 
-/// A tool with what it says of itself, asked once.
+/// A tool with its spec, which is computed only once.
 type Described = (Arc<ToolSpec>, Arc<dyn Tool>);
 
-/// The tools of a session, in the order in which the model is told of them.
+/// The tools of a session, in the order of the model's tool list.
 #[derive(Clone)]
 pub struct Toolbox {
     tools: Arc<[Described]>,
@@ -379,7 +379,7 @@ impl Toolbox {
         Toolbox { tools: tools.into_iter().map(|tool| (Arc::new(tool.spec()), tool)).collect() }
     }
 
-    /// The tools that come with Epitome.
+    /// The tools that are part of Epitome.
     pub fn built_in(reaper: Arc<reaper::Reaper>) -> Toolbox {
         Toolbox::new(vec![
             Arc::new(file_read::FileRead),
@@ -403,7 +403,7 @@ impl Toolbox {
         self.tools.iter().find(|(spec, _)| spec.name == name).map(|(_, tool)| tool)
     }
 
-    /// The same tools and this one, in the place of the one that has its name.
+    /// Returns the toolbox with this tool added, or replaced if a tool with its name exists.
     pub fn renewed(&self, tool: Arc<dyn Tool>) -> Toolbox {
         let spec = Arc::new(tool.spec());
         let mut tools = self.tools.to_vec();
@@ -414,13 +414,13 @@ impl Toolbox {
         Toolbox { tools: tools.into() }
     }
 
-    /// Those of the tools that have one of these names.
+    /// Returns the toolbox reduced to the tools with these names.
     pub fn only(&self, names: &[String]) -> Toolbox {
         let named = self.tools.iter().filter(|(spec, _)| names.contains(&spec.name));
         Toolbox { tools: named.cloned().collect() }
     }
 
-    /// These tools and further ones behind them. Of two with one name the first one stays.
+    /// Returns the toolbox with further tools appended; a tool whose name is taken is ignored.
     pub fn with(&self, more: Vec<Arc<dyn Tool>>) -> Toolbox {
         let mut tools = self.tools.to_vec();
         for tool in more {
@@ -432,7 +432,7 @@ impl Toolbox {
         Toolbox { tools: tools.into() }
     }
 
-    /// What a model is told of them.
+    /// The specs of the listed tools.
     pub fn specs(&self) -> Vec<ToolSpec> {
         self.tools
             .iter()
@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_where_writing_to_it_would() {
+    fn real_path_follows_links_with_missing_targets() {
         let home = tempfile::tempdir().expect("a temporary directory");
         let root = home.path().canonicalize().expect("it is there");
         let at = |path: &str| root.join(path);
@@ -486,7 +486,7 @@ mod tests {
             ("far", "/nowhere/at/all"),
             ("far/x", "/nowhere/at/all/x"),
             ("round/x", "round/x"),
-            // What is above something missing is not known.
+            // A `..` after a missing component can't be resolved.
             ("new/../file", "new/../file"),
             ("dangling/../file", "dangling/../file"),
         ] {
@@ -500,9 +500,9 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_a_thousand_missing_parts_is_looked_for_once() {
-        // It took seconds, because each of its ancestors was looked for from the root, and one with some thousand of
-        // them held the session up.
+    fn real_path_is_fast_with_many_missing_components() {
+        // Regression test: this took seconds, because each ancestor was looked up from the root, and a path
+        // with a few thousand components blocked the session.
         let home = tempfile::tempdir().expect("a temporary directory");
         let root = home.path().canonicalize().expect("it is there");
         symlink("missing", root.join("link")).expect("made");

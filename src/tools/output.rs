@@ -1,17 +1,17 @@
-//! The output of a command on its way to a reader: bytes in, plain bounded text out.
+//! Converts a command's output to plain text of limited size.
 //!
-//! It takes out what only a terminal understands, keeps the beginning and the end of what is too
-//! long, and holds no more than that in memory however much is written.
+//! Removes terminal control sequences and keeps only the beginning and the end of long output, in bounded
+//! memory however much is written.
 
 use super::truncate;
 
-/// Bytes of the beginning that are held.
+/// Bytes of the beginning that are kept.
 const HELD_HEAD_BYTES: usize = truncate::WHOLE_BYTES_MAX / 2;
 
-/// Bytes of the end that are held; up to twice as much while it is written.
+/// Bytes of the end that are kept; up to twice as many while collecting.
 const HELD_TAIL_BYTES: usize = truncate::WHOLE_BYTES_MAX - HELD_HEAD_BYTES;
 
-/// How the model gets what was left out.
+/// How the model can get the omitted part.
 const REST: &str =
     "to see it, run the command again with its output sent to a file, then read or search that";
 
@@ -21,7 +21,7 @@ pub struct Output {
     cleaner: Cleaner,
     head: String,
     tail: String,
-    /// Bytes and line breaks that fell out between head and tail.
+    /// Bytes and line breaks discarded between head and tail.
     dropped_bytes: u64,
     dropped_lines: u64,
 }
@@ -29,21 +29,21 @@ pub struct Output {
 /// The output of a command that has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// As a model reads it, cut to `truncate::OUTPUT_BYTES_MAX` with a note where needed.
+    /// For the model, truncated to `truncate::OUTPUT_BYTES_MAX` with a note if needed.
     pub shown: String,
-    /// All of it, up to about `truncate::WHOLE_BYTES_MAX`, where `shown` is a part.
+    /// The complete output, up to about `truncate::WHOLE_BYTES_MAX`, if `shown` is only a part.
     pub whole: Option<String>,
 }
 
 impl Output {
-    /// Takes the next bytes; gives back the text that they are.
+    /// Takes the next bytes and returns their text.
     pub fn take(&mut self, bytes: &[u8]) -> String {
         let text = self.cleaner.clean(bytes);
         self.keep(&text);
         text
     }
 
-    /// What is shown of it and, where that is a part, all that is held.
+    /// Returns the output for the model and, if that is only a part, everything that was kept.
     pub fn finish(mut self) -> Finished {
         let rest = self.cleaner.finish();
         self.keep(&rest);
@@ -75,7 +75,7 @@ impl Output {
             if self.tail.is_empty() { text.split_at(text.floor_char_boundary(space)) } else { ("", text) };
         self.head.push_str(head);
         self.tail.push_str(tail);
-        // Only now and then, so that each byte is moved once on average.
+        // Only at twice the limit, so that each byte is moved once on average.
         if self.tail.len() > 2 * HELD_TAIL_BYTES {
             let start = self.tail.ceil_char_boundary(self.tail.len() - HELD_TAIL_BYTES);
             self.dropped_bytes += start as u64;
@@ -85,8 +85,7 @@ impl Output {
     }
 }
 
-/// What a terminal would show at last of lines that were drawn over with carriage returns: a progress
-/// bar is one line and not thousands.
+/// Applies carriage returns as a terminal does: a progress bar becomes a single line instead of thousands.
 pub(super) fn drawn(text: &str) -> String {
     if !text.contains('\r') {
         return text.to_string();
@@ -103,29 +102,29 @@ pub(super) fn drawn(text: &str) -> String {
     shown
 }
 
-/// Makes text of a stream of bytes: invalid UTF-8 becomes U+FFFD, escape sequences of terminals and
-/// control characters vanish. Pieces may be cut anywhere.
+/// Converts a byte stream to text: invalid UTF-8 becomes U+FFFD, terminal escape sequences and control
+/// characters are removed. The input may be split anywhere.
 #[derive(Default)]
 pub(super) struct Cleaner {
-    /// The beginning of a character whose rest has not come yet.
+    /// The start of an incomplete character.
     partial: Vec<u8>,
     state: State,
 }
 
-/// Where in an escape sequence the stream is (ECMA-48).
+/// State of the escape sequence parser (ECMA-48).
 #[derive(Clone, Copy, Default)]
 enum State {
     #[default]
     Text,
-    /// Behind ESC.
+    /// After ESC.
     Escape,
-    /// Behind ESC and an intermediate byte: one more byte ends it.
+    /// After ESC and an intermediate byte: one more byte ends the sequence.
     Intermediate,
     /// In `ESC [ … letter`.
     Control,
     /// In a string (`ESC ] …`), up to BEL or `ESC \`.
     Message,
-    /// Behind an ESC within a string.
+    /// After an ESC within a string.
     StringEscape,
 }
 
@@ -160,7 +159,7 @@ impl Cleaner {
         text
     }
 
-    /// The stream has ended: what was left unfinished will not be finished.
+    /// Ends the stream; an incomplete character becomes U+FFFD.
     pub fn finish(&mut self) -> String {
         let partial = std::mem::take(&mut self.partial);
         if partial.is_empty() { String::new() } else { char::REPLACEMENT_CHARACTER.to_string() }
@@ -172,7 +171,7 @@ impl Cleaner {
             (State::Message, '\u{1b}') => State::StringEscape,
             (State::Message, _) => State::Message,
             (State::StringEscape, '\\') => State::Text,
-            // Whatever else began a new sequence.
+            // Anything else starts a new sequence.
             (State::StringEscape | State::Escape, '[') => State::Control,
             (State::StringEscape | State::Escape, ']' | 'P' | 'X' | '^' | '_') => State::Message,
             (State::StringEscape | State::Escape, ' '..='/') => State::Intermediate,
@@ -180,7 +179,7 @@ impl Cleaner {
             (State::Control, '\u{40}'..='\u{7e}') => State::Text,
             (State::Control, '\u{20}'..='\u{3f}') => State::Control,
             (State::Text, '\u{1b}') | (State::Control, '\u{1b}') => State::Escape,
-            // Not a sequence after all: the text goes on.
+            // Not a sequence after all: continue with text.
             (State::Text | State::Control, character) => {
                 if !character.is_control() || matches!(character, '\n' | '\t' | '\r') {
                     text.push(character);
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_titles_and_links_of_terminals_vanish() {
+    fn terminal_escape_sequences_are_removed() {
         let text =
             b"\x1b[1;31merror\x1b[0m: \x1b]0;title\x07no \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1b(B\n";
         assert_eq!(shown(&[text]), "error: no link\n");
@@ -223,17 +222,17 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_marked() {
+    fn invalid_bytes_become_replacement_characters() {
         assert_eq!(shown(&[b"a\xffb", b"c\xe2\x82"]), "a\u{fffd}bc\u{fffd}");
     }
 
     #[test]
-    fn a_progress_bar_is_its_last_state() {
+    fn progress_bar_is_reduced_to_its_last_state() {
         assert_eq!(shown(&[b"10%\r50%\r100%\r\ndone\r\n"]), "100%\ndone\n");
     }
 
     #[test]
-    fn an_output_that_is_shown_in_part_is_kept_whole() {
+    fn truncated_output_is_kept_completely() {
         let mut output = Output::default();
         let line = "0123456789abcde\n".repeat(truncate::OUTPUT_BYTES_MAX / 16);
         output.take(line.as_bytes());
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_output_is_held_in_bounds_and_says_what_is_missing() {
+    fn endless_output_uses_bounded_memory_and_notes_the_omission() {
         let mut output = Output::default();
         let line = [b"0123456789abcde\n".as_slice(); 1024].concat();
         for _ in 0..1_000 {

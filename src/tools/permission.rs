@@ -1,8 +1,8 @@
-//! Decides whether a call may run, must be asked for, or is refused. Pure but for one look at whether
-//! a path is a directory; it asks nobody and remembers nothing.
+//! Decides whether a call is allowed, denied, or needs to be confirmed by the user. Pure, except for one
+//! check whether a path is a directory; it prompts nobody and stores nothing.
 //!
-//! "Always" is never wider than what the card showed: this very command line, all edits in this
-//! workspace, reads below the directory of the file that was shown.
+//! "Always" never grants more than the permission prompt showed: this exact command line, all edits in this
+//! workspace, or reads below the directory of the file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,37 +12,37 @@ use super::Access;
 
 pub mod ruled;
 
-/// What became of a call.
+/// The decision about a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow {
         by: AllowedBy,
     },
-    /// A person decides. `always` is what "always" would remember, and how the card words it.
+    /// The user decides. `always` is the rule that "always" would add, and its text in the prompt.
     Ask {
         always: Option<(Rule, String)>,
     },
-    /// Nobody is asked; `why` is for the model.
+    /// Denied without asking the user; `why` is for the model.
     Deny {
         why: String,
     },
 }
 
-/// Why nobody was asked.
+/// Why the user wasn't asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedBy {
-    /// It touches nothing, or reads what every mode may read.
+    /// It touches nothing, or only reads what every mode permits.
     Harmless,
     Mode(Mode),
-    /// The person said "always" before.
+    /// The user chose "always" before.
     Rule(Rule),
 }
 
-/// The card's words for `Rule::EditsInWorkspace`.
+/// Text of the permission prompt for `Rule::EditsInWorkspace`.
 const EDITS_IN_WORDS: &str = "all edits in this workspace for this session";
 
-/// Judges one access. `inside` tells whether a path lies in the workspace, links followed
-/// (`Workspace::contains`); the paths of `access` are real ones.
+/// Decides about one access. `inside` returns whether a path is in the workspace after resolving links
+/// (`Workspace::contains`); the paths of `access` are already resolved.
 pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -> bool) -> Verdict {
     match access {
         Access::Nothing => Verdict::Allow { by: AllowedBy::Harmless },
@@ -77,7 +77,7 @@ fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) ->
     {
         return Verdict::Allow { by: AllowedBy::Rule(rule.clone()) };
     }
-    // One rule must cover all that was shown and nothing above it.
+    // One rule must cover all displayed paths and nothing above them.
     let directory = if first.is_dir() { Some(first.as_path()) } else { first.parent() };
     let directory = directory.filter(|directory| {
         directory.parent().is_some() && outside.iter().all(|path| path.starts_with(directory))
@@ -99,7 +99,7 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
     if mode == Mode::Full {
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
-    // An edit that does not fit quotes the file to the model, so it is a read too.
+    // The error of an edit that doesn't match quotes the file to the model, so an edit is also a read.
     if paths.iter().any(|path| may_run_later(path, &inside) || is_secret(path)) {
         return Verdict::Ask { always: None };
     }
@@ -130,8 +130,7 @@ fn command(line: &str, confined: bool, mode: Mode, rules: &[Rule]) -> Verdict {
     }
 }
 
-/// An address can carry what was read to whoever owns the host, so that reading the network asks in every
-/// mode but full.
+/// An address can leak data to the owner of the host, so fetching asks in every mode except full.
 fn fetch(host: &str, mode: Mode, rules: &[Rule]) -> Verdict {
     if mode == Mode::Full {
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
@@ -153,7 +152,7 @@ fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rul
     }
 }
 
-/// Allows what is remembered, and asks for the rest with "always" offered.
+/// Allows calls that match a stored rule; asks for others and offers "always".
 fn remembered(rule: Rule, words: String, rules: &[Rule]) -> Verdict {
     match rules.contains(&rule) {
         true => Verdict::Allow { by: AllowedBy::Rule(rule) },
@@ -171,7 +170,7 @@ fn denied(what: &str) -> Verdict {
     }
 }
 
-/// Directories whose files other programs run or obey: hooks, tasks, settings with commands in them.
+/// Directories with files that other programs execute or obey: hooks, tasks, settings that contain commands.
 pub(super) const DIRECTORIES_THAT_RUN: [&str; 16] = [
     ".git",
     ".hg",
@@ -191,7 +190,7 @@ pub(super) const DIRECTORIES_THAT_RUN: [&str; 16] = [
     ".direnv",
 ];
 
-/// Files that shells, editors and tools run when they start.
+/// Files that shells, editors and tools execute at startup.
 pub(super) const FILES_THAT_RUN: [&str; 25] = [
     ".bashrc",
     ".bash_profile",
@@ -220,10 +219,10 @@ pub(super) const FILES_THAT_RUN: [&str; 25] = [
     "config.fish",
 ];
 
-/// Whether writing this file can make something run later, without anybody being asked then.
+/// Whether writing this file can cause something to be executed later without a prompt.
 ///
-/// Only directories in the workspace count: one that lies below a `.claude` of its own is an ordinary
-/// workspace.
+/// Only directories inside the workspace count: a workspace that is itself below a `.claude` directory is an
+/// ordinary one.
 fn may_run_later(path: &Path, inside: impl Fn(&Path) -> bool) -> bool {
     let is = |name: &str, listed: &[&str]| listed.iter().any(|listed| name.eq_ignore_ascii_case(listed));
     let named = |path: &Path, listed: &[&str]| {
@@ -233,7 +232,7 @@ fn may_run_later(path: &Path, inside: impl Fn(&Path) -> bool) -> bool {
     below || named(path, &FILES_THAT_RUN)
 }
 
-/// Whether a file is likely to hold keys or passwords, by its name. Templates of such files are not.
+/// Whether a file's name suggests that it contains keys or passwords. Templates of such files don't count.
 pub fn is_secret(path: &Path) -> bool {
     let Some(name) = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()) else {
         return false;
@@ -261,7 +260,7 @@ pub fn is_secret(path: &Path) -> bool {
     let key = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"]
         .iter()
         .any(|end| name.ends_with(end));
-    // SSH's own names; `id_map.rs` and the like are sources.
+    // Names of SSH keys; `id_map.rs` and the like are sources.
     let ssh = name.starts_with("id_") && !name.contains('.');
     !template && (exact.contains(&name.as_str()) || environment || key || ssh)
 }
@@ -296,7 +295,7 @@ mod tests {
         Verdict::Allow { by: AllowedBy::Mode(mode) }
     }
 
-    /// `a` allowed, `o` asked with once only, `A` asked with always, `d` denied.
+    /// `a` allowed, `o` asked without "always", `A` asked with "always", `d` denied.
     fn letter(verdict: Verdict) -> char {
         match verdict {
             Verdict::Allow { .. } => 'a',
@@ -307,8 +306,8 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_decides_as_it_says() {
-        // The columns: ask, accept_edits, read_only, full.
+    fn decisions_by_mode() {
+        // Columns: ask, accept_edits, read_only, full.
         let table = [
             (Access::Nothing, "aaaa"),
             (reading("/w/src/main.rs"), "aaaa"),
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn always_for_a_command_means_this_very_line() {
+    fn always_for_a_command_covers_only_that_line() {
         let asked = judge(&running("ls", true), Mode::Ask, &[]);
         let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
         assert_eq!(rule, Rule::Command { line: "ls".into() });
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn always_for_an_edit_means_the_workspace_but_not_what_may_run_later() {
+    fn always_for_an_edit_excludes_files_executed_later() {
         let rules = [Rule::EditsInWorkspace];
         assert_eq!(letter(judge(&writing("/w/a"), Mode::Ask, &rules)), 'a');
         assert_eq!(judge(&writing("/w/.claude/settings.json"), Mode::Ask, &rules), ASK_ONCE);
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_below_a_directory_that_runs_things_is_an_ordinary_one() {
+    fn workspace_below_a_settings_directory_is_ordinary() {
         let inside = |path: &Path| path.starts_with("/me/.claude/worktrees/one");
         let decide = |path: &str| letter(decide(&writing(path), Mode::AcceptEdits, &[], inside));
         assert_eq!(decide("/me/.claude/worktrees/one/src/main.rs"), 'a');
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn always_for_a_read_means_the_directory_of_the_file() {
+    fn always_for_a_read_covers_the_directory_of_the_file() {
         let asked = judge(&reading("/elsewhere/docs/a.md"), Mode::Ask, &[]);
         let rule = Rule::ReadsBelow { path: "/elsewhere/docs".into() };
         let words = "reading below /elsewhere/docs for this session".to_string();
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn always_for_a_search_means_the_directory_that_is_searched() {
+    fn always_for_a_search_covers_the_searched_directory() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let asked = judge(&Access::Read(vec![directory.path().to_path_buf()]), Mode::Ask, &[]);
         let Verdict::Ask { always: Some((rule, _)) } = asked else { panic!("{asked:?}") };
@@ -389,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn always_is_not_offered_for_everything_that_there_is() {
+    fn always_is_not_offered_for_the_root_directory() {
         assert_eq!(judge(&reading("/"), Mode::Ask, &[]), ASK_ONCE);
         assert_eq!(judge(&reading("/vmlinuz"), Mode::Ask, &[]), ASK_ONCE);
     }
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_told_by_name() {
+    fn secrets_are_recognised_by_name() {
         for secret in [".env", ".env.local", "server.pem", "id_rsa", ".netrc", "credentials", "TLS.KEY"] {
             assert!(is_secret(Path::new(secret)), "{secret}");
         }

@@ -1,5 +1,5 @@
-//! Questions to the person that are no permission: a form to fill in, or an address to go to. Who asks holds
-//! a `Door`; the session shows the question to its clients and brings the answer. Data and a channel.
+//! Questions to the user other than permission requests: a form to fill in, or an address to visit. The
+//! asking side has a `Door`; the session displays the question in its clients and returns the answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,45 +11,45 @@ use tokio::sync::{mpsc, oneshot};
 /// Questions that may wait for the session.
 const WAITING_MAX: usize = 16;
 
-/// Something that the person is asked.
+/// A question to the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Why it is asked and by whom, in words.
+    /// The text of the question, including who asks and why.
     pub message: String,
     pub wants: Wants,
 }
 
-/// What the person is to do.
+/// What the user has to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "snake_case")]
 pub enum Wants {
-    /// To fill in a form: a JSON Schema of an object with plain fields. Never for a secret.
+    /// Fill in a form: a JSON Schema of an object with plain fields. Never used for secrets.
     Form { schema: Value },
-    /// To do something at an address. The answer says only that they went there.
+    /// Do something at an address. The answer only confirms that the user went there.
     Url {
         url: String,
-        /// Unlike that of every other open question.
+        /// Unique among the open questions.
         id: String,
     },
 }
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", content = "content", rename_all = "snake_case")]
 pub enum Reply {
-    /// The fields of the form; none for an address.
+    /// The fields of the form; empty for an address.
     Accepted(Map<String, Value>),
-    /// The person said no.
+    /// The user refused.
     Declined,
-    /// The person put it aside, or the turn was cancelled.
+    /// The user dismissed the question, or the turn was cancelled.
     Cancelled,
-    /// Nobody is there whose client could show it.
+    /// No attached client can display it.
     Unable,
     /// It was open for too long.
     TimedOut,
 }
 
-/// What at least one client of a session, or one client, can show.
+/// The kinds of questions that a client, or at least one of a session's clients, can display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shows {
     pub forms: bool,
@@ -69,15 +69,15 @@ impl Shows {
     }
 }
 
-/// What the session takes through the door.
+/// Messages to the session.
 pub enum Asked {
-    /// A question, with who waits for its answer.
+    /// A question, and the channel for its answer.
     Question { question: Question, reply: oneshot::Sender<Reply> },
-    /// What the person was to do at an address is done.
+    /// The user's task at an address is done.
     Done { id: String },
 }
 
-/// The way from who asks to the session. Cheap to clone; it keeps no session alive.
+/// The channel from the asking side to the session. Cheap to clone; doesn't keep the session alive.
 #[derive(Clone)]
 pub struct Door {
     asked: mpsc::Sender<Asked>,
@@ -85,15 +85,15 @@ pub struct Door {
 }
 
 impl Door {
-    /// A door, and where its questions come out.
+    /// Creates a door and the receiver of its messages.
     pub fn new() -> (Door, mpsc::Receiver<Asked>) {
         let (asked, receiver) = mpsc::channel(WAITING_MAX);
         (Door { asked, shows: Arc::default() }, receiver)
     }
 
-    /// What the clients that are there now can show.
+    /// The kinds of questions that the attached clients can display.
     pub fn shows(&self) -> Shows {
-        // It stands for itself; nothing else is told by it.
+        // A lone value that publishes no other data, so relaxed ordering is sufficient.
         let bits = self.shows.load(Ordering::Relaxed);
         Shows { forms: bits & 1 != 0, urls: bits & 2 != 0 }
     }
@@ -102,7 +102,7 @@ impl Door {
         self.shows.store(u8::from(shows.forms) | u8::from(shows.urls) << 1, Ordering::Relaxed);
     }
 
-    /// Asks, and waits for what becomes of it. Dropping the future takes the question back.
+    /// Asks and waits for the outcome. Dropping the future withdraws the question.
     pub async fn ask(&self, question: Question) -> Reply {
         if !self.shows().can(&question.wants) {
             return Reply::Unable;
@@ -111,26 +111,26 @@ impl Door {
         if self.asked.send(Asked::Question { question, reply }).await.is_err() {
             return Reply::Unable;
         }
-        // Dropped without an answer: the session ends.
+        // Dropped without an answer: the session is ending.
         replied.await.unwrap_or(Reply::Cancelled)
     }
 
-    /// Says that what the person was to do at an address is done.
+    /// Reports that the user's task at an address is done.
     pub async fn done(&self, id: String) {
-        // A session that is gone shows nothing any more.
+        // If the session is gone, there is nothing to update.
         drop(self.asked.send(Asked::Done { id }).await);
     }
 }
 
-/// What of an answer fits its form: fields that the schema names, with values of their types. An error names
-/// the first field that does not fit, without its value.
+/// Returns the part of an answer that conforms to the form: fields that the schema names, with values of
+/// their types. An error names the first offending field, without its value.
 pub fn fitting(schema: &Value, content: Map<String, Value>) -> Result<Map<String, Value>, String> {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let required = schema.get("required").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut fitting = Map::new();
     for (name, value) in content {
-        // What was not asked for is not passed on.
+        // Fields that weren't asked for are dropped.
         let Some(property) = properties.get(&name) else { continue };
         if !is_of(property, &value) {
             return Err(format!("the field {name:?} has a value of another type than was asked for"));
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_has_the_fields_that_were_asked_for() {
+    fn answers_are_validated_against_the_schema() {
         let schema = json!({
             "type": "object",
             "properties": {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_can_be_shown_nothing_is_not_asked() {
+    async fn clients_that_cannot_display_forms_are_not_asked() {
         let (door, mut asked) = Door::new();
         let question =
             Question { message: "?".into(), wants: Wants::Form { schema: json!({"type": "object"}) } };

@@ -1,9 +1,9 @@
-//! Which state of which file the model knows. An edit of a file that it has not read, or that changed since, is
-//! refused, and it is told what changed. It reads no file itself.
+//! Tracks which state of which file the model knows. Edits of a file that the model has not read, or that
+//! changed since, are refused with a description of the changes. Reads no files itself.
 //!
-//! What a file tool read or wrote is in its outcome (`raw.files`), so that the log tells all of this again after a
-//! restart. In between the tools note it at once: the next call of the same reply may begin before the outcome of
-//! the one before is an entry.
+//! File tools record the files that they read or wrote in their result (`raw.files`), so that everything here
+//! can be rebuilt from the log after a restart. In addition, tools record it here immediately: the next call
+//! of the same reply may begin before the previous result is an entry.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -24,25 +24,25 @@ use super::{Access, Workspace, truncate};
 use epitome_thread::diff::{DiffLine, diff};
 use epitome_thread::{Change, Content, Entry, Shown, Thread, ToolOutcome};
 
-/// Files whose state is kept for a session. Of more, those that were touched the longest ago have to be read again.
+/// Files whose state is kept per session. Of more, the least recently touched ones have to be read again.
 const FILES_MAX: usize = 10_000;
 
-/// Files that are let go together, where there are more: to look for the oldest one takes as long as for these.
+/// Files dropped at once when there are more: finding the oldest one takes as long as finding all of these.
 const FILES_LET_GO: usize = 1_000;
 
-/// Lines of a diff that a refusal shows: enough to see what somebody else did, and no reading of the file.
+/// Lines of the diff in a refusal: enough to see the change, but no substitute for reading the file.
 const CHANGE_LINES_MAX: usize = 60;
 
 /// Bytes of such a diff.
 const CHANGE_BYTES_MAX: usize = 4 * 1024;
 
-/// Bytes of both texts together that are compared; the time of a comparison grows with the square of them.
+/// Total bytes of both texts that are compared; the time of a comparison grows with their square.
 const COMPARED_BYTES_MAX: usize = 512 * 1024;
 
-/// Where in an outcome's `raw` the states are.
+/// The key of the states in a result's `raw`.
 const FILES: &str = epitome_thread::RAW_FILES;
 
-/// What a session's model knows of files, and the order in which the calls of one reply touch them.
+/// The model's knowledge of files in one session, and the order in which the calls of a reply access them.
 #[derive(Debug, Default)]
 pub struct Files {
     known: Mutex<Known>,
@@ -52,23 +52,23 @@ pub struct Files {
 #[derive(Debug, Default)]
 struct Known {
     files: HashMap<PathBuf, Seen>,
-    /// Entries of the log that were looked at.
+    /// Number of log entries processed.
     followed: usize,
-    /// Counts what was noted.
+    /// Incremented with each recorded state.
     clock: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Tells one content of the file from another.
+    /// Identifies the content of the file.
     state: String,
-    /// The entry that shows this content, once there is one.
+    /// The newest entry that shows this content, once it exists.
     entry: Option<Arc<Entry>>,
-    /// When it was noted, by `Known::clock`.
+    /// Value of `Known::clock` when it was recorded.
     at: u64,
 }
 
-/// How a file stands that is to be changed.
+/// The state of a file that is about to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Current,
@@ -83,17 +83,17 @@ pub fn state_of(content: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// The state of a file that is too large to be read whole.
+/// The state of a file that is too large to be read completely.
 pub fn state_of_large(metadata: &Metadata) -> String {
     format!("large:{}:{}.{:09}", metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// What is said of a file that `file_read` does not show: to have it read first would lead nowhere.
+/// The error for a file that `file_read` can't display; asking the model to read it first would lead nowhere.
 pub fn binary(name: &str) -> String {
     format!("{name} is a binary file, which is not changed here. Use a command for that.")
 }
 
-/// What an outcome tells of files, with the state of each; `None` is a file that is gone.
+/// Encodes the states of files for a tool result; `None` is a deleted file.
 pub fn raw(files: &[(PathBuf, Option<String>)]) -> Value {
     let files: Vec<Value> =
         files.iter().map(|(path, state)| json!({ "path": path.to_string_lossy(), "state": state })).collect();
@@ -101,8 +101,8 @@ pub fn raw(files: &[(PathBuf, Option<String>)]) -> Value {
 }
 
 impl Files {
-    /// Takes in what the log tells and was not looked at yet. All of it at a session's first call; later only what
-    /// the person brought, because the tools note the rest themselves and are ahead of the log.
+    /// Processes new log entries. On a session's first call all of them count; later only those from the
+    /// user, because the tools record theirs directly and are ahead of the log.
     pub fn follow(&self, thread: &Thread, workspace: &Workspace) {
         let mut known = self.known();
         let is_first = known.followed == 0;
@@ -127,7 +127,7 @@ impl Files {
         known.followed = thread.entries().len();
     }
 
-    /// Notes what was read or written just now; the paths are real ones.
+    /// Records files that were just read or written, by their resolved paths.
     pub fn note(&self, files: &[(PathBuf, Option<String>)]) {
         let mut known = self.known();
         for (path, state) in files {
@@ -143,8 +143,8 @@ impl Files {
         }
     }
 
-    /// Says why a file may not be changed, and what to do; nothing where the model knows it as it is.
-    /// `content` is what the file holds, where that is text.
+    /// Returns an error with instructions if the model doesn't know the file's current state. `content` is
+    /// the file's text, if it is text.
     pub fn check(&self, path: &Path, state: &str, content: Option<&str>, name: &str) -> Result<(), String> {
         let again =
             format!("Read it with file_read (file_path {name:?}), then make the change to what it holds");
@@ -171,8 +171,8 @@ impl Files {
         }
     }
 
-    /// Puts a call behind those before it, in the order of these calls: who writes is alone, who reads waits for who
-    /// wrote before. A command waits for the edits before it and holds nobody up.
+    /// Queues a call after the earlier ones: writers are exclusive, readers wait for earlier writers. A
+    /// command waits for earlier calls that change files, but blocks none.
     pub fn enter(&self, access: &Access) -> Entrance {
         let order = self.order.clone();
         let mut waiting: Pin<Box<dyn Future<Output = Turn> + Send>> = match access {
@@ -186,7 +186,7 @@ impl Files {
                 return Entrance::Entered(Turn::Free);
             }
         };
-        // Its place in the queue is taken when it is asked for the first time.
+        // The first poll takes the place in the queue.
         match (&mut waiting).now_or_never() {
             Some(turn) => Entrance::Entered(turn),
             None => Entrance::Waiting(waiting),
@@ -205,7 +205,7 @@ pub enum Entrance {
 }
 
 impl Entrance {
-    /// Waits for the turn. It is over when it is dropped.
+    /// Waits for the turn, which ends when the returned value is dropped.
     pub async fn turn(self) -> Turn {
         match self {
             Entrance::Entered(turn) => turn,
@@ -214,7 +214,7 @@ impl Entrance {
     }
 }
 
-/// The right to touch files, as long as it is held.
+/// The right to access files while it exists.
 pub enum Turn {
     Free,
     Reading(OwnedRwLockReadGuard<()>),
@@ -222,7 +222,8 @@ pub enum Turn {
 }
 
 impl Known {
-    /// An entry shows a file in a state. With `sets` that is news; without, it only says where to look.
+    /// Processes an entry that shows a file in some state. With `sets` the state is recorded; without, the
+    /// entry is only attached to a matching state.
     fn showed(&mut self, path: &Path, state: Option<String>, entry: &Arc<Entry>, sets: bool) {
         if sets {
             return self.set(path, state, Some(entry.clone()));
@@ -240,7 +241,8 @@ impl Known {
             self.files.remove(path);
             return;
         };
-        // A file that is read again as it was keeps the entry that shows more of it, until there is a newer one.
+        // A repeated read of an unchanged file keeps the earlier entry, which may show more of it, until a
+        // newer one exists.
         let kept =
             self.files.get(path).filter(|seen| seen.state == state).and_then(|seen| seen.entry.clone());
         let seen = Seen { state, entry: entry.or(kept), at: self.clock };
@@ -253,7 +255,7 @@ impl Known {
     }
 }
 
-/// The files that an outcome tells of.
+/// The files recorded in a tool result.
 fn told(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
     let files = outcome.raw.as_ref().and_then(|raw| raw.get(FILES)).and_then(Value::as_array);
     let one = |file: &Value| {
@@ -275,22 +277,22 @@ fn resource(content: &Content) -> Option<(&str, &str)> {
     }
 }
 
-/// The file that a URI names; one with a part of it (`#L10-20`) was not shown as a whole.
+/// The path of a file URI; `None` for parts of a file (`#L10-20`).
 fn path_of(uri: &str) -> Option<String> {
     let path =
         uri.strip_prefix("file://").filter(|path| path.starts_with('/') && !path.contains(['#', '?']))?;
     percent_decode_str(path).decode_utf8().ok().map(|path| path.into_owned())
 }
 
-/// What the model was shown of a file.
+/// The content of a file as shown to the model.
 #[derive(Debug, PartialEq, Eq)]
 enum Before {
     Whole(String),
-    /// Lines that follow each other.
+    /// Consecutive lines.
     Part(String),
 }
 
-/// What an entry shows of a file.
+/// The content of a file according to an entry.
 fn before(entry: &Entry, path: &Path) -> Option<Before> {
     match &entry.change {
         Change::ToolFinished { outcome } => {
@@ -314,12 +316,12 @@ fn before(entry: &Entry, path: &Path) -> Option<Before> {
     }
 }
 
-/// What is shown may be the path that was asked for, with links in it.
+/// The displayed path may be the requested one, with unresolved links.
 fn same_file(shown: &Path, real: &Path) -> bool {
     shown == real || shown.canonicalize().is_ok_and(|shown| shown == real)
 }
 
-/// The lines of a file as `file_read` shows them; `None` where they do not follow each other or were cut.
+/// Parses a file's lines as `file_read` displays them; `None` if they aren't consecutive or were truncated.
 fn numbered(text: &str) -> Option<Before> {
     let mut part = String::new();
     let mut expected = None;
@@ -334,7 +336,7 @@ fn numbered(text: &str) -> Option<Before> {
                 part.push('\n');
                 expected = Some(number + 1);
             }
-            // What `file_read` says of the rest.
+            // A note of `file_read` about the rest of the file.
             (None, _) if line.starts_with('[') && !line.contains("left out here") => {}
             (None, _) => return None,
         }
@@ -342,7 +344,8 @@ fn numbered(text: &str) -> Option<Before> {
     expected.map(|_| Before::Part(part))
 }
 
-/// A short diff of what the model was shown and what is there. `None` where the texts are too long to compare.
+/// A short diff between the content shown to the model and the current one. `None` if the texts are too long
+/// to compare.
 fn what_changed(before: &Before, now: &str) -> Option<String> {
     let lines_only = |text: &str| {
         let mut text = text.replace("\r\n", "\n");
@@ -380,12 +383,12 @@ fn what_changed(before: &Before, now: &str) -> Option<String> {
     Some(shown.trim_end_matches('\n').to_owned())
 }
 
-/// The part of a text that stands where another one was read: without what comes before and behind.
+/// The part of a text that corresponds to an earlier excerpt, without the lines before and after it.
 fn window(part: &str, text: &str) -> String {
     let compared = TextDiff::from_lines(part, text);
     let matched = || compared.ops().iter().filter(|op| op.tag() != DiffTag::Insert);
     let (Some(first), Some(last)) = (matched().next(), matched().next_back()) else { return text.to_owned() };
-    // What took the place of the lines at the borders may have what came before or behind in it.
+    // Lines that replaced those at the borders may include lines from outside the excerpt.
     let (first_new, last_new) = (first.new_range(), last.new_range());
     let end = last_new.start + last_new.len().min(last.old_range().len());
     let start = match first.old_range() == last.old_range() {
@@ -425,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_must_have_been_read_as_it_is() {
+    fn standing_depends_on_the_state_that_was_read() {
         let files = files(vec![read("/w/a", "     1\tone", "s1")]);
         assert_eq!(files.standing(Path::new("/w/a"), "s1"), Standing::Current);
         assert_eq!(files.standing(Path::new("/w/a"), "s2"), Standing::Changed);
@@ -438,8 +441,8 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_files_those_that_were_touched_the_longest_ago_are_let_go() {
-        // One was looked for among all of them each time: a long log took seconds to be taken up.
+    fn least_recently_touched_files_are_dropped() {
+        // Regression test: the oldest was searched for each time, so that restoring a long log took seconds.
         let path = |nth: usize| PathBuf::from(format!("/w/f{nth}"));
         let files = Files::default();
         for nth in (0..FILES_MAX).chain([0, FILES_MAX]) {
@@ -452,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_changed() {
+    fn refusal_describes_the_change() {
         let files =
             files(vec![read("/w/a", "     2\ttwo\n     3\tthree\n[lines 4-5 remain: offset=4]", "s1")]);
         let changed =
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_of_its_own_renews_the_state_and_shows_what_was_there() {
+    fn own_edit_updates_the_state_and_its_content() {
         let diff = Shown::Diff { path: "/w/a".into(), old: Some("1\n".into()), new: "2\n".into() };
         let Change::ToolFinished { outcome } = read("/w/a", "Edited a at line 1.", "s2") else {
             unreachable!()
@@ -480,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_person_attached_was_read_and_a_part_of_it_was_not() {
+    fn attached_files_count_as_read_but_excerpts_do_not() {
         let content = |uri: &str| Content::Resource { uri: uri.to_owned(), text: "x\n".to_owned() };
         let content = vec![content("file:///w/a%20b.rs"), content("file:///w/c.rs#L1-2")];
         let said = Change::Said { message: Message { id: MessageId(0), content }, origin: Origin::Person };
@@ -489,10 +492,10 @@ mod tests {
         assert_eq!(files.standing(Path::new("/w/c.rs"), &state_of(b"x\n")), Standing::Unread);
     }
 
-    /// Two edits in one reply: the outcome of the first came into the log when the second was done, and the state
-    /// that it told was taken for the newest.
+    /// Regression test for two edits in one reply: the first result was logged after the second edit, and its
+    /// state was taken for the newest.
     #[test]
-    fn an_older_outcome_does_not_take_back_what_was_noted_since() {
+    fn older_log_entries_do_not_override_newer_states() {
         let files = files(Vec::new());
         files.note(&[("/w/a".into(), Some("s2".to_owned()))]);
         files.follow(&thread(vec![read("/w/a", "     1\tone", "s1")]), &workspace());
@@ -502,7 +505,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_touch_files_in_their_order() {
+    async fn file_calls_run_in_order() {
         let files = Files::default();
         let (read, write) = (Access::Read(Vec::new()), Access::Write(Vec::new()));
         let command = Access::Command { line: "make".into(), confined: true };

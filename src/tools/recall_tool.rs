@@ -1,5 +1,5 @@
-//! `recall`: the model searches and reads the conversation's own log, also what left its view. It touches
-//! nothing, so nobody is asked.
+//! `recall`: searches and reads the conversation's own log, including entries that are no longer in the
+//! model's view. It accesses nothing else, so it needs no permission.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -10,10 +10,10 @@ use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, i
 use epitome_recall::{self as recall, Ask, Clock, Kind};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
-/// How long one search may take. The largest logs are searched in a fraction of it, whatever the expression.
+/// Maximum time of one search. Even the largest logs take a fraction of it, whatever the expression.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Bytes of what is looked for in a title.
+/// Bytes of the search terms in a title.
 const TITLE_BYTES_MAX: usize = 80;
 
 pub struct RecallTool;

@@ -1,9 +1,10 @@
-//! The sandbox of commands: what a command line that the model wrote can read, write and reach.
+//! The sandbox for commands: restricts what a command line written by the model can read, write and connect
+//! to.
 //!
-//! `epitome_platform::sandbox` holds a command; here is decided to what.
+//! This module decides what is allowed; `epitome_platform::sandbox` enforces it.
 //!
-//! It holds commands of the model. Hooks, and the shell calls of recipes, are programs that the person consented
-//! to; they are not held.
+//! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
+//! consented to; they run without it.
 
 mod hint;
 mod places;
@@ -18,43 +19,44 @@ pub use hint::{HOW_TO_ASK, hint};
 
 use super::Workspace;
 
-/// Where programs put what they need for a moment, whatever the environment says.
+/// Directories for temporary files that programs use whatever the environment specifies.
 pub const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// What holds for the commands of a session. By default nothing is held.
+/// Sandbox settings for a session's commands. The default is no sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub enabled: bool,
-    /// Whether it holds in full mode, too.
+    /// Whether the sandbox also applies in full mode.
     pub in_full_mode: bool,
     pub network: bool,
-    /// Whether sockets in the file system may be used: the daemons behind them run outside of every sandbox.
+    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of
+    /// every sandbox.
     pub unix_sockets: bool,
-    /// Processes and threads that one command may have at a time; `None` bounds nothing.
+    /// Processes and threads that one command may have at a time; `None` is unlimited.
     pub processes: Option<u64>,
-    /// Directories for what programs need for a moment, beside the one that the environment names.
+    /// Directories for temporary files, in addition to the one named by the environment.
     pub temporary: Vec<PathBuf>,
-    /// Further files and directories that commands may change; absolute.
+    /// Additional files and directories that commands may change; absolute.
     pub write: Vec<PathBuf>,
-    /// Further files and directories that commands may not read; absolute.
+    /// Additional files and directories that commands may not read; absolute.
     pub hide: Vec<PathBuf>,
 }
 
 impl Rules {
-    /// Whether a command is to be held that did not ask to run outside.
+    /// Whether a command that did not request to run outside of the sandbox is sandboxed.
     pub fn hold_in(&self, mode: Mode) -> bool {
         self.enabled && (self.in_full_mode || mode != Mode::Full)
     }
 
-    /// Why commands that should be held are held in part or not at all, in a sentence for the person; `None` where
-    /// all is well, or where they wanted none.
+    /// Why commands are only partially sandboxed or not at all, as a message for the user; `None` if the
+    /// sandbox is complete or disabled.
     pub fn gap(&self) -> Option<String> {
         if self.enabled { support().gap() } else { None }
     }
 }
 
-/// What a command needs to be held; looks at the disk and blocks. `None` where this system has nothing to hold a
-/// command with.
+/// Prepares the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
+/// mechanisms.
 pub fn confinement(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Confinement>> {
     let support = support();
     if support.is_nothing() {

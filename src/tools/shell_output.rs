@@ -1,5 +1,5 @@
-//! What a recipe's own shell call prints: run as the bash tool runs it, in a process group of its own,
-//! bounded in time and output, and not held by the sandbox. Whether it may run is for the caller to know.
+//! The output of a recipe's shell call. It runs like the bash tool, in its own process group and with limits
+//! on time and output, but outside of the sandbox. The caller is responsible for permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::{ToolContext, Toolbox, Workspace};
 use epitome_thread::OutcomeContent;
 
-/// How long one shell call of a recipe may take, in seconds.
+/// Maximum seconds for one shell call of a recipe.
 const SHELL_SECONDS_MAX: u64 = 30;
-/// How long its end may take on top, in seconds.
+/// Additional seconds allowed for ending it.
 const SHELL_GRACE_SECONDS: u64 = 5;
 
-/// Runs a line and gives what it printed, or in brackets why it did not.
+/// Runs a line and returns its output, or the reason for a failure in brackets.
 pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &str) -> String {
     let Some(bash) = toolbox.get("bash") else { return "[there is no shell]".to_owned() };
     let input = serde_json::json!({
@@ -22,7 +22,7 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         "command": line,
         "timeout": SHELL_SECONDS_MAX,
     });
-    // The person has consented to the recipe, and it may need the network or their keys: nothing holds it.
+    // The user consented to the recipe, which may need the network or their keys, so it isn't sandboxed.
     let context = ToolContext::bare(workspace.clone());
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {
@@ -37,8 +37,8 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
     })
 }
 
-/// Both outputs of a command that ran, and behind them how it failed, if it did: who reads the prompt must
-/// not take a failure for an empty answer.
+/// Both outputs of a command, followed by a nonzero exit code: a reader of the prompt must not mistake a
+/// failure for an empty result.
 fn printed(raw: Option<&Value>) -> Option<String> {
     let raw = raw?;
     let mut text = raw["stdout"].as_str()?.to_owned();
@@ -61,7 +61,7 @@ mod tests {
     use super::printed;
 
     #[test]
-    fn a_failure_is_told_behind_what_was_printed() {
+    fn failures_are_appended_to_the_output() {
         let cases = [
             (json!({"stdout": "a\n", "stderr": "", "exitCode": 0}), Some("a\n")),
             (json!({"stdout": "a\n", "stderr": "b\n", "exitCode": 0}), Some("a\nb\n")),

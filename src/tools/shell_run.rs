@@ -1,4 +1,4 @@
-//! A shell that runs: started, read while it writes, and what is said of its end.
+//! Starts a shell, reads its output while it runs, and describes its end.
 
 use std::ffi::{OsStr, OsString};
 use std::future::pending;
@@ -20,27 +20,26 @@ use super::sandbox::{self, Rules};
 use epitome_platform::group::{Ending, Running};
 use epitome_platform::reaper::Reaper;
 
-/// How long output is still read when the shell has ended but something keeps the pipe open.
+/// Time for which output is still read after the shell has ended while another process keeps the pipe open.
 pub(super) const DRAIN: Duration = Duration::from_millis(200);
 
-/// Bytes read at once: the size of a Linux pipe.
+/// Bytes per read: the size of a Linux pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The shortest time between two pieces of output that are passed on while a command runs.
+/// Minimum interval between two pieces of output passed on while a command runs.
 const PASS_ON_EVERY: Duration = Duration::from_millis(100);
 
-/// The part of a command's time so far that is the shortest between two pieces, as a divisor: who has waited for
-/// minutes does not need ten pieces a second, and so a command of ten minutes passes on some 300 of them.
+/// Divisor of the elapsed time that raises that interval: after minutes there is no need for ten pieces a
+/// second. A command of ten minutes passes on some 300 of them.
 const PASS_ON_PART: u32 = 50;
 
-/// Bytes of one piece. Of more than that in so short a time nobody reads more than the end.
+/// Bytes of one piece. When there is more output in so short a time, only its end is useful.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 
-/// What stands for what a piece does not hold.
+/// Marks omitted output at the start of a piece.
 const LEFT_OUT: &str = "[…]\n";
 
-/// What keeps programs from asking a person who is not there; each only where the environment says
-/// nothing of it.
+/// Variables that keep programs from prompting; each is only set if the environment doesn't define it.
 const NOT_INTERACTIVE: [(&str, &str); 5] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_EDITOR", "true"),
@@ -49,15 +48,15 @@ const NOT_INTERACTIVE: [(&str, &str); 5] = [
     ("TERM", "dumb"),
 ];
 
-/// A shell that was started.
+/// A started shell.
 pub(super) struct Started {
     pub running: Running,
     pub pipe: pipe::Receiver,
-    /// Whether the sandbox holds it.
+    /// Whether it is sandboxed.
     pub is_held: bool,
 }
 
-/// Starts the shell, held to `rules` where there are some; gives back where its output can be read. Blocks.
+/// Starts the shell, sandboxed if there are `rules`, and returns it with the pipe of its output. Blocks.
 pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
@@ -96,7 +95,7 @@ pub(super) fn start(
     {
         command.env("HOME", home);
     }
-    // The shell would look at it and find that it is the editor's.
+    // The inherited value would be the editor's directory.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let confinement = rules.map(|rules| sandbox::confinement(rules, workspace)).transpose();
     let confinement =
@@ -106,13 +105,14 @@ pub(super) fn start(
         confinement.hold(&mut command);
     }
     let running = reaper.spawn_marked(&mut command).map_err(failed)?;
-    // Our copies of the pipe's other end are in `command`; while they are open there is no end.
+    // `command` contains our copies of the pipe's write end, and the reader sees no end of file while they
+    // are open.
     drop(command);
     let pipe = pipe::Receiver::from_owned_fd(OwnedFd::from(read)).map_err(failed)?;
     Ok(Started { running, pipe, is_held })
 }
 
-/// The `bash` of the environment's PATH, else the system's, else `sh`.
+/// Returns the `bash` in the environment's PATH, else the system's, else `sh`.
 pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     let directories: Vec<PathBuf> = std::env::split_paths(path.unwrap_or(OsStr::new(""))).collect();
@@ -124,9 +124,9 @@ pub fn shell(environment: &[(OsString, OsString)]) -> PathBuf {
     ours.chain(system).find(runs).unwrap_or_else(|| Path::new("/bin/sh").to_path_buf())
 }
 
-/// The reading end of a command's output.
+/// The read end of a command's output.
 pub(super) struct Reading {
-    /// `None` once the other end is closed.
+    /// `None` once the write end is closed.
     pipe: Option<pipe::Receiver>,
     buffer: Vec<u8>,
 }
@@ -140,8 +140,8 @@ impl Reading {
         self.pipe.is_some()
     }
 
-    /// What there is to read, nothing at the end; never resolves behind the end. May be dropped at any time without
-    /// losing a byte.
+    /// Returns the available output; empty at the end, and never resolves after it. Cancel-safe: dropping the
+    /// future loses no bytes.
     pub async fn next(&mut self) -> &[u8] {
         let Some(pipe) = &mut self.pipe else { return pending().await };
         match pipe.read(&mut self.buffer).await {
@@ -154,7 +154,7 @@ impl Reading {
     }
 }
 
-/// Output on its way to those who look on while the command runs: in pieces that are bounded in size and number.
+/// Passes output on while the command runs, in pieces of limited size and number.
 pub(super) struct Live {
     began: Instant,
     passed_on: Instant,
@@ -187,7 +187,7 @@ impl Live {
         }
     }
 
-    /// Waits until what waits is due; forever where nothing does.
+    /// Waits until pending output is due; forever if there is none.
     pub async fn wait(&self) {
         match self.waiting.is_empty() {
             true => pending().await,
@@ -211,9 +211,9 @@ impl Live {
     }
 }
 
-/// What is said of an end, in brackets without them, and the code that shells give for it.
+/// Describes an end, without brackets, and returns its exit code as shells report it.
 pub(super) fn ended(ending: Ending) -> (String, Option<i32>) {
-    // A shell reports the end by a signal in this form too.
+    // Shells report the end by a signal as 128 plus its number.
     const BY_SIGNAL: i32 = 128;
     match ending {
         Ending::Code(code) => (format!("exit code {code}"), Some(code)),
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_fast_is_passed_on_in_few_bounded_pieces() {
+    fn fast_output_is_passed_on_in_few_bounded_pieces() {
         let pieces: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = pieces.clone();
         let mut live = Live::new(Arc::new(move |text| kept.lock().expect("not poisoned").push(text)));

@@ -1,5 +1,5 @@
-//! `skill`: gives the model the text of a skill, a folder with instructions for one kind of work. Text only: nothing of
-//! a skill runs by it, and what the text asks for goes through the same permissions as all else.
+//! `skill`: returns the text of a skill, a folder with instructions for one kind of task. Text only: it
+//! executes nothing, and calls that follow from the text need the same permissions as all others.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,19 @@ use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
 
-/// Bytes of the list of skills in the tool's description, which goes with every request.
+/// Bytes of the skill list in the tool's description, which is part of every request.
 const LIST_BYTES_MAX: usize = 6 * 1024;
 
-/// Bytes of one skill's description in it: most say in two sentences what they are for.
+/// Bytes of one skill's description in the list; two sentences are usually enough.
 const ABOUT_BYTES_MAX: usize = 400;
 
-/// What a session knows of a skill.
+/// A skill that the session can offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skill {
     pub name: String,
-    /// What it is for, and when.
+    /// What it is for, and when to use it.
     pub about: String,
-    /// Its instructions, with the directory of the files that they name.
+    /// The instructions, including the directory of the files that they mention.
     pub text: String,
 }
 
@@ -46,13 +46,13 @@ impl SkillTool {
     }
 }
 
-/// The line that tells the model of a skill; its beginning up to the colon names it.
+/// The list entry of a skill; it begins with `head`.
 pub fn line(skill: &Skill) -> String {
     let about = skill.about.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{}{}", head(&skill.name), truncate::line(&about, ABOUT_BYTES_MAX))
 }
 
-/// How the line of a skill begins.
+/// The start of a skill's list entry, which identifies the skill.
 pub fn head(name: &str) -> String {
     format!("- {name}: ")
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_skill_is_given_by_its_name_and_another_name_tells_which_there_are() {
+    async fn skill_is_found_by_name_and_errors_list_the_names() {
         let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")]);
         let workspace =
             Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };

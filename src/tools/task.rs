@@ -1,36 +1,35 @@
-//! `task`: the model hands a piece of work to another agent, which has a conversation of its own, and gets its last
-//! words. Who the agents are and how one runs is the session's: the tool reads what is asked for, and passes it on.
+//! `task`: delegates work to a subagent with its own conversation and returns its final message. The session
+//! defines the subagents and runs them; the tool only parses and forwards the request.
 
 use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input, truncate};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
-/// The tool's name.
 pub const NAME: &str = "task";
 
-/// Bytes of what an agent is told to do. What is longer belongs into a file.
+/// Maximum bytes of a prompt; longer input belongs in a file.
 const PROMPT_BYTES_MAX: usize = 128 * 1024;
 
-/// Bytes of a title.
+/// Maximum bytes of a title.
 const TITLE_BYTES_MAX: usize = 100;
 
-/// A piece of work for an agent, as the model asks for it.
+/// A request to run a subagent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOrder {
-    /// In a few words, for people.
+    /// A few words, for display.
     pub description: String,
     pub prompt: String,
-    /// Who is to do it; `None` leaves it to the session.
+    /// The agent to run; `None` uses the session's default.
     pub agent: Option<String>,
-    /// `main`, `small` or a model's name; `None` leaves it to the agent.
+    /// `main`, `small` or a model's name; `None` uses the agent's default.
     pub model: Option<String>,
 }
 
-/// Starts agents.
+/// Starts subagents.
 pub trait Agents: Send + Sync {
-    /// Runs one to its end; dropping the future stops it with all that it started. Lines of what it does go to the
-    /// context's `progress`.
+    /// Runs a subagent to its end; dropping the future stops it and everything that it started. Its activity
+    /// is reported line by line to the context's `progress`.
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult>;
 }
 
@@ -68,7 +67,7 @@ impl Tool for Task {
         Card { title: truncate::line(&title, TITLE_BYTES_MAX), kind: ToolKind::Think, locations: Vec::new() }
     }
 
-    /// Nothing of itself: whatever the agent does is decided on call by call.
+    /// The call itself accesses nothing: each call of the subagent is decided separately.
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
         read(input).map(|_| Access::Nothing)
     }
@@ -89,7 +88,7 @@ impl Tool for Task {
     }
 }
 
-/// Reads what is asked for. An error is a sentence for the model.
+/// Parses the input. The error is a message for the model.
 pub fn read(input: &Value) -> Result<TaskOrder, String> {
     let prompt = input::named(input, "prompt")?;
     if prompt.len() > PROMPT_BYTES_MAX {
@@ -114,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_read_and_titled_with_its_agent() {
+    fn task_is_parsed_and_titled_with_its_agent() {
         let workspace =
             Workspace { cwd: PathBuf::from("/w"), directories: Vec::new(), environment: Arc::default() };
         let title = |input: &Value| Task.card(input, &workspace).title;
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_without_a_prompt_or_with_a_book_is_refused() {
+    fn missing_or_oversized_prompt_is_refused() {
         assert!(read(&json!({"description": "a"})).expect_err("refused").contains("`prompt`"));
         let long = "x".repeat(PROMPT_BYTES_MAX + 1);
         assert!(read(&json!({"description": "a", "prompt": long})).expect_err("refused").contains("a file"));

@@ -1,4 +1,4 @@
-//! `todo_write`: the agent writes down its plan, which the editor shows. It touches nothing else.
+//! `todo_write`: records the agent's plan, which the editor displays. Has no other effect.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use epitome_thread::{Card, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpe
 
 use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, truncate};
 
-/// Steps of a plan: no person reads on after that.
+/// Maximum steps of a plan; longer ones wouldn't be read.
 pub const STEPS_MAX: usize = 100;
 
-/// Bytes of a step's text: it is shown as one line.
+/// Maximum bytes of a step's text, which is displayed as one line.
 pub const STEP_BYTES_MAX: usize = 1_000;
 
 pub struct TodoWrite;
@@ -79,7 +79,7 @@ fn summary(steps: &[PlanStep]) -> String {
     text
 }
 
-/// Reads the steps; models write statuses in many ways, and some write the list as a text.
+/// Parses the steps. Models spell statuses in many ways, and some pass the list as a JSON string.
 fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
     let wrong = || {
         "`todos` must be a list of objects with `content` and `status` (pending, in_progress or completed)."
@@ -109,7 +109,7 @@ fn read(input: &Value) -> Result<Vec<PlanStep>, String> {
     Ok(steps)
 }
 
-/// `None` is no step at all, `Some(None)` one that was given up and leaves the plan.
+/// `None` if the item is invalid, `Some(None)` if the step was cancelled and is removed from the plan.
 fn step(item: &Value) -> Option<Option<PlanStep>> {
     let content = match item {
         Value::String(content) => content,
@@ -132,7 +132,7 @@ fn step(item: &Value) -> Option<Option<PlanStep>> {
     Some(Some(PlanStep { content: truncate::line(content.trim(), STEP_BYTES_MAX), status, priority }))
 }
 
-/// `In-Progress`, `in progress` and `IN_PROGRESS` are one word.
+/// Normalises a word: `In-Progress`, `in progress` and `IN_PROGRESS` are equal.
 fn plain(word: &str) -> String {
     word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

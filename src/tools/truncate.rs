@@ -1,26 +1,26 @@
-//! Cuts texts to a size that a model can afford, and says what was cut. Pure; it never cuts in the
-//! middle of a character, nor in the middle of a line where a line's border is near.
+//! Truncates texts to a size that fits the model's context and notes what was omitted. Pure. Never cuts
+//! inside a character, and cuts at a line boundary if one is near.
 
-/// Bytes of one tool's text that the model reads: about 8,000 tokens, so that a dozen calls fit into
-/// the smallest window that we support.
+/// Bytes of one tool's text that the model reads: about 8,000 tokens, so that a dozen calls fit into the
+/// smallest supported context window.
 pub const OUTPUT_BYTES_MAX: usize = 32 * 1024;
 
-/// Of which the beginning gets this much (the command's first complaint) and the end the rest (its
-/// last word), because a failing build says most at its end.
+/// The part of it for the beginning (a command's first error); the rest is for the end, because a failing
+/// build reports most there.
 pub const OUTPUT_HEAD_BYTES: usize = 10 * 1024;
 
-/// Bytes of one output that are kept as a whole beside what the model reads: a large build's or test run's,
-/// and little enough that a hundred of them don't hurt.
+/// Bytes of one complete output stored in addition to what the model reads: enough for a large build or test
+/// run, and small enough that a hundred of them are harmless.
 pub const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What is said of the middle of an output that is too large even for that.
+/// Describes the middle of an output that exceeds even that limit.
 pub const KEPT_NOWHERE: &str = "too much to be kept";
 
-/// Bytes of one line that are shown: beyond lies minified code, which no one reads.
+/// Displayed bytes of one line; longer lines are minified code, which is not worth reading.
 pub const LINE_BYTES_MAX: usize = 2_000;
 
-/// Keeps the beginning and the end of a text of more than `max` bytes; between them stands a note that
-/// says how much is missing and ends with `rest`, the way to get it.
+/// Keeps the beginning and the end of a text of more than `max` bytes. A note between them reports how much
+/// is omitted and ends with `rest`, which explains how to get it.
 pub fn head_and_tail(text: &str, max: usize, head: usize, rest: &str) -> String {
     if text.len() <= max {
         return text.to_string();
@@ -31,14 +31,14 @@ pub fn head_and_tail(text: &str, max: usize, head: usize, rest: &str) -> String 
     joined(first, last, missing.len() as u64, lines_in(missing), rest)
 }
 
-/// Puts a beginning and an end together around the note on what is missing between them.
+/// Joins a beginning and an end with a note about the omitted part.
 pub fn joined(head: &str, tail: &str, bytes: u64, lines: u64, rest: &str) -> String {
     let open = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
     let lines = if lines == 1 { "1 line".to_string() } else { format!("{lines} lines") };
     format!("{head}{open}[… {bytes} bytes ({lines}) left out here; {rest} …]\n{tail}")
 }
 
-/// The longest beginning of at most `max` bytes, up to a line's border if one lies in its second half.
+/// The longest prefix of at most `max` bytes, cut at a line boundary if there is one in its second half.
 pub fn head_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
@@ -50,7 +50,7 @@ pub fn head_of(text: &str, max: usize) -> &str {
     }
 }
 
-/// The longest end of at most `max` bytes, from a line's border if one lies in its first half.
+/// The longest suffix of at most `max` bytes, cut at a line boundary if there is one in its first half.
 pub fn tail_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
@@ -66,7 +66,7 @@ pub fn tail_of(text: &str, max: usize) -> &str {
     }
 }
 
-/// A line as it is shown: cut at `max` bytes with a mark that says how much is missing.
+/// Truncates a line to `max` bytes, with a note about how much is omitted.
 pub fn line(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_string();
@@ -75,7 +75,7 @@ pub fn line(text: &str, max: usize) -> String {
     format!("{}… [{} bytes of this line left out]", &text[..end], text.len() - end)
 }
 
-/// Lines of a text; the last one counts without a line break too.
+/// Counts lines, including an unterminated last one.
 pub fn lines_in(text: &str) -> u64 {
     let breaks = text.bytes().filter(|byte| *byte == b'\n').count() as u64;
     breaks + u64::from(!text.is_empty() && !text.ends_with('\n'))
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_keeps_whole_lines_at_both_ends_and_says_what_is_missing() {
+    fn long_text_keeps_complete_lines_at_both_ends() {
         let text = "first\nsecond\nthird\nfourth\nfifth\n";
         assert_eq!(
             head_and_tail(text, 16, 8, "ask again"),
@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ends_are_kept_and_nothing_is_invented(text in "[a-zä\n]{0,300}", head in 0usize..40, tail in 0usize..40) {
+        fn both_ends_are_kept_unchanged(text in "[a-zä\n]{0,300}", head in 0usize..40, tail in 0usize..40) {
             let cut = head_and_tail(&text, head + tail, head, "ask");
             if text.len() <= head + tail {
                 prop_assert_eq!(cut, text);

@@ -1,4 +1,5 @@
-//! `view_image`: an image of the workspace, shown to the model. By the first bytes of the file, never by its name.
+//! `view_image`: sends an image file to the model. The type is detected from the first bytes of the file,
+//! never from its name.
 
 use std::io::Read;
 
@@ -9,7 +10,7 @@ use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attache
 use epitome_thread::attached::FileType;
 use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
-/// Bytes that tell one type from another.
+/// Bytes needed to detect the type.
 const HEAD_BYTES: u64 = 64;
 
 pub struct ViewImage;

@@ -1,5 +1,5 @@
-//! Walks a directory for the search tools: which files there are, in a fixed order, without following
-//! links, for a bounded time. It reads no file but ignore files.
+//! Walks a directory for the search tools: lists its files in a fixed order, without following links and
+//! within limits on time and entries. Reads no files other than ignore files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use ignore::WalkBuilder;
 
 use super::disk::Stop;
 
-/// Files and directories that one search looks at: a home directory by mistake, not a monorepo.
+/// Entries that one search visits: stops a search of a home directory, but not of a monorepo.
 pub const ENTRIES_MAX: usize = 1_000_000;
 
-/// How long one search may take: a person waits for it.
+/// Maximum time of one search; the user waits for it.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The places where version control keeps its own files; nobody searches those by accident gladly.
+/// Directories of version control systems, which are never worth searching.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 
-/// Whether files that `.gitignore` and `.ignore` name are left out.
+/// Whether files matched by `.gitignore` and `.ignore` are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
     LeftOut,
@@ -29,14 +29,14 @@ pub enum Ignored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkEnd {
     Complete,
-    /// The visitor had enough, or nobody waits any more.
+    /// The visitor returned false, or the call was cancelled.
     Stopped,
     TooMany,
     TooLong,
 }
 
 impl WalkEnd {
-    /// What the model is told.
+    /// A note for the model if the walk is incomplete.
     pub fn note(self) -> Option<String> {
         match self {
             WalkEnd::Complete | WalkEnd::Stopped => None,
@@ -51,10 +51,10 @@ impl WalkEnd {
     }
 }
 
-/// Visits the regular files below `root` in the order of their paths, until the visitor returns false.
+/// Visits the regular files below `root` in path order, until the visitor returns false.
 ///
-/// Hidden files are visited, the directories of version control are not. Unreadable directories are
-/// passed over.
+/// Includes hidden files, but not the directories of version control systems. Unreadable directories are
+/// skipped.
 pub fn files(root: &Path, ignored: Ignored, stop: &Stop, mut visit: impl FnMut(&Path) -> bool) -> WalkEnd {
     let left_out = ignored == Ignored::LeftOut;
     let mut builder = WalkBuilder::new(root);
@@ -65,7 +65,7 @@ pub fn files(root: &Path, ignored: Ignored, stop: &Stop, mut visit: impl FnMut(&
         .ignore(left_out)
         .git_ignore(left_out)
         .git_exclude(left_out)
-        // It would be that of our own environment, not of the session's.
+        // It would be the one of the daemon's environment, not of the session's.
         .git_global(false)
         .require_git(false)
         .sort_by_file_path(Path::cmp)
@@ -92,14 +92,14 @@ pub fn files(root: &Path, ignored: Ignored, stop: &Stop, mut visit: impl FnMut(&
     WalkEnd::Complete
 }
 
-/// A glob over paths relative to the directory that is searched.
+/// A glob over paths relative to the searched directory.
 ///
-/// `*` and `?` stay within a name, `**` spans directories, `{a,b}` and `[a-z]` choose. A pattern
-/// without a slash is about names, at any depth.
+/// `*` and `?` don't match slashes, `**` spans directories, `{a,b}` and `[a-z]` are alternatives. A pattern
+/// without a slash matches names at any depth.
 pub struct Pattern(GlobSet);
 
 impl Pattern {
-    /// The error is a sentence for the model.
+    /// Compiles the patterns. The error is a message for the model.
     pub fn new(patterns: &[&str]) -> Result<Pattern, String> {
         let mut set = GlobSetBuilder::new();
         for pattern in patterns {
@@ -108,7 +108,7 @@ impl Pattern {
                 None => (*pattern, !pattern.contains('/')),
             };
             let whole = if named { format!("**/{pattern}") } else { pattern.to_string() };
-            // A directory means what is in it.
+            // A directory stands for its contents.
             let whole = if whole.ends_with('/') { whole + "**" } else { whole };
             let glob = GlobBuilder::new(&whole).literal_separator(true).build().map_err(|error| {
                 format!(
@@ -128,11 +128,11 @@ impl Pattern {
     }
 }
 
-/// Splits an absolute pattern into the directory that it surely lies in and the rest.
+/// Splits an absolute pattern into its literal directory and the rest.
 pub fn split_absolute(pattern: &str) -> (PathBuf, String) {
     let parts: Vec<&str> = pattern.split('/').collect();
     let special = |part: &&str| part.contains(['*', '?', '[', '{', '\\']);
-    // The last part is always a pattern, be it a plain name.
+    // The last component always belongs to the pattern, even a literal name.
     let first = parts.iter().position(special).unwrap_or(parts.len()).min(parts.len() - 1);
     let directory = parts[..first].join("/");
     let directory = if directory.is_empty() { "/".to_string() } else { directory };
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_without_a_slash_is_about_names_at_any_depth() {
+    fn pattern_without_a_slash_matches_names_at_any_depth() {
         assert!(matches("*.rs", "main.rs") && matches("*.rs", "src/deep/lib.rs"));
         assert!(matches("./*.rs", "main.rs") && !matches("./*.rs", "src/lib.rs"));
     }
 
     #[test]
-    fn a_pattern_with_a_slash_is_about_paths() {
+    fn pattern_with_a_slash_matches_paths() {
         assert!(matches("src/*.rs", "src/lib.rs") && !matches("src/*.rs", "src/deep/lib.rs"));
         assert!(matches("src/**/*.{rs,toml}", "src/lib.rs") && matches("src/**/*.{rs,toml}", "src/a/b.toml"));
         assert!(matches("src/", "src/a/b"));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_pattern_is_split_where_it_stops_being_plain() {
+    fn absolute_pattern_is_split_at_the_first_wildcard() {
         assert_eq!(split_absolute("/a/b/**/*.rs"), ("/a/b".into(), "./**/*.rs".into()));
         assert_eq!(split_absolute("/a/b"), ("/a".into(), "./b".into()));
         assert_eq!(split_absolute("/*"), ("/".into(), "./*".into()));

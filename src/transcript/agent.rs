@@ -1,6 +1,6 @@
-//! The `agent<` lines: what the agent says, compared with what a fixture expects, and written down.
+//! The `agent<` lines: messages of the agent, compared with a fixture's expectations, and written as words.
 //!
-//! Shorthand compares what it mentions. JSON compares all of a value, `*` apart.
+//! Shorthand compares only what it mentions. JSON compares a complete value, except for `*`.
 
 use serde_json::Value;
 
@@ -10,12 +10,12 @@ use super::editor::is_notification;
 use super::update::Update;
 use super::words::Word;
 
-/// What a fixture expects the agent to say next.
+/// The next message that a fixture expects from the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expected {
     /// `result …`
     Result { to: Ref, value: Outcome },
-    /// `error CODE "…" {data}`; the code `*` is any.
+    /// `error CODE "…" {data}`; the code `*` matches any.
     Error { to: Ref, code: Option<i64>, message: Option<String>, data: Option<Value> },
     /// `session/update $S1 …`
     Update { session: String, update: Update },
@@ -23,7 +23,7 @@ pub enum Expected {
     Permission { session: String, call: Box<CallShape>, kinds: Vec<String> },
     /// `METHOD {params}`, `notify METHOD {params}`
     Call { notify: bool, method: String, params: Value },
-    /// `{…}`: a whole message.
+    /// `{…}`: a complete message.
     Json(Value),
 }
 
@@ -32,19 +32,19 @@ pub enum Expected {
 pub enum Outcome {
     /// `*`
     Any,
-    /// `end_turn`: the stop reason of a prompt, whatever else the result tells.
+    /// `end_turn`: the stop reason of a prompt, ignoring the rest of the result.
     Stop(String),
     Json(Value),
 }
 
-/// How an expectation and a message compare.
+/// The result of comparing a message with an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Same,
     Different,
-    /// A text that is as expected so far; the rest may come in another chunk.
+    /// A text that matches so far; the rest may follow in another chunk.
     More,
-    /// A text whose first bytes, so many, are all that this line expects.
+    /// A text of which this many leading bytes are the complete expectation of this line.
     Part(usize),
 }
 
@@ -53,12 +53,12 @@ pub enum Verdict {
 pub struct Detail {
     /// Ids of messages and calls.
     pub ids: bool,
-    /// Kinds, places, inputs and outputs of tool calls.
+    /// Kinds, locations, inputs and outputs of tool calls.
     pub calls: bool,
 }
 
 impl Expected {
-    /// Reads the words of an `agent<` line. The error says what would be right.
+    /// Parses the words of an `agent<` line. The error describes the valid forms.
     pub fn read(words: &[Word]) -> Result<Expected, String> {
         match words {
             [Word::Json(value @ Value::Object(_))] => Ok(Expected::Json(value.clone())),
@@ -98,7 +98,7 @@ impl Expected {
         }
     }
 
-    /// Compares with a message. Placeholders are bound if it is the same.
+    /// Compares with a message. Placeholders are bound only if it matches.
     pub fn compare(&self, message: &Value, book: &mut Book) -> Verdict {
         if let (Expected::Update { session, update }, Some(actual)) = (self, update_of(message)) {
             let before = book.names.clone();
@@ -189,7 +189,7 @@ fn read_error(words: &[Word]) -> Result<Expected, String> {
     Ok(Expected::Error { to, code, message, data })
 }
 
-/// The words of an agent's message. `Expected::read` of them is the same as the message.
+/// Writes an agent's message as words. The words, parsed with [`Expected::read`], match the message.
 pub fn words_of(message: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
     let bare = |text: &str| Word::Bare(text.to_owned());
     let json = |text: &str| Word::Json(Value::String(text.to_owned()));
@@ -257,7 +257,7 @@ fn ref_word(to: &Ref) -> Option<Word> {
     }
 }
 
-/// The update in a `session/update`.
+/// The update in a `session/update` message.
 pub fn update_of(message: &Value) -> Option<&Value> {
     (method(message) == Some("session/update")).then(|| message.pointer("/params/update")).flatten()
 }

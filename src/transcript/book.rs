@@ -1,7 +1,8 @@
-//! What one conversation has said so far: open requests of both sides, names, tools by call.
+//! The state of a connection that shorthand depends on: open requests of both sides, names, and tools by
+//! call.
 //!
-//! It is kept by whoever reads both directions (the runner of fixtures, the recorder) and is never
-//! asked to judge a message.
+//! It is maintained by code that sees both directions (the runner of fixtures, the recorder), and never
+//! judges a message itself.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,21 @@ use serde_json::Value;
 
 use super::names::{Kind, Names};
 
-/// The memory that shorthand needs to be written and understood.
+/// The state for writing and parsing shorthand.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     pub names: Names,
-    /// Requests of the editor that have no answer yet, oldest first: id and method.
+    /// Requests of the editor without an answer, oldest first: id and method.
     pub editor_open: Vec<(Value, String)>,
-    /// Requests of the agent that have no answer yet, oldest first.
+    /// Requests of the agent without an answer, oldest first: id and message.
     pub agent_open: Vec<(Value, Value)>,
-    /// Ids of all requests of the editor, in their order; `#2` is the second.
+    /// Ids of all requests of the editor, in order; `#2` is the second.
     editor_sent: Vec<Value>,
     /// Names of announced tool calls.
     tools: BTreeMap<String, String>,
 }
 
-/// Which way a message went.
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the editor.
@@ -33,7 +34,7 @@ pub enum Direction {
 }
 
 impl Book {
-    /// Takes note of a message of the editor.
+    /// Records a message of the editor.
     pub fn editor_said(&mut self, message: &Value) {
         match (method(message), message.get("id")) {
             (Some(method), Some(id)) => {
@@ -45,7 +46,7 @@ impl Book {
         }
     }
 
-    /// Takes note of a message of the agent.
+    /// Records a message of the agent.
     pub fn agent_said(&mut self, message: &Value) {
         match (method(message), message.get("id")) {
             (Some(_), Some(id)) => {
@@ -59,7 +60,7 @@ impl Book {
         self.learn(message);
     }
 
-    /// Learns the names of tools from a message of the agent, which may still be compared.
+    /// Records the tool name in a message of the agent, which may be compared only later.
     pub fn learn(&mut self, message: &Value) {
         for place in ["/params/update", "/params/toolCall"] {
             if let Some(call) = message.pointer(place) {
@@ -68,12 +69,12 @@ impl Book {
         }
     }
 
-    /// The tool of a call: its name, else its kind where the agent gives no names.
+    /// The tool of a call: its name, or its kind if the agent sends no names.
     pub fn tool(&self, call: &str) -> &str {
         self.tools.get(call).map_or("other", String::as_str)
     }
 
-    /// The id that a reference of an answer means, among the open requests.
+    /// Resolves an answer's reference to the id of a request.
     pub fn editor_request(&self, to: &Ref) -> Option<Value> {
         match to {
             Ref::Oldest => self.editor_open.first().map(|(id, _)| id.clone()),
@@ -85,7 +86,7 @@ impl Book {
         }
     }
 
-    /// The shortest reference to a request of the editor that means this id.
+    /// The shortest reference that resolves to this id.
     pub fn reference(&self, id: &Value) -> Ref {
         let of_method = self.editor_open.iter().find(|(open, _)| open == id).map(|(_, method)| method);
         let number = self.editor_sent.iter().rposition(|sent| sent == id).map(|at| Ref::Number(at + 1));
@@ -96,7 +97,7 @@ impl Book {
             .unwrap_or(Ref::Null)
     }
 
-    /// The editor's connection ended; what was open stays unanswered.
+    /// The connection ended; open requests stay unanswered.
     pub fn restarted(&mut self) {
         self.editor_open.clear();
         self.agent_open.clear();
@@ -112,16 +113,16 @@ impl Book {
     }
 }
 
-/// Which request an answer belongs to.
+/// The request that an answer belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ref {
-    /// The oldest one that is open; written as nothing.
+    /// The oldest open request; written as nothing.
     Oldest,
-    /// The oldest open one of this method; written as the method.
+    /// The oldest open request with this method; written as the method.
     Method(String),
-    /// The n-th request of the editor; written `#n`.
+    /// The n-th request of the editor; written as `#n`.
     Number(usize),
-    /// No request: the line could not be read; written `#null`.
+    /// No request, since the line could not be parsed; written as `#null`.
     Null,
 }
 

@@ -7,11 +7,11 @@ use super::book::Book;
 use super::update::text_fits;
 use super::words::{Word, pair};
 
-/// What is said of a tool call: `[$C1] TOOL attributes "text"`. Only what is mentioned is compared.
+/// A tool call in shorthand: `[$C1] TOOL attributes "text"`. Only mentioned parts are compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallShape {
     pub call: Option<String>,
-    /// The tool's name, or the call's kind where the agent gives no names.
+    /// The tool's name, or the call's kind if the agent sends no names.
     pub tool: String,
     pub status: Option<String>,
     pub title: Option<String>,
@@ -22,12 +22,12 @@ pub struct CallShape {
     pub diffs: Vec<String>,
     pub input: Option<Value>,
     pub output: Option<Value>,
-    /// All text of its content.
+    /// The complete text of its content.
     pub text: Option<String>,
 }
 
 impl CallShape {
-    /// Reads a call, and gives back the bare words that have no meaning for it.
+    /// Parses a call. Also returns the bare words that are not part of it.
     pub(super) fn read(words: &[Word]) -> Result<(CallShape, Vec<String>), String> {
         let mut shape = CallShape::default();
         let words = match words {

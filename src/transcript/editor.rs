@@ -1,17 +1,17 @@
-//! The `editor>` lines: shorthand for what an editor sends, and back.
+//! The `editor>` lines: shorthand for messages of an editor, in both directions.
 //!
-//! Whatever has no shorthand is written as `METHOD {params}`, and what is no JSON-RPC at all as
-//! `raw "…"`, so that every line can be written.
+//! Everything without shorthand is written as `METHOD {params}`, and a line that is not JSON-RPC as
+//! `raw "…"`, so every line can be written.
 
 use serde_json::{Value, json};
 
 use super::book::{Book, Ref, method};
 use super::words::{Word, as_text, bare_or_json};
 
-/// Bytes that one `raw` line may come to; enough to go beyond any agent's limit on a line.
+/// Maximum size in bytes of a `raw` line; enough to exceed any agent's limit for a line.
 const RAW_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// What an editor does on one line.
+/// An action of the editor.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EditorAct {
     /// `raw "…" [times N]`: these bytes as one line.
@@ -20,7 +20,7 @@ pub enum EditorAct {
     Json(Value),
     /// `result {…}`, `result allow_once`, `result cancelled`: answers the agent's oldest open request.
     Result(Reply),
-    /// `error CODE "…"`: refuses the agent's oldest open request.
+    /// `error CODE "…"`: answers the agent's oldest open request with an error.
     Error { code: i64, message: String },
     /// `METHOD …`, or `notify METHOD …` for notifications that are not known as such.
     Call { notify: bool, method: String, params: Params },
@@ -30,24 +30,24 @@ pub enum EditorAct {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Value(Value),
-    /// The option of this kind on a permission card.
+    /// The option of this kind in a permission request.
     Choose(String),
 }
 
-/// The parameters of a call: a value that may hold placeholders, or a request to be cancelled.
+/// The parameters of a call: a value that may contain placeholders, or a request to cancel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Params {
     Value(Value),
     CancelRequest(Ref),
 }
 
-/// Notifications that need no `notify` before them.
+/// Whether the method is a notification without being marked by `notify`.
 pub(super) fn is_notification(method: &str) -> bool {
     matches!(method, "session/cancel" | "session/update" | "elicitation/complete") || method.starts_with("$/")
 }
 
 impl EditorAct {
-    /// Reads the words of an `editor>` line. The error says what would be right.
+    /// Parses the words of an `editor>` line. The error describes the valid forms.
     pub fn read(words: &[Word]) -> Result<EditorAct, String> {
         match words {
             [Word::Json(value @ (Value::Object(_) | Value::Array(_)))] => Ok(EditorAct::Json(value.clone())),
@@ -86,7 +86,7 @@ impl EditorAct {
         }
     }
 
-    /// The line to send, and the message in it if it is one. `id` is for a new request.
+    /// Returns the line to send, and the message in it if it is one. `id` is used for a new request.
     pub fn line(&self, book: &Book, id: u64) -> Result<(Vec<u8>, Option<Value>), String> {
         let message = match self {
             EditorAct::Raw { text, times } => {
@@ -124,7 +124,7 @@ impl EditorAct {
     }
 }
 
-/// The outcome that picks the option of a kind from a permission card.
+/// The answer that selects the option of a kind in a permission request.
 fn choice(kind: &str, request: &Value) -> Result<Value, String> {
     if kind == "cancelled" {
         return Ok(json!({"outcome": {"outcome": "cancelled"}}));
@@ -137,7 +137,7 @@ fn choice(kind: &str, request: &Value) -> Result<Value, String> {
     }
 }
 
-/// What shorthand means: the words behind a method as its parameters.
+/// Expands shorthand: converts the words after a method to its parameters.
 fn params(method: &str, words: &[Word]) -> Result<Params, String> {
     let value = match (method, words) {
         (_, [Word::Json(value @ Value::Object(_))]) => value.clone(),
@@ -179,7 +179,7 @@ fn params(method: &str, words: &[Word]) -> Result<Params, String> {
     Ok(Params::Value(value))
 }
 
-/// The words of an editor's message, as short as they read back to the same message.
+/// Writes an editor's message as words, in the shortest form that is read back as the same message.
 pub fn words_of(message: &Value, book: &mut Book) -> Vec<Word> {
     let bare = |text: &str| Word::Bare(text.to_owned());
     let Some(method) = method(message).map(str::to_owned) else {
@@ -226,7 +226,7 @@ fn answer_words(message: &Value, book: &mut Book) -> Vec<Word> {
     vec![Word::Json(book.names.with_names(message))]
 }
 
-/// Shorthand that means these very parameters, if there is one.
+/// The shorthand for exactly these parameters, if there is one.
 fn short_params(given: &str, original: &Value, named: &Value, book: &Book) -> Option<Vec<Word>> {
     let text = |key: &str| named.get(key).and_then(Value::as_str);
     let session = || text("sessionId").filter(|id| id.starts_with("$S")).map(|id| Word::Bare(id.to_owned()));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_a_session_and_texts() {
+    fn a_prompt_has_a_session_and_texts() {
         assert_eq!(
             message_of(r#"session/prompt $S1 "Hello" "again""#, &book()),
             json!({"jsonrpc": "2.0", "id": 7, "method": "session/prompt", "params": {"sessionId": "s_1",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_session_is_in_the_workspace_unless_said_otherwise() {
+    fn a_new_session_is_in_the_workspace_by_default() {
         assert_eq!(message_of("session/new", &book())["params"], json!({"cwd": "/w", "mcpServers": []}));
         assert_eq!(message_of(r#"session/new {"cwd":"a"}"#, &book())["params"], json!({"cwd": "a"}));
     }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_the_option_of_that_kind_on_the_open_card() {
+    fn a_choice_selects_the_option_of_that_kind() {
         let mut book = book();
         book.agent_said(&json!({"id": 40, "method": "session/request_permission", "params":
             {"options": [{"kind": "allow_once", "optionId": "a"}, {"kind": "reject_once", "optionId": "r"}]}}));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_editor_sent_is_written_as_short_as_it_reads_back() {
+    fn editor_messages_are_written_in_their_shortest_form() {
         for line in [
             "initialize",
             "session/new",

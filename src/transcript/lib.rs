@@ -1,7 +1,7 @@
-//! The readable transcript of a conversation on the wire: fixture, recording and documentation.
+//! The readable transcript of a protocol connection, used as fixture, recording and documentation.
 //!
-//! Pure: text in, data out, and back. It starts no process and reads no file; the runner of fixtures
-//! is `cli::check`, the scripted model is `provider::scripted`.
+//! Pure: text in, data out, and back. Starts no process and reads no file. The runner of fixtures is
+//! `cli::check`, the scripted model is `provider::scripted`.
 //!
 //! ```text
 //! # The model reads a file and answers.
@@ -23,7 +23,7 @@
 //! agent<  result end_turn
 //! ```
 //!
-//! The whole grammar is told in `protocol-fixtures/README.md`.
+//! `protocol-fixtures/README.md` documents the complete grammar.
 
 pub mod agent;
 pub mod book;
@@ -47,34 +47,34 @@ use editor::EditorAct;
 use setup::Setup;
 use words::{GUTTER, Word};
 
-/// A transcript, line by line.
+/// The lines of a transcript.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fixture {
     pub lines: Vec<Line>,
 }
 
-/// One line, or several that belong together (a file's text, a wide JSON value).
+/// A line, or several that belong together (a file's text, a wide JSON value).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Where it begins in its file, from 1.
+    /// The number of its first line in the file, from 1.
     pub number: usize,
     pub what: What,
-    /// Behind `# `, on the same line.
+    /// The text after `# ` on the same line.
     pub comment: Option<String>,
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     Blank,
-    /// Nothing but its comment.
+    /// A line that is only a comment.
     Comment,
     Setup(Setup),
     /// `editor>`
     Editor(Vec<Word>, EditorAct),
-    /// `agent<`: the next thing that the agent says.
+    /// `agent<`: the next message of the agent.
     Agent(Vec<Word>, Expected),
-    /// `agent~`: said at some time before the editor's next line.
+    /// `agent~`: a message of the agent at any time before the editor's next line.
     AgentFree(Vec<Word>, Expected),
     /// `model?`
     Sees(Seen),
@@ -82,7 +82,7 @@ pub enum What {
     Says(ModelStep),
 }
 
-/// What is wrong in a transcript, and where.
+/// An error in a transcript, with its line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ParseError {
@@ -91,7 +91,7 @@ pub struct ParseError {
 }
 
 impl Fixture {
-    /// Reads a transcript. Every line must have a meaning.
+    /// Parses a transcript. Lines without a meaning are errors.
     pub fn parse(text: &str) -> Result<Fixture, ParseError> {
         let mut lines = Vec::new();
         let mut source = text.lines().enumerate().map(|(at, line)| (at + 1, line)).peekable();
@@ -129,13 +129,13 @@ impl Fixture {
         Ok(Fixture { lines })
     }
 
-    /// The first comment: what the transcript shows.
+    /// The first comment, which describes the transcript.
     pub fn title(&self) -> &str {
         let comments = self.lines.iter().filter(|line| line.what == What::Comment);
         comments.filter_map(|line| line.comment.as_deref()).next().unwrap_or("")
     }
 
-    /// All that is said before the conversation begins and around it.
+    /// All set-up lines.
     pub fn setups(&self) -> impl Iterator<Item = &Setup> {
         self.lines.iter().filter_map(|line| match &line.what {
             What::Setup(setup) => Some(setup),
@@ -149,14 +149,14 @@ impl Fixture {
         })
     }
 
-    /// Whether it can be run against an agent that we know nothing of: it says so, or no model is in it.
+    /// Whether it can be run against any agent: it is marked so, or it contains no lines of a model.
     pub fn is_for_any_agent(&self) -> bool {
         let marked = self.setups().any(|setup| *setup == Setup::AnyAgent);
         marked || !self.lines.iter().any(|line| matches!(line.what, What::Sees(_) | What::Says(_)))
     }
 }
 
-/// The canonical text: `parse` of it gives the same lines.
+/// The canonical text, which [`Fixture::parse`] reads back as the same lines.
 impl fmt::Display for Fixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))
@@ -184,7 +184,7 @@ fn is_message(line: &str) -> bool {
     ["editor>", "agent< ", "agent~ ", "model? ", "model! "].iter().any(|gutter| line.starts_with(gutter))
 }
 
-/// Whether the line goes on with the one above: it begins below the gutter.
+/// Whether the line continues the previous one: it is indented to the gutter.
 fn continues(line: &str) -> bool {
     line.len() > GUTTER && line.bytes().take(GUTTER).all(|b| b == b' ')
 }

@@ -1,15 +1,15 @@
-//! The `model!` and `model?` lines: what a scripted model says, and what a provider was sent.
+//! The `model!` and `model?` lines: the script of a model, and the requests that its provider receives.
 //!
-//! Both are provider-neutral: one fixture runs against every wire format that the scripted model
-//! speaks. What only one provider has (cache marks, signatures, the system text) is not shown here.
+//! Both are provider-neutral: one fixture runs against every wire format that the scripted model supports.
+//! Properties of a single provider (cache markers, signatures, the system prompt) are not shown.
 
 use serde_json::Value;
 
 use super::names::Names;
 use super::words::{Word, as_text, pair};
 
-/// One thing that a scripted model does. A reply is a sequence of these; neighbouring `Text` steps
-/// are pieces of one text.
+/// A step of a scripted model. A reply is a sequence of steps; consecutive `Text` steps are pieces of one
+/// text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelStep {
     /// `text "…"`
@@ -18,41 +18,42 @@ pub enum ModelStep {
     Think(String),
     /// `call NAME {…}`; several in a row are parallel calls of one reply.
     Call { name: String, input: Value },
-    /// `stop max_tokens`; without one the reply ends as one that said all, or that asks for tools.
+    /// `stop max_tokens`. Without this step, the stop reason is that of a complete reply, or of one with tool
+    /// calls.
     Stop(Stop),
-    /// `usage INPUT OUTPUT`: tokens that the reply reports.
+    /// `usage INPUT OUTPUT`: the token counts reported with the reply.
     Usage { input: u64, output: u64 },
-    /// `cached TOKENS`: so many of the input's tokens came from the provider's cache.
+    /// `cached TOKENS`: the number of input tokens that came from the provider's cache.
     Cached(u64),
-    /// `error 429 retry-after=1 "…"`. As the first step it is an HTTP status, later an error inside
-    /// the stream.
+    /// `error 429 retry-after=1 "…"`: an HTTP status as the first step, and an error within the stream
+    /// otherwise.
     Error { status: u16, retry_after: Option<u64>, message: Option<String> },
-    /// `error overflow`: the provider's own words for a request that is longer than the window.
+    /// `error overflow`: the provider's error for a request that exceeds the window.
     Overflow,
-    /// `cut`: the connection breaks.
+    /// `cut`: the connection is closed.
     Cut,
-    /// `hang`: nothing more comes until the client gives up.
+    /// `hang`: nothing more is sent until the client gives up.
     Hang,
-    /// `wait`: nothing more comes until `ScriptedModel::release`; in a fixture, until its story has
-    /// come to the next `model!` line, which goes on with the same reply.
+    /// `wait`: nothing more is sent until `ScriptedModel::release`. In a fixture, this happens when the
+    /// conversation reaches the next `model!` line, which continues the same reply.
     Wait,
-    /// `flood COUNT "…"`: so many deltas of this text, written as fast as the socket takes them.
+    /// `flood COUNT "…"`: this many deltas with the text, written as fast as the socket accepts them.
     Flood { count: usize, text: String },
 }
 
-/// Why a scripted model stops, where that is not plain from what it said.
+/// The stop reason of a scripted model, where its steps do not determine it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     MaxTokens,
     Refusal(String),
-    /// The window was full in the middle of the reply.
+    /// The window was full before the end of the reply.
     Window,
-    /// The provider paused a long turn and wants the reply sent back.
+    /// The provider paused a long turn and expects the reply to be sent back.
     Pause,
 }
 
 impl ModelStep {
-    /// Reads the words of a `model!` line. The error says what would be right.
+    /// Parses the words of a `model!` line. The error describes the valid forms.
     pub fn read(words: &[Word]) -> Result<ModelStep, String> {
         let (verb, rest) = split_verb(words)?;
         match (verb, rest) {
@@ -97,7 +98,7 @@ impl ModelStep {
         }
     }
 
-    /// This step with the values of placeholders filled in.
+    /// This step with placeholders replaced by their values.
     pub fn filled(&self, names: &Names) -> Result<ModelStep, String> {
         Ok(match self {
             ModelStep::Text(text) => ModelStep::Text(names.fill_text(text)?),
@@ -117,7 +118,7 @@ impl ModelStep {
         })
     }
 
-    /// The words that `read` reads back as this step.
+    /// The words that `read` parses as this step.
     pub fn words(&self) -> Vec<Word> {
         let bare = |text: &str| Word::Bare(text.to_owned());
         let json = |text: &str| Word::Json(Value::String(text.to_owned()));
@@ -171,16 +172,16 @@ fn read_error(status: &str, more: &[Word]) -> Result<ModelStep, String> {
     Ok(ModelStep::Error { status, retry_after, message })
 }
 
-/// One part of what a provider was sent.
+/// A part of the request that a provider received.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
-    /// `anew`: what follows is the whole of it; it is not the last request with something added.
+    /// `anew`: the following parts are the complete request, which does not extend the previous one.
     Anew,
-    /// `again`: the last request once more, with nothing new.
+    /// `again`: the previous request again, with nothing new.
     Again,
     /// `user "…"`
     User(String),
-    /// `user image`, `user document`: a part that is no text.
+    /// `user image`, `user document`: a part that is not text.
     UserPart(String),
     /// `agent "…"`
     Agent(String),
@@ -191,7 +192,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// Reads the words of a `model?` line.
+    /// Parses the words of a `model?` line.
     pub fn read(words: &[Word]) -> Result<Seen, String> {
         let (verb, rest) = split_verb(words)?;
         match (verb, rest) {
@@ -213,7 +214,7 @@ impl Seen {
         }
     }
 
-    /// Whether what a provider was sent is what this part says.
+    /// Whether the received part matches this pattern.
     pub fn matches(&self, actual: &Seen, names: &mut Names) -> bool {
         match (self, actual) {
             (Seen::Anew, Seen::Anew) | (Seen::Again, Seen::Again) => true,
@@ -240,7 +241,7 @@ impl Seen {
         }
     }
 
-    /// This part with names for ids and places.
+    /// This part with placeholders for ids and paths.
     pub fn with_names(&self, names: &mut Names) -> Seen {
         match self {
             Seen::Anew | Seen::Again | Seen::UserPart(_) => self.clone(),
@@ -255,7 +256,7 @@ impl Seen {
         }
     }
 
-    /// The words that `read` reads back as this part.
+    /// The words that `read` parses as this part.
     pub fn words(&self) -> Vec<Word> {
         let bare = |text: &str| Word::Bare(text.to_owned());
         let json = |text: &str| Word::Json(Value::String(text.to_owned()));

@@ -1,37 +1,37 @@
 //! Placeholders: `$S1` for the first session id, `$DIR` for the workspace, `*` for anything.
 //!
-//! A placeholder is bound where it first appears and means the same value from then on. In this
-//! direction a pattern is compared with what came; in the other, what came is written with names.
+//! A placeholder is bound at its first occurrence and has the same value from then on. Patterns with
+//! placeholders are compared with actual values, and actual values are written with placeholders.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// The key of an object pattern that lets other keys be there: `{"sessionId":"$S1","*":"*"}`.
+/// The key in an object pattern that permits other keys: `{"sessionId":"$S1","*":"*"}`.
 pub const OTHER_KEYS: &str = "*";
 
-/// Stands for any text inside of a text.
+/// Matches any text within a text.
 pub(super) const GAP: char = '…';
 
-/// What the placeholders of one transcript mean.
+/// The placeholders of a transcript and their values.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// From `$S1` to the value.
+    /// Values by placeholder.
     bound: BTreeMap<String, String>,
-    /// From the letter of a kind and a value to its name: recordings of long sessions name thousands.
+    /// Placeholders by the letter of a kind and a value: recordings of long sessions have thousands.
     by_value: BTreeMap<(char, String), String>,
-    /// The last number that was given out, for each kind.
+    /// The last number that was assigned, for each kind.
     last: BTreeMap<char, u32>,
-    /// Values of `$DIR`-like names, longest first, that are replaced inside of texts.
+    /// Placeholders such as `$DIR` with their paths, longest path first. They are replaced within texts.
     places: Vec<(String, String)>,
 }
 
-/// The kinds of values that get names by the order of their first appearance.
+/// The kinds of values that are numbered in the order of their first occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `$S1`: a session.
     Session,
-    /// `$M1`: a message, or a compaction, whose id is that of its summary's message.
+    /// `$M1`: a message, or a compaction, whose id is that of its summary message.
     Message,
     /// `$C1`: a tool call.
     Call,
@@ -54,7 +54,7 @@ impl Kind {
 }
 
 impl Names {
-    /// Gives a place a name, as `$DIR` for the workspace. Inside of texts the place is known again.
+    /// Binds a placeholder such as `$DIR` to a path, which is recognised within texts.
     pub fn bind_place(&mut self, name: &str, place: &str) {
         self.bound.insert(name.to_owned(), place.to_owned());
         self.places.retain(|(known, _)| known != name);
@@ -62,7 +62,7 @@ impl Names {
         self.places.sort_by_key(|(_, place)| std::cmp::Reverse(place.len()));
     }
 
-    /// The name of a value, a new one if it has none.
+    /// The placeholder for a value; a new one if it has none.
     pub fn name(&mut self, kind: Kind, value: &str) -> String {
         let letter = kind.letter();
         if let Some(name) = self.by_value.get(&(letter, value.to_owned())) {
@@ -88,7 +88,7 @@ impl Names {
         }
     }
 
-    /// Replaces every placeholder by its value. An unbound one is an error that names it.
+    /// Replaces every placeholder with its value. The error names an unbound placeholder.
     pub fn fill_text(&self, text: &str) -> Result<String, String> {
         let mut out = String::new();
         for piece in pieces(text) {
@@ -103,7 +103,7 @@ impl Names {
         Ok(out)
     }
 
-    /// As `fill_text`, for every string of a value.
+    /// Like [`fill_text`](Names::fill_text), for every string in a value.
     pub fn fill(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => Value::String(self.fill_text(text)?),
@@ -121,9 +121,9 @@ impl Names {
         })
     }
 
-    /// Whether a text is what the pattern says. Unbound placeholders are bound if it is.
+    /// Whether a text matches the pattern. Unbound placeholders are bound if it does.
     ///
-    /// `*` is any text, and `…` stands for any text inside of one.
+    /// `*` matches any text, and `…` any text within one.
     pub fn matches_text(&mut self, pattern: &str, actual: &str) -> bool {
         if pattern == "*" {
             return true;
@@ -155,16 +155,16 @@ impl Names {
         true
     }
 
-    /// Whether the value has another name of the same kind: `$S1` and `$S2` are two sessions. Times
-    /// may be equal.
+    /// Whether the value has another placeholder of the same kind: `$S1` and `$S2` are different sessions.
+    /// Times may be equal.
     fn has_other_name(&self, name: &str, value: &str) -> bool {
         let letter = name.chars().nth(1).unwrap_or('T');
         letter != 'T' && self.by_value.contains_key(&(letter, value.to_owned()))
     }
 
-    /// Whether a value is what the pattern says. Nothing is bound if it is not.
+    /// Whether a value matches the pattern. Nothing is bound if it does not.
     ///
-    /// Keys named `_meta` that the pattern doesn't have are not compared: they are extensions.
+    /// `_meta` keys that are not in the pattern are ignored, since they are extensions.
     pub fn matches(&mut self, pattern: &Value, actual: &Value) -> bool {
         let before = self.clone();
         let fits = self.matches_inside(pattern, actual);
@@ -198,12 +198,13 @@ impl Names {
         }
     }
 
-    /// Writes a value with names: places inside of texts, ids and times where they are whole strings.
+    /// Writes a value with placeholders: for paths within texts, and for ids and times that are complete
+    /// strings.
     pub fn with_names(&mut self, value: &Value) -> Value {
         self.named(None, value)
     }
 
-    /// Writes a text with the names of the places and sessions that it speaks of.
+    /// Writes a text with placeholders for the paths and sessions in it.
     pub fn text_with_names(&self, text: &str) -> String {
         let mut out = text.to_owned();
         for (name, place) in &self.places {
@@ -251,7 +252,7 @@ enum Atom {
     Gap,
 }
 
-/// Splits a text at its placeholders: `$DIR`, `$HOME`, and a letter of a kind with a number.
+/// Splits a text at its placeholders: `$DIR`, `$HOME`, and the letter of a kind with a number.
 fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let (mut begin, mut from) = (0, 0);
@@ -282,7 +283,7 @@ fn name_length(text: &str) -> usize {
     if text.starts_with(['S', 'M', 'C', 'T', 'R']) && digits > 0 { 1 + digits } else { 0 }
 }
 
-/// Whether the atoms cover the text from its start to its end.
+/// Whether the atoms match the complete text.
 fn fits(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> bool {
     match atoms {
         [] => text.is_empty(),
@@ -298,7 +299,7 @@ fn fits(atoms: &[Atom], text: &str, found: &mut BTreeMap<String, String>) -> boo
             if let Some(known) = found.get(name).cloned() {
                 return text.strip_prefix(known.as_str()).is_some_and(|text| fits(rest, text, found));
             }
-            // The longest value first, so that an id is never taken in part.
+            // The longest value first, so that an id is never matched in part.
             let ends: Vec<usize> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
             for end in ends.into_iter().rev() {
                 found.insert(name.clone(), text[..end].to_owned());
@@ -319,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_placeholder_is_bound_where_it_first_appears_and_means_the_same_from_then_on() {
+    fn a_placeholder_is_bound_at_its_first_occurrence() {
         let mut names = Names::default();
         assert!(names.matches(&json!({"sessionId": "$S1"}), &json!({"sessionId": "s_1"})));
         assert!(names.matches(&json!({"sessionId": "$S1"}), &json!({"sessionId": "s_1"})));
@@ -329,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_a_kind_are_two_values() {
+    fn two_placeholders_of_a_kind_are_different_values() {
         let mut names = Names::default();
         assert!(names.matches_text("$S1", "s_1"));
         assert!(!names.matches_text("$S2", "s_1"));
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_any_value_and_a_star_key_lets_other_keys_be() {
+    fn a_star_matches_any_value_and_a_star_key_permits_other_keys() {
         let mut names = Names::default();
         assert!(names.matches(&json!({"a": "*"}), &json!({"a": [1, 2]})));
         assert!(!names.matches(&json!({"a": 1}), &json!({"a": 1, "b": 2})));
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ellipsis_stands_for_the_rest_of_a_text() {
+    fn an_ellipsis_matches_any_part_of_a_text() {
         let mut names = Names::default();
         assert!(names.matches_text("No model…", "No model is configured."));
         assert!(names.matches_text("…configured.", "No model is configured."));
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_with_names_in_the_order_of_their_appearance() {
+    fn values_are_numbered_in_the_order_of_their_occurrence() {
         let mut names = Names::default();
         names.bind_place("$DIR", "/tmp/w");
         let value =
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dollar_that_names_nothing_is_a_dollar() {
+    fn a_dollar_without_a_name_is_literal() {
         let mut names = Names::default();
         assert_eq!(names.fill_text("$5, $HOM, $"), Ok("$5, $HOM, $".into()));
         assert!(names.matches_text("costs $5", "costs $5"));

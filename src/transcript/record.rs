@@ -1,7 +1,7 @@
 //! Recording of a live connection in the fixture format.
 //!
-//! A recording is meant to be sent to others: ids become names, and secrets never reach it. Text of
-//! prompts, replies and tools is kept as it is, for without it a recording shows nothing.
+//! Recordings are meant to be shared: ids are replaced by placeholders, and secrets are masked. The texts of
+//! prompts, replies and tools are kept, because a recording is useless without them.
 
 use std::io::{self, Write};
 
@@ -12,13 +12,13 @@ use super::book::{Book, Direction};
 use super::editor;
 use super::words::{self, Word};
 
-/// What stands in the place of a secret.
+/// Replaces a secret.
 const MASK: &str = "[secret]";
 
-/// Letters of a token from which on it may be a key, where it begins as keys do.
+/// Minimum length in characters of a token that is masked because of its prefix.
 const KEY_LENGTH_MIN: usize = 16;
 
-/// How keys and tokens of well-known services begin.
+/// Prefixes of keys and tokens of well-known services.
 const KEY_BEGINNINGS: [&str; 13] = [
     "sk-",
     "sk_",
@@ -35,11 +35,11 @@ const KEY_BEGINNINGS: [&str; 13] = [
     "eyJhbGciOi",
 ];
 
-/// Words in the names of fields whose text is a secret.
+/// Parts of field names whose values are secrets.
 const SECRET_FIELDS: [&str; 8] =
     ["apikey", "api_key", "api-key", "token", "secret", "password", "authorization", "cookie"];
 
-/// Writes what goes over a connection as a transcript, line by line.
+/// Writes the messages of a connection as a transcript, line by line.
 pub struct Recorder<W> {
     writer: W,
     book: Book,
@@ -47,13 +47,13 @@ pub struct Recorder<W> {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Begins a recording.
+    /// Creates a recorder. Nothing is written before the first message.
     pub fn new(writer: W) -> Recorder<W> {
         Recorder { writer, book: Book::default(), begun: false }
     }
 
-    /// Writes one line of the wire, without its newline, and flushes it: a recording is most wanted
-    /// when what follows is a crash.
+    /// Writes a line of the connection, without its newline, and flushes it: recordings are needed most when
+    /// a crash follows.
     pub fn line(&mut self, direction: Direction, line: &[u8]) -> io::Result<()> {
         if !self.begun {
             self.begun = true;
@@ -94,7 +94,7 @@ impl<W: Write> Recorder<W> {
         }
     }
 
-    /// The first session's directory is the workspace of the recording.
+    /// The directory of the first session is the workspace of the recording.
     fn learn_workspace(&mut self, message: &Value) {
         let cwd = message.pointer("/params/cwd").and_then(Value::as_str).filter(|cwd| cwd.len() > 1);
         if let Some(cwd) = cwd.filter(|_| self.book.names.fill_text("$DIR").is_err()) {
@@ -103,8 +103,8 @@ impl<W: Write> Recorder<W> {
     }
 }
 
-/// Masks the secrets of a message: values of environments and headers, fields that are named as
-/// secrets, and anything that looks like a key.
+/// Masks the secrets in a message: values of environment variables and headers, fields named like secrets,
+/// and anything that looks like a key.
 fn mask(value: &mut Value) {
     match value {
         Value::String(text) => *text = mask_text(text),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_a_fixture_with_names_for_ids_and_places() {
+    fn a_recording_is_a_fixture_with_placeholders_for_ids_and_paths() {
         use Direction::{ToAgent, ToEditor};
         let text = record(&[
             (
@@ -201,7 +201,7 @@ agent<  result end_turn
     }
 
     #[test]
-    fn secrets_do_not_reach_a_recording() {
+    fn secrets_are_masked_in_a_recording() {
         let text = record(&[(
             Direction::ToAgent,
             r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/p","mcpServers":[
@@ -215,7 +215,7 @@ agent<  result end_turn
     }
 
     #[test]
-    fn a_line_that_is_no_message_is_kept_as_it_came() {
+    fn a_line_that_is_not_a_message_is_recorded_as_it_is() {
         let text = record(&[(Direction::ToAgent, "{oh"), (Direction::ToEditor, "panic!")]);
         assert!(text.contains("editor> raw \"{oh\"\n"), "{text}");
         assert!(Fixture::parse(&text).is_ok());

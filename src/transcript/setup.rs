@@ -1,31 +1,31 @@
-//! The lines that are no message: files of the workspace, the agent's surroundings, restarts.
+//! Set-up lines: files of the workspace, the agent's environment, and restarts.
 
 use std::fmt;
 
-/// A line without a gutter.
+/// A set-up line, which has no gutter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setup {
-    /// `any agent`: nothing in it is special to one agent.
+    /// `any agent`: not specific to Epitome.
     AnyAgent,
-    /// `needs sessionCapabilities.list`: not run where `initialize` doesn't offer it.
+    /// `needs sessionCapabilities.list`: skipped for agents whose `initialize` does not offer it.
     Needs(String),
-    /// `only anthropic`: not run against the scripted model's other wire formats.
+    /// `only anthropic`: not run against the other wire formats of the scripted model.
     Only(String),
-    /// `no model`: the agent is given no key and no address of a model.
+    /// `no model`: the agent gets no API key and no model address.
     NoModel,
-    /// `aside usage title`: updates of these kinds are told in other transcripts, and not compared.
+    /// `aside usage title`: updates of these kinds are covered by other transcripts and not compared.
     Aside(Vec<String>),
-    /// `file PATH: text`: a file of the workspace. `home PATH: text`: one of the agent's own home.
+    /// `file PATH: text`: a file of the workspace. `home PATH: text`: a file of the agent's home.
     File { place: Place, path: String, body: Body },
     /// `env NAME=VALUE`
     Env { name: String, value: String },
-    /// `then file PATH: text`: the file has this text now.
+    /// `then file PATH: text`: the file is changed to this text.
     ThenFile { path: String, body: Body },
     /// `then no file PATH`
     ThenNoFile { path: String },
     /// `restart`: the editor ends the agent by closing its input, and starts it again.
     Restart,
-    /// `kill`: the agent is killed, and started again.
+    /// `kill`: the agent is killed and started again.
     Kill,
 }
 
@@ -35,17 +35,17 @@ pub enum Place {
     Home,
 }
 
-/// A file's text. Each line ends with a newline.
+/// The text of a file. Each line ends with a newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Behind the colon.
+    /// The text after the colon.
     Line(String),
-    /// `<<END` and the lines up to `END`.
+    /// `<<END` and the lines before `END`.
     Lines { end: String, lines: Vec<String> },
 }
 
 impl Body {
-    /// The bytes of the file.
+    /// The contents of the file.
     pub fn text(&self) -> String {
         match self {
             Body::Line(line) => format!("{line}\n"),
@@ -55,7 +55,7 @@ impl Body {
 }
 
 impl Setup {
-    /// Reads a line; `more` gives the lines up to an end mark, `None` if there is none.
+    /// Parses a line. `more` returns the lines up to an end marker, or `None` if it is missing.
     pub(super) fn read(
         line: &str,
         more: &mut dyn FnMut(&str) -> Option<Vec<String>>,
@@ -111,7 +111,7 @@ fn read_file(
     Ok((relative(path)?, Body::Line(text.to_owned())))
 }
 
-/// Files are made below the scratch directories and nowhere else.
+/// Checks that a path is relative: files are created only in the scratch directories.
 fn relative(path: &str) -> Result<String, String> {
     let inside = !path.is_empty() && !path.starts_with('/') && path.split('/').all(|part| part != "..");
     if inside { Ok(path.to_owned()) } else { Err(format!("{path} is not inside of the workspace")) }

@@ -1,4 +1,4 @@
-//! Reading and writing whole transcripts.
+//! Parsing and writing complete transcripts.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ agent<  error #null -32700
 "#;
 
 #[test]
-fn a_transcript_is_written_as_it_was_read() {
+fn a_transcript_is_written_as_it_was_parsed() {
     let fixture = Fixture::parse(EXAMPLE).expect("the example is well formed");
     assert_eq!(fixture.to_string(), EXAMPLE);
     assert_eq!(fixture.title(), "A tool call, told in full.");
@@ -59,14 +59,14 @@ fn a_file_may_be_one_line_or_many() {
 }
 
 #[test]
-fn a_wide_value_may_go_on_below_the_gutter() {
+fn a_wide_value_may_continue_below_the_gutter() {
     let text = "agent<  result {\"a\":1,\n          \"b\":2}\n";
     let fixture = Fixture::parse(text).expect("the value is whole");
     assert_eq!(fixture.to_string(), "agent<  result {\"a\":1,\"b\":2}\n");
 }
 
 #[test]
-fn what_has_no_meaning_is_refused_with_its_line() {
+fn lines_without_a_meaning_are_refused_with_their_number() {
     for (text, line, part) in [
         ("# ok\nagnet< result {}\n", 2, "a line begins with"),
         ("editor> session/prompt $S1 unquoted\n", 1, "in quotes"),
@@ -148,7 +148,7 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     ]
 }
 
-/// Messages of an agent: shorthand of all kinds, and values that have none.
+/// Messages of an agent, with and without shorthand.
 fn any_agent_message() -> impl Strategy<Value = Value> {
     let update = |update: Value| {
         json!({"jsonrpc": "2.0", "method": "session/update",
@@ -203,7 +203,7 @@ fn any_what() -> impl Strategy<Value = What> {
 
 proptest! {
     #[test]
-    fn reading_what_was_written_gives_the_same_lines(whats in proptest::collection::vec(any_what(), 0..8)) {
+    fn parsing_a_written_transcript_gives_the_same_lines(whats in proptest::collection::vec(any_what(), 0..8)) {
         let lines = whats.into_iter().map(|what| Line { number: 0, what, comment: None }).collect();
         let fixture = Fixture { lines };
         let text = fixture.to_string();
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_of_a_message_matches_that_message(message in any_agent_message()) {
+    fn the_words_for_a_message_match_the_message(message in any_agent_message()) {
         let mut book = book::Book::default();
         book.editor_said(&json!({"id": 1, "method": "session/prompt"}));
         let words = agent::words_of(&message, &mut book, agent::Detail { ids: true, calls: true });
@@ -232,7 +232,7 @@ fn against_chunk(line: &str, text: &str) -> agent::Verdict {
 }
 
 #[test]
-fn a_text_may_come_in_any_pieces() {
+fn a_text_may_be_split_into_any_chunks() {
     use agent::Verdict::{Different, More, Part, Same};
     let line = r#"session/update $S1 text "Hello there""#;
     assert_eq!(against_chunk(line, "Hello there"), Same);
@@ -244,7 +244,7 @@ fn a_text_may_come_in_any_pieces() {
 }
 
 #[test]
-fn an_answer_belongs_to_the_oldest_open_request_unless_said_otherwise() {
+fn an_answer_belongs_to_the_oldest_open_request_by_default() {
     let mut book = book::Book::default();
     book.editor_said(&json!({"id": 1, "method": "session/prompt"}));
     book.editor_said(&json!({"id": 2, "method": "session/list"}));

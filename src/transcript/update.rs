@@ -1,4 +1,4 @@
-//! Shorthand of the kinds of `session/update`.
+//! Shorthand for the kinds of `session/update`.
 
 use serde_json::{Value, json};
 
@@ -8,20 +8,20 @@ use super::call_shape::CallShape;
 use super::names::GAP;
 use super::words::{Word, as_text, bare_or_json, pair};
 
-/// What a fixture expects of one update.
+/// An expected update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Update {
-    /// `text [$M1] "…"`, `think …`, `user …`: a piece of a message; `summary …`: of a compaction's summary.
+    /// `text [$M1] "…"`, `think …`, `user …`: a chunk of a message; `summary …`: of a compaction's summary.
     Chunk { kind: ChunkKind, message: Option<String>, text: String },
-    /// `tool_call …` announces, `tool_call_update …` goes on.
+    /// `tool_call …` announces a call, `tool_call_update …` updates it.
     Call { announced: bool, call: Box<CallShape> },
     /// `plan completed "…" in_progress "…"`
     Plan(Vec<(String, String)>),
-    /// `available_commands /compact /undo`; with `…` at the end there may be others.
+    /// `available_commands /compact /undo`; `…` at the end permits others.
     Commands { names: Vec<String>, others: bool },
     /// `mode ask`
     Mode(String),
-    /// `options mode=ask model=anthropic/x`; with `…` at the end there may be others.
+    /// `options mode=ask model=anthropic/x`; `…` at the end permits others.
     Options { values: Vec<(String, String)>, others: bool },
     /// `title "…"`
     Title(String),
@@ -29,9 +29,9 @@ pub enum Update {
     Usage { used: String, size: String },
     /// `notice warning "…"`
     Notice { severity: String, title: String },
-    /// `compaction [$M1] completed "…"`: how one stands, and its summary or error.
+    /// `compaction [$M1] completed "…"`: its status, and its summary or error.
     Compaction { id: Option<String>, status: String, text: Option<String> },
-    /// `{…}`: the whole update.
+    /// `{…}`: the complete update.
     Json(Value),
 }
 
@@ -41,7 +41,7 @@ pub enum ChunkKind {
     Text,
     Think,
     User,
-    /// Of what a compaction leaves.
+    /// Summary of a compaction.
     Summary,
 }
 
@@ -66,7 +66,7 @@ impl ChunkKind {
         }
     }
 
-    /// Where the id stands of what it is a piece of.
+    /// The key of the id that the chunk belongs to.
     fn id_key(self) -> &'static str {
         match self {
             ChunkKind::Text | ChunkKind::Think | ChunkKind::User => "messageId",
@@ -75,7 +75,7 @@ impl ChunkKind {
     }
 }
 
-/// A streamed piece of text, as it came.
+/// A chunk of streamed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
     pub kind: ChunkKind,
@@ -83,7 +83,7 @@ pub struct Chunk<'a> {
     pub text: &'a str,
 }
 
-/// The text of an update, if it is a piece of one.
+/// The chunk in an update, if it is one.
 pub fn chunk_of(update: &Value) -> Option<Chunk<'_>> {
     let name = update.get("sessionUpdate").and_then(Value::as_str)?;
     let kind = ChunkKind::ALL.into_iter().find(|kind| kind.wire() == name)?;
@@ -95,7 +95,7 @@ pub fn chunk_of(update: &Value) -> Option<Chunk<'_>> {
     })
 }
 
-/// The word for the kind of an update, as `aside` names it; the wire's own name where it has no word.
+/// The word for the kind of an update, as used by `aside`, or the name on the wire if there is none.
 pub fn word_for(update: &Value) -> &str {
     match update.get("sessionUpdate").and_then(Value::as_str).unwrap_or("") {
         "agent_message_chunk" => "text",
@@ -112,13 +112,13 @@ pub fn word_for(update: &Value) -> &str {
     }
 }
 
-/// Kinds whose place among the others is free: clients take them at any time.
+/// Whether the position of the update among others is irrelevant: clients accept it at any time.
 pub fn is_free(update: &Value) -> bool {
     matches!(word_for(update), "available_commands" | "title" | "usage")
 }
 
 impl Update {
-    /// Reads the words behind the session of a `session/update`.
+    /// Parses the words after the session of a `session/update`.
     pub fn read(words: &[Word]) -> Result<Update, String> {
         let [Word::Bare(verb), rest @ ..] = words else {
             return match words {
@@ -277,7 +277,7 @@ impl Update {
         }
     }
 
-    /// The words of an update. `read` of them is the same as the update.
+    /// Writes an update as words. The words, parsed with `read`, match the update.
     pub(super) fn words_of(update: &Value, book: &mut Book, detail: Detail) -> Vec<Word> {
         let short = Update::short(update, book, detail);
         short.unwrap_or_else(|| vec![Word::Json(book.names.with_names(update))])
@@ -345,7 +345,7 @@ impl Update {
     }
 }
 
-/// The error of a compaction, or all text of its summary, its blocks joined by a blank line.
+/// The error of a compaction, or the text of its summary, with blocks joined by a blank line.
 fn compaction_text(update: &Value) -> Option<String> {
     if let Some(error) = update["error"].as_str() {
         return Some(error.to_owned());
@@ -373,7 +373,7 @@ pub(super) fn compare_text(pattern: &str, actual: &str, book: &mut Book) -> Verd
     }
 }
 
-/// Whether a text pattern takes any number of further pieces.
+/// Whether a text pattern matches any number of further chunks.
 pub fn is_open(pattern: &str) -> bool {
     pattern == "*" || pattern.ends_with(GAP)
 }

@@ -1,32 +1,32 @@
 //! The words of a transcript line: bare words, JSON values, and `key=value` pairs.
 //!
-//! Reading and writing are inverse: every sequence of words that `read` gives is written by `write`
-//! so that `read` gives the same again.
+//! Parsing and writing are inverse: `write` writes every sequence of words returned by `read` so that `read`
+//! returns the same sequence again.
 
 use serde_json::Value;
 
-/// Characters of a line that a fault quotes.
+/// Number of characters of a line that are quoted in an error.
 const NEAR_CHARS_MAX: usize = 20;
 
-/// Columns that a line may take before a JSON value in it is laid out over several lines.
+/// Maximum width in columns before JSON values in a line are spread over several lines.
 const WIDTH: usize = 110;
 
-/// Columns before the first word of a message line, and of each line that continues it.
+/// Columns before the first word of a message line, and of each continuation line.
 pub const GUTTER: usize = 8;
 
-/// One word of a line.
+/// A word of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Word {
-    /// Anything without white space that begins as no JSON string, array or object.
+    /// Text without white space that does not begin like a JSON string, array or object.
     Bare(String),
     /// A JSON string, array or object.
     Json(Value),
-    /// `key=` directly before a JSON string, array or object.
+    /// `key=` directly followed by a JSON string, array or object.
     Pair(String, Value),
 }
 
 impl Word {
-    /// The key and the text of an attribute, `key=text` or `key="text"`.
+    /// The key and text of an attribute, `key=text` or `key="text"`.
     pub fn attribute(&self) -> Option<(&str, String)> {
         match self {
             Word::Bare(word) => word.split_once('=').map(|(key, text)| (key, text.to_owned())),
@@ -37,7 +37,7 @@ impl Word {
     }
 }
 
-/// A bare word or a JSON string as text.
+/// The text of a bare word or a JSON string.
 pub fn as_text(word: &Word) -> Option<String> {
     match word {
         Word::Bare(text) | Word::Json(Value::String(text)) => Some(text.clone()),
@@ -45,7 +45,7 @@ pub fn as_text(word: &Word) -> Option<String> {
     }
 }
 
-/// An attribute, quoted where it has to be.
+/// An attribute, quoted if necessary.
 pub fn pair(key: &str, text: &str) -> Word {
     let plain = !text.is_empty()
         && !text.starts_with(['"', '{', '['])
@@ -57,7 +57,7 @@ pub fn pair(key: &str, text: &str) -> Word {
     }
 }
 
-/// A word for a text, quoted only where it has to be.
+/// A word for a text, quoted only if necessary.
 pub fn bare_or_json(text: &str) -> Word {
     let plain = !text.is_empty()
         && !text.starts_with(['"', '{', '[', '#'])
@@ -66,7 +66,7 @@ pub fn bare_or_json(text: &str) -> Word {
     if plain { Word::Bare(text.to_owned()) } else { Word::Json(Value::String(text.to_owned())) }
 }
 
-/// Splits a line into its words and the comment behind them. A comment begins with `# `.
+/// Splits a line into its words and the comment after them. A comment begins with `# `.
 pub fn read(line: &str) -> Result<(Vec<Word>, Option<String>), String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -111,7 +111,7 @@ fn read_json(text: &str) -> Result<(Value, &str), String> {
     }
 }
 
-/// Writes the words behind a gutter. A line that would be too wide is continued below its gutter.
+/// Writes words after a gutter. Lines that would be too wide are continued below the gutter.
 pub fn write(gutter: &str, words: &[Word], comment: Option<&str>) -> String {
     let mut out = format!("{gutter:<GUTTER$}");
     let flat: Vec<String> = words.iter().map(flat).collect();
@@ -148,7 +148,7 @@ fn flat(word: &Word) -> String {
     }
 }
 
-/// Lays out a value so that parts which fit stay on one line.
+/// Lays out a value over several lines, keeping parts that fit on one line.
 fn layout(value: &Value, indent: usize, out: &mut String) {
     let flat = value.to_string();
     let column = out.len() - out.rfind('\n').map_or(0, |at| at + 1);
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_bare_words_json_values_pairs_and_a_comment() {
+    fn a_line_has_bare_words_json_values_pairs_and_a_comment() {
         let (words, comment) = read(r#"call $C1 at=$DIR/a.txt:3 title="Read a.txt" {"a":[1]} "x" # why"#)
             .expect("the line is well formed");
         assert_eq!(
@@ -220,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_to_a_request_is_no_comment() {
+    fn a_reference_to_a_request_is_not_a_comment() {
         let (words, comment) = read("result #3 {}").expect("the line is well formed");
         assert_eq!(words[1], Word::Bare("#3".into()));
         assert_eq!(comment, None);
     }
 
     #[test]
-    fn broken_json_and_glued_words_are_refused_with_their_place() {
+    fn broken_json_and_missing_spaces_are_refused_with_their_position() {
         assert!(read(r#"text "unclosed"#).unwrap_err().contains("no JSON"));
         assert!(read(r#""a"b"#).unwrap_err().contains("before `b`"));
     }
 
     #[test]
-    fn a_wide_value_is_continued_below_the_gutter_and_reads_back() {
+    fn a_wide_value_is_continued_below_the_gutter_and_read_back() {
         let value = json!({"first": "x".repeat(60), "second": {"third": "y".repeat(60)}});
         let text = write("agent<", &[Word::Bare("result".into()), Word::Json(value.clone())], None);
         assert!(text.lines().skip(1).all(|line| line.starts_with("          \"")), "{text}");

@@ -1,8 +1,9 @@
-//! Sessions of aider: its chat history, Markdown for people. Prompts are headings of the fourth level, what aider itself
-//! says is quoted, the rest is the model's. There are no calls in it; edits are blocks in the model's text.
+//! Sessions of aider: its chat history, a Markdown file for users. Prompts are headings of the fourth level,
+//! aider's own messages are quoted, and everything else is from the model. There are no tool calls; edits are
+//! blocks in the model's text.
 //!
-//! A file has all chats of a project, and each began with nothing of those before it. They are one conversation here
-//! whose newest chat is in view.
+//! The file contains all chats of a project, each of which started without the earlier ones. They are
+//! imported as one conversation with the newest chat in view.
 
 use std::path::Path;
 
@@ -11,23 +12,23 @@ use super::{AIDER_OPENING, Circumstances, Draft, File, Source, text};
 use epitome_problem::Problem;
 use epitome_thread::{StopReason, Trigger};
 
-/// Who says what the person did not type.
+/// The author of messages that the user did not type.
 const BY: &str = "aider";
 
-/// Before what the person said.
+/// Prefix of a user's line.
 const PROMPT: &str = "####";
 
-/// Before what aider said, and what each of its lines ends with; a quotation of the model's ends as it likes.
+/// Prefix and suffix of aider's own lines. Quotations by the model do not have this suffix.
 const TOLD: &str = "> ";
 const TOLD_END: &str = "  ";
 
-/// Before the model of a chat, in what aider says.
+/// Prefixes of the model's name, in aider's messages.
 const MODELS: [&str; 2] = ["Main model: ", "Model: "];
 
-/// What aider says of each reply and is of no use later.
+/// Messages of aider about each reply that are of no further use.
 const SILENT: [&str; 2] = ["Tokens: ", "Cost: "];
 
-/// In the place of what an earlier chat held.
+/// Replaces the contents of earlier chats.
 const NEW_CHAT: &str = "A new chat begins here. What was said in the chats before it was not in its context.";
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
@@ -44,7 +45,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(reader.log.finish(Source::Aider))
 }
 
-/// When a chat began, by its first line. aider writes the time of its machine.
+/// The start time of a chat, from its first line. aider writes local time.
 fn opening(line: &str) -> Option<u64> {
     let time: jiff::civil::DateTime = line.strip_prefix(AIDER_OPENING)?.trim().parse().ok()?;
     let time = time.to_zoned(jiff::tz::TimeZone::system()).ok()?;
@@ -54,9 +55,9 @@ fn opening(line: &str) -> Option<u64> {
 struct Reader {
     log: Builder,
     model: String,
-    /// Whether a chat began in which nobody has said anything yet.
+    /// Whether a chat has started without a prompt so far.
     is_new: bool,
-    /// Lines that belong together, of one kind at a time.
+    /// Pending lines, of one kind at a time.
     prompt: Vec<String>,
     reply: Vec<String>,
     told: Vec<String>,
@@ -90,7 +91,7 @@ impl Reader {
             self.told(told.trim_end());
         } else if !self.is_opening() {
             let is_blank = line.trim().is_empty();
-            // Text after what aider said is of another reply.
+            // Text after a message of aider belongs to another reply.
             if !self.told.is_empty() && !is_blank {
                 self.flush();
             }
@@ -100,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// Whether nobody has said anything in this chat: how it begins is aider's affair.
+    /// Whether the chat has no prompt yet. Everything before the first one is aider's start-up output.
     fn is_opening(&self) -> bool {
         self.is_new && self.prompt.is_empty()
     }
@@ -122,7 +123,7 @@ impl Reader {
             self.log.turn_ended(StopReason::EndTurn);
             self.log.compacted(None, NEW_CHAT.to_owned(), Trigger::Manual, 0);
         }
-        // A command of aider's, such as `/run`, has an answer of aider's alone.
+        // Commands of aider, such as `/run`, are answered only by aider itself.
         if prompt.starts_with('/') && reply.is_empty() {
             self.log.context(vec![text(format!("The person ran `{prompt}`:\n\n{told}"))], BY);
             return;

@@ -1,5 +1,5 @@
-//! Builds a log of what another program recorded, so that it is one that we could have written: every call
-//! has one outcome behind its reply, every turn an end, ids are ours.
+//! Builds a log from another program's recording that satisfies our invariants: every call has one outcome
+//! after its reply, every turn has an end, and all ids are ours.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ use epitome_thread::{
 };
 use epitome_tokens::estimate;
 
-/// Characters of a title that is made of a first prompt.
+/// Maximum number of characters in a title made from the first prompt.
 const TITLE_CHARS_MAX: usize = 60;
 
-/// The longest id of a call that every provider takes.
+/// Maximum number of characters in a call id that every provider accepts.
 const CALL_ID_CHARS_MAX: usize = 64;
 
-/// The latest time that can be shown: the end of the year 9999, in milliseconds since the epoch.
+/// The latest time that can be displayed: the end of the year 9999, in milliseconds since the Unix epoch.
 const LATEST: u64 = 253_402_207_200_000;
 
-/// Stands for a session until it gets its id.
+/// A placeholder until the session gets its id.
 const NOBODY: &str = "s_00000000000000000000";
 
-/// A log that is being built.
+/// A log under construction.
 pub(super) struct Builder {
     entries: Vec<Entry>,
     at: u64,
@@ -34,18 +34,18 @@ pub(super) struct Builder {
     titled: bool,
     in_turn: bool,
     spent: Usage,
-    /// The name that a call has here, by its foreign one.
+    /// The ids of calls in this log, by their original ids.
     calls: HashMap<String, CallId>,
     names: HashSet<CallId>,
-    /// Without an outcome yet.
+    /// Calls without an outcome.
     open: Vec<CallId>,
     notes: Vec<(String, usize)>,
-    /// Sentences of their own.
+    /// Complete sentences for the user.
     remarks: Vec<String>,
     foreign_id: Option<String>,
 }
 
-/// The texts of a message, each a paragraph of its own.
+/// The texts of a message, joined by blank lines.
 pub(super) fn words(content: &[Content]) -> String {
     let texts = content.iter().filter_map(|part| match part {
         Content::Text { text } => Some(text.as_str()),
@@ -54,7 +54,7 @@ pub(super) fn words(content: &[Content]) -> String {
     texts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// A call as another program tells of it.
+/// A call as recorded by another program.
 pub(super) struct ForeignCall {
     pub id: String,
     pub name: String,
@@ -85,7 +85,7 @@ impl Builder {
         builder
     }
 
-    /// What comes next happened then; a time before that of the newest entry is not taken.
+    /// Sets the time of the following entries. A time before that of the newest entry is ignored.
     pub fn at(&mut self, at: u64) {
         self.at = self.at.max(at.min(LATEST));
     }
@@ -95,7 +95,7 @@ impl Builder {
         Seq(self.entries.len() as u64)
     }
 
-    /// Whether anybody said anything.
+    /// Whether the log contains nothing but its opening entry.
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 1
     }
@@ -105,7 +105,7 @@ impl Builder {
         !self.open.is_empty()
     }
 
-    /// Counts something that has no place in a log; `what` is a plural.
+    /// Counts something that has no place in a log. `what` is a plural.
     pub fn left_out(&mut self, what: &str) {
         match self.notes.iter_mut().find(|(known, _)| known == what) {
             Some((_, count)) => *count += 1,
@@ -113,17 +113,17 @@ impl Builder {
         }
     }
 
-    /// Something that the person should know of this import.
+    /// Adds a note for the user about this import.
     pub fn remark(&mut self, sentence: impl Into<String>) {
         self.remarks.push(sentence.into());
     }
 
-    /// The id that the other agent gave this session, by which a second import is recognised.
+    /// Sets the session's id in the other agent, by which a second import is recognised.
     pub fn foreign_id(&mut self, id: &str) {
         self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
     }
 
-    /// The person's words: a turn begins, and an unfinished one before it ends. Returns its entry.
+    /// Adds a prompt of the user: ends an unfinished turn and starts a new one. Returns the entry's number.
     pub fn prompt(&mut self, content: Vec<Content>) -> Option<Seq> {
         self.turn_ended(StopReason::EndTurn);
         if content.is_empty() {
@@ -137,7 +137,7 @@ impl Builder {
         Some(self.push(Change::Said { message, origin: Origin::Person }))
     }
 
-    /// Something that the model was told and the person did not type.
+    /// Adds a message for the model that the user did not type.
     pub fn context(&mut self, content: Vec<Content>, by: &str) -> Seq {
         self.close_calls();
         let message = self.message(content);
@@ -151,7 +151,8 @@ impl Builder {
         }
     }
 
-    /// The name that a call gets here: a new one each time, so that a repeated foreign id is another call.
+    /// Adds a call and returns its part of the reply. It always gets a new id, so a repeated original id is
+    /// another call.
     pub fn call(&mut self, call: ForeignCall) -> Content {
         let id = self.fresh_call(&call.id);
         self.calls.insert(call.id, id.clone());
@@ -162,7 +163,7 @@ impl Builder {
         Content::Call(ToolCall { id, name: call.name, input, card: Card { title, kind, locations } })
     }
 
-    /// A reply. One without content is none.
+    /// Adds a reply, unless it is empty.
     pub fn reply(
         &mut self,
         content: Vec<Content>,
@@ -183,12 +184,12 @@ impl Builder {
         Some(self.push(Change::Replied { message, model: ModelName(model.to_owned()), usage, cut }))
     }
 
-    /// Whether calls have no outcome yet.
+    /// Whether there are calls without an outcome.
     pub fn has_open_calls(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// What came of a call. One of a call that nobody made, or that has an outcome, is left out.
+    /// Adds the outcome of a call. An outcome of an unknown call, or a second one, is left out.
     pub fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) -> Option<Seq> {
         let call = self.calls.get(id).filter(|call| self.open.contains(call)).cloned();
         let Some(call) = call else {
@@ -203,26 +204,27 @@ impl Builder {
         Some(self.push(Change::ToolFinished { outcome }))
     }
 
-    /// All of the text of the newest entry, an outcome of which the model read a part.
+    /// Sets the complete text of the newest entry, an outcome of which the model read only a part.
     pub fn whole(&mut self, text: String) {
         if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
             outcome.whole = Some(text);
         }
     }
 
-    /// With what the command ended whose outcome is the newest entry.
+    /// Sets the exit code of the command whose outcome is the newest entry.
     pub fn exit_code(&mut self, code: i64) {
         if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
             outcome.raw = Some(json!({ "exitCode": code }));
         }
     }
 
-    /// What a reply took that was told apart from it.
+    /// Adds the usage of a reply that was recorded separately.
     pub fn spent(&mut self, usage: &Usage) {
         self.spent.add(usage);
     }
 
-    /// A compaction by the other agent: its summary stands for all up to and with `through`, or all so far.
+    /// Adds a compaction by the other agent. Its summary replaces everything up to and including `through`,
+    /// or everything so far.
     pub fn compacted(
         &mut self,
         through: Option<Seq>,
@@ -250,8 +252,8 @@ impl Builder {
         })
     }
 
-    /// The entry before the reply whose calls have results behind this one, if there is such a reply: a call goes with
-    /// its results.
+    /// Moves `through` before the reply whose calls have results after it, if there is one: a call and its
+    /// results stay together.
     fn whole_rounds(&self, through: Seq) -> Seq {
         let behind = self.entries.iter().skip(through.0 as usize + 1);
         let first = behind
@@ -275,14 +277,14 @@ impl Builder {
         seq
     }
 
-    /// A message with the next id.
+    /// Creates a message with the next id.
     pub fn message(&mut self, content: Vec<Content>) -> Message {
         let id = MessageId(self.next_message);
         self.next_message += 1;
         Message { id, content }
     }
 
-    /// Ends a turn, if there is one.
+    /// Ends the current turn, if there is one.
     pub fn turn_ended(&mut self, reason: StopReason) {
         self.close_calls();
         if std::mem::take(&mut self.in_turn) {
@@ -293,12 +295,12 @@ impl Builder {
 
     pub fn finish(mut self, source: Source) -> Draft {
         self.turn_ended(StopReason::EndTurn);
-        let notes = self.notes.iter().map(|(what, count)| format!("{count} {what} were left out"));
+        let notes = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
         let notes = self.remarks.into_iter().chain(notes).collect();
         Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries }
     }
 
-    /// Gives each call that has none an outcome: no provider takes a call without one.
+    /// Gives an outcome to each call without one: no provider accepts a call without an outcome.
     fn close_calls(&mut self) {
         for call in std::mem::take(&mut self.open) {
             let outcome = ToolOutcome::text(call, OutcomeStatus::Interrupted, "No result was recorded.");
@@ -329,7 +331,7 @@ fn first_line(message: &Message) -> String {
     }
 }
 
-/// The kind of a tool, by the names that agents commonly have for them.
+/// The kind of a tool, by its name in common agents.
 fn kind_of(name: &str) -> ToolKind {
     match name.to_ascii_lowercase().as_str() {
         "read" | "file_read" | "ls" | "view" | "view_image" | "read_file" | "read_files"
@@ -347,7 +349,7 @@ fn kind_of(name: &str) -> ToolKind {
     }
 }
 
-/// The files that a call names.
+/// The files named in a call's input.
 fn paths_in(input: &Value) -> Vec<Location> {
     let path = ["path", "file_path"].iter().find_map(|key| input.get(*key)?.as_str()).map(PathBuf::from);
     path.filter(|path| path.is_absolute()).map(|path| Location { path, line: None }).into_iter().collect()

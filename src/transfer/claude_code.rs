@@ -1,11 +1,12 @@
-//! Sessions of Claude Code: JSON lines that form a tree by `uuid` and `parentUuid`. The branch of the newest message is
-//! read, the others are left out.
+//! Sessions of Claude Code: JSON lines that form a tree by `uuid` and `parentUuid`. The branch of the newest
+//! message is imported, the others are left out.
 //!
-//! - A reply is written as several lines with one `message.id`, which are put together again. Calls of one reply run at
-//!   the same time, so that their results are not all on the branch of the newest message; they are looked up.
-//! - A compaction begins a new root, `compact_boundary`, whose `logicalParentUuid` leads on to what it replaced.
-//! - What the person typed while the agent worked is an `attachment`; in older versions it is only in the lines that tell
-//!   of the queue.
+//! - A reply is written as several lines with one `message.id`, which are merged. Calls of a reply run in
+//!   parallel, so not all of their results are on the branch of the newest message; they are looked up.
+//! - A compaction starts a new root, `compact_boundary`, whose `logicalParentUuid` refers to what it
+//!   replaced.
+//! - A prompt typed while the agent worked is an `attachment`; in older versions it is only in the queue
+//!   operations.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -17,19 +18,19 @@ use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use epitome_problem::Problem;
 use epitome_thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
-/// Who says what the person did not type.
+/// The author of messages that the user did not type.
 const BY: &str = "Claude Code";
 
-/// What the result of a call begins with that the person refused.
+/// Start of the result of a call that the user refused.
 const REFUSED: &str = "The user doesn't want to proceed with this tool use";
 
-/// What stands in the place of a prompt where the person stopped the agent.
+/// Replaces a prompt where the user interrupted the agent.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
-/// Where a result that was too large for the model lies.
+/// Precedes the path of a result that was too large for the model.
 const SAVED_TO: &str = "Full output saved to: ";
 
-/// User text that is of no use here: commands to the program itself, and what they printed.
+/// User text that is not imported: commands to the program itself, and their output.
 const LOCAL: [&str; 5] = [
     "<local-command-",
     "<command-name>",
@@ -38,10 +39,10 @@ const LOCAL: [&str; 5] = [
     "(no content)",
 ];
 
-/// User text that the model was told and the person did not type as a prompt.
+/// User text for the model that the user did not type as a prompt.
 const TOLD: [&str; 5] = ["<bash-", "<task-notification>", "<system-reminder>", "<ide_", "<user-memory-"];
 
-/// Lines that say nothing of the conversation.
+/// Types of lines that are not part of the conversation.
 const SILENT: [&str; 11] = [
     "progress",
     "system",
@@ -98,7 +99,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     if let Some(title) = title(&lines) {
         reader.log.title(title);
     }
-    // A file is named by its session; one that was copied elsewhere still names it in its lines.
+    // A file is named after its session; if it was copied elsewhere, the id is still in its lines.
     let is_uuid = |name: &&str| name.len() == 36 && name.split('-').count() == 5;
     let name = file.path.file_stem().and_then(|name| name.to_str()).filter(is_uuid);
     let id = name.or_else(|| lines.iter().rev().find_map(|line| line["sessionId"].as_str()));
@@ -106,7 +107,8 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(reader.log.finish(Source::ClaudeCode))
 }
 
-/// The places of the lines that lead to the newest message, and of what belongs to them. `None` where nothing is said.
+/// The indices of the lines that lead to the newest message, and of lines that belong to them. `None` if
+/// there are no messages.
 fn newest_branch(lines: &[Value]) -> Option<HashSet<usize>> {
     let places = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
     let by_id: HashMap<&str, usize> =
@@ -121,7 +123,7 @@ fn newest_branch(lines: &[Value]) -> Option<HashSet<usize>> {
         let goes_on = parent.is_some() || is_boundary(line) || is_summary(line);
         next = parent.and_then(|parent| by_id.get(parent)).copied();
         if next.is_none() && goes_on {
-            // Its parent is not in the file, or not told: the line before it is the best guess.
+            // Its parent is missing or not recorded: the preceding line is the best guess.
             next = (0..at).rfind(|at| is_main(&lines[*at]) && !kept.contains(at));
         }
     }
@@ -136,7 +138,7 @@ fn newest_branch(lines: &[Value]) -> Option<HashSet<usize>> {
     (!kept.is_empty()).then_some(kept)
 }
 
-/// Whether it is a line of the tree, and not a subagent's.
+/// Whether it is a line of the tree that is not from a subagent.
 fn is_main(line: &Value) -> bool {
     line["uuid"].is_string() && line["isSidechain"] != true
 }
@@ -153,12 +155,12 @@ fn is_summary(line: &Value) -> bool {
     line["isCompactSummary"] == true
 }
 
-/// The parts of a message, where it has such.
+/// The parts of a message, if it has any.
 fn parts(line: &Value) -> impl Iterator<Item = &Value> {
     line["message"]["content"].as_array().into_iter().flatten()
 }
 
-/// What the person typed while the agent worked.
+/// A prompt typed while the agent worked.
 fn attached_prompt(line: &Value) -> Option<Vec<Content>> {
     let attachment = &line["attachment"];
     let is_prompt = attachment["type"] == "queued_command"
@@ -167,7 +169,7 @@ fn attached_prompt(line: &Value) -> Option<Vec<Content>> {
     (!content.is_empty()).then_some(content)
 }
 
-/// A reply, put together of its lines.
+/// A reply, merged from its lines.
 #[derive(Default)]
 struct Reply<'a> {
     parts: Vec<&'a Value>,
@@ -175,7 +177,7 @@ struct Reply<'a> {
     stop: Option<&'a str>,
 }
 
-/// The replies of a branch by their ids.
+/// The replies of a branch, by id.
 fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Reply<'a>> {
     let mut replies: HashMap<&str, Reply> = HashMap::new();
     for (_, line) in
@@ -183,7 +185,7 @@ fn replies<'a>(lines: &'a [Value], kept: &HashSet<usize>) -> HashMap<&'a str, Re
     {
         let reply = replies.entry(reply_id(line)).or_default();
         reply.parts.extend(parts(line));
-        // The lines of a reply tell what it took so far.
+        // Each line of a reply contains the usage so far.
         let usage = usage(&line["message"]["usage"]);
         if usage.as_ref().map(|usage| usage.output) >= reply.usage.as_ref().map(|usage| usage.output) {
             reply.usage = usage;
@@ -197,7 +199,7 @@ fn reply_id(line: &Value) -> &str {
     line["message"]["id"].as_str().or_else(|| line["uuid"].as_str()).unwrap_or_default()
 }
 
-/// The name that the person gave the session, or else that Claude Code gave it.
+/// The title given by the user, or else by Claude Code.
 fn title(lines: &[Value]) -> Option<&str> {
     let last = |kind: &str, field: &str| {
         let line = lines.iter().rev().find(|line| line["type"] == kind)?;
@@ -208,7 +210,7 @@ fn title(lines: &[Value]) -> Option<&str> {
         .or_else(|| last("ai-title", "title"))
 }
 
-/// What the model is told behind the results of the running calls.
+/// Messages to be added after the results of the running calls.
 enum Waiting {
     Prompt(Vec<Content>),
     Context(Vec<Content>),
@@ -218,21 +220,21 @@ struct Reader<'a> {
     log: Builder,
     file: File<'a>,
     circumstances: &'a Circumstances<'a>,
-    /// Those that are not in the log yet.
+    /// Replies that are not in the log yet.
     replies: HashMap<&'a str, Reply<'a>>,
-    /// Prompts of the queue that have a line of their own.
+    /// Queued prompts that also have a line of their own.
     attached: HashSet<String>,
     /// The first entry of each line, for compactions that keep a part.
     first: HashMap<&'a str, Seq>,
-    /// What is told of the compaction whose summary comes next.
+    /// The metadata of the compaction whose summary comes next.
     boundary: Option<&'a Value>,
-    /// Prompts that wait for the agent.
+    /// Prompts in the queue.
     queue: VecDeque<String>,
     waiting: Vec<Waiting>,
 }
 
 impl<'a> Reader<'a> {
-    /// A line of the branch, or one beside the tree.
+    /// Handles a line on the branch, or one outside of the tree.
     fn line(&mut self, line: &'a Value) {
         if let Some(at) = time(line) {
             self.log.at(at);
@@ -254,7 +256,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line that is not on the branch.
+    /// Handles a line that is not on the branch.
     fn outside(&mut self, line: &Value) {
         if is_message(line) {
             let is_of_subagent = line["isSidechain"] == true;
@@ -266,13 +268,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A prompt is taken off the queue to be told at once, or to become one with a line of its own.
+    /// Handles a queue operation. A prompt is removed from the queue either to be sent immediately, or to
+    /// become a line of its own.
     fn queued(&mut self, line: &Value) {
         match line["operation"].as_str() {
             Some("enqueue") => self.queue.extend(line["content"].as_str().map(str::to_owned)),
             Some("remove") => {
                 let words = self.queue.pop_front().filter(|words| !self.attached.contains(words));
-                // A command to the program, or the end of a task in the background.
+                // Not a command to the program, nor the end of a background task.
                 let words = words.filter(|words| !words.starts_with(['/', '<']) && !words.trim().is_empty());
                 self.waiting.extend(words.map(|words| Waiting::Prompt(vec![text(words)])));
             }
@@ -309,7 +312,7 @@ impl<'a> Reader<'a> {
             }
         }
         if self.log.has_open_calls() && !prompt.is_empty() {
-            // The results of calls that the person refused by it are written behind it.
+            // The results of calls that the user refused with this message are written after it.
             self.waiting.push(Waiting::Prompt(prompt));
         } else if !prompt.is_empty() {
             self.flush();
@@ -378,7 +381,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All of a result of which the model read the beginning.
+    /// The complete text of a result of which the model read only the beginning.
     fn saved(&self, said: &str) -> Option<String> {
         let (_, path) = said.split_once(SAVED_TO)?;
         let name = Path::new(path.lines().next()?.trim()).file_name()?;
@@ -393,14 +396,14 @@ impl<'a> Reader<'a> {
             Some("manual") => Trigger::Manual,
             Some(_) | None => Trigger::Threshold,
         };
-        // A newer version may keep the last messages as they are.
+        // Newer versions may keep the last messages unchanged.
         let kept = boundary["preservedSegment"]["headUuid"].as_str().and_then(|head| self.first.get(head));
         let through = kept.map(|kept| Seq(kept.0.saturating_sub(1)));
         let tokens_before = boundary["preTokens"].as_u64().unwrap_or_default();
         self.log.compacted(through, summary.to_owned(), trigger, tokens_before);
     }
 
-    /// Tells what waited for the results of calls.
+    /// Adds the messages that waited for the results of calls.
     fn flush(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             match waiting {
@@ -411,7 +414,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What the person typed, of a command that Claude Code made a prompt of.
+/// The text that the user typed, for a command that Claude Code expanded to a prompt.
 fn typed(said: &str) -> Option<String> {
     let tagged = |tag: &str| {
         let (_, rest) = said.split_once(&format!("<{tag}>"))?;
@@ -424,7 +427,7 @@ fn typed(said: &str) -> Option<String> {
     Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
 }
 
-/// Text, images and documents, as a string or as parts.
+/// Text, images and documents, from a string or a list of parts.
 fn contents(value: &Value) -> Vec<Content> {
     if let Some(said) = text_of(value) {
         return vec![text(said)];
@@ -453,7 +456,7 @@ fn contents(value: &Value) -> Vec<Content> {
     parts.collect()
 }
 
-/// Cached tokens are counted beside the input there, within it here.
+/// Claude Code counts cached tokens separately from the input; we include them.
 fn usage(value: &Value) -> Option<Usage> {
     let count = |name: &str| value[name].as_u64().unwrap_or_default();
     let (cache_read, cache_write) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));

@@ -1,14 +1,15 @@
-//! Sessions of Cline and of Roo Code, which came of it: messages as they were sent.
+//! Sessions of Cline and of its fork Roo Code: messages as they were sent.
 //!
-//! | what | file |
+//! | program | file |
 //! | --- | --- |
 //! | Cline in an editor and its CLI up to version 2, Roo Code | `api_conversation_history.json`, an array |
-//! | Cline's CLI from version 3 on | `ID.messages.json`, an object with `messages`; `ID.json` has the folder |
+//! | Cline's CLI from version 3 on | `ID.messages.json`, an object; the folder is in `ID.json` |
 //!
-//! - Models that know no tools write their calls as tags into the text; results are text then too, behind
-//!   `[TOOL for '…'] Result:`.
-//! - What is no longer sent is named by `conversationHistoryDeletedRange` in `ui_messages.json` (Cline), or a message
-//!   that says so is put in (Roo Code, CLI). Where there is a summary, it begins with fixed words, or is marked.
+//! - For models without tool support, calls are written as tags into the text. Their results are text too,
+//!   after `[TOOL for '…'] Result:`.
+//! - Messages that are no longer sent are given by `conversationHistoryDeletedRange` in `ui_messages.json`
+//!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, begins with fixed words or is
+//!   marked.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -23,10 +24,10 @@ use epitome_thread::{
     Change, Content, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
 };
 
-/// Who says what the person did not type.
+/// The author of messages that the user did not type.
 const BY: &str = "Cline";
 
-/// The tools that are called by tags.
+/// Tools that are called by tags.
 const TOOLS: [&str; 39] = [
     "access_mcp_resource",
     "act_mode_respond",
@@ -69,7 +70,7 @@ const TOOLS: [&str; 39] = [
     "browser",
 ];
 
-/// Calls that are the agent's words to the person, with the parameter that has them.
+/// Calls that are messages of the agent to the user, with the parameter that contains the text.
 const WORDS: [(&str, &str); 4] = [
     ("attempt_completion", "result"),
     ("plan_mode_respond", "response"),
@@ -77,16 +78,16 @@ const WORDS: [(&str, &str); 4] = [
     ("submit_and_exit", "summary"),
 ];
 
-/// Parameters whose value may hold tags itself.
+/// Parameters whose values may contain tags.
 const LONG: [&str; 7] = ["content", "diff", "result", "response", "context", "args", "message"];
 
-/// Tags around what the person typed.
+/// Tags around the text that the user typed.
 const TYPED: [&str; 4] = ["task", "feedback", "user_message", "user_input"];
 
-/// Text that is put below what is said, and is of no use later.
+/// Text that is added to messages and is of no further use.
 const SURROUNDINGS: [&str; 4] = ["<environment_details>", "# task_progress", "# TODO LIST", "# Todo List"];
 
-/// What the summary of a compaction begins with, which is the result of a call.
+/// Start of a compaction's summary, which is the result of a call.
 const CONTINUED: &str = "This session is being continued from a previous conversation";
 
 const DENIED: &str = "The user denied this operation";
@@ -147,7 +148,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(log.finish(Source::Cline))
 }
 
-/// The id of a task, by which its folder is called: a moment or a UUID.
+/// The id of a task, which is the name of its folder: a timestamp or a UUID.
 fn task_id(path: &Path) -> Option<&str> {
     let name = path.parent()?.file_name()?.to_str()?;
     let is_id = name.len() >= 12 && name.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
@@ -163,7 +164,8 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
     texts.filter_map(|text| pattern.captures(text)).map(|found| found[1].to_owned()).next()
 }
 
-/// The places of messages before which others were no longer sent, and the first one that still was.
+/// For each truncation, the index of the message before which it happened, and of the first message that was
+/// still sent.
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
     let behind = |place: &Value| usize::try_from(place.as_i64()?.checked_add(1)?).ok();
     let mut deleted: Vec<(usize, usize)> = Vec::new();
@@ -183,7 +185,7 @@ fn at(message: &Value) -> Option<u64> {
     message["ts"].as_u64().or_else(|| time(message))
 }
 
-/// The parts of a message; a text alone is one.
+/// The parts of a message; a plain text is a single part.
 fn blocks(message: &Value) -> impl Iterator<Item = &Value> {
     match &message["content"] {
         Value::Array(blocks) => blocks.as_slice(),
@@ -201,24 +203,24 @@ fn block_text(block: &Value) -> Option<&str> {
 
 struct Reader {
     log: Builder,
-    /// The entry that a message came to, for what is no longer sent.
+    /// The first entry of each message, for truncations.
     first: Vec<Seq>,
     deleted: Vec<(usize, usize)>,
     model: String,
     /// Calls of the newest reply that have no result yet.
     open: Vec<Call>,
-    /// How many calls had no id.
+    /// Number of calls so far, for generating ids.
     calls: usize,
-    /// What the person asked for first.
+    /// The user's first request.
     task: Option<String>,
 }
 
-/// A call that came to one or several here.
+/// A call, which may be several calls in our log.
 struct Call {
-    /// Its own id; calls by tags have none.
+    /// Its original id; calls by tags have none.
     id: Option<String>,
     name: String,
-    /// What they are called in the log.
+    /// Their ids in the log.
     names: Vec<String>,
 }
 
@@ -238,7 +240,7 @@ impl Reader {
         }
     }
 
-    /// What is no longer sent from this place on.
+    /// Adds the truncations that happened before this message.
     fn truncated(&mut self, place: usize) {
         while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
             self.deleted.remove(0);
@@ -265,7 +267,7 @@ impl Reader {
         let summary = told.unwrap_or_else(|| texts.join("\n\n"));
         let summary = format!("A summary of what was said and done so far:\n\n{summary}");
         if self.log.is_empty() {
-            // What it stands for is not in the file.
+            // The messages that it summarises are not in the file.
             self.log.context(vec![text(summary)], BY);
         } else {
             self.log.compacted(None, summary, Trigger::Threshold, 0);
@@ -275,7 +277,7 @@ impl Reader {
     fn user(&mut self, message: &Value) {
         let (mut said, mut told) = (Vec::new(), Vec::new());
         let mut continued = None;
-        // The result of a call by tags, whose parts follow it.
+        // The result of a call by tags. Its parts follow it.
         let mut result: Option<(Call, Vec<OutcomeContent>)> = None;
         for block in blocks(message) {
             if block["type"] == "tool_result" {
@@ -310,7 +312,7 @@ impl Reader {
                         content.push(OutcomeContent::Text { text: rest })
                     }
                     Some(_) => {}
-                    // The words of the agent have no result but the person's answer.
+                    // Messages of the agent have no result but the user's answer.
                     None => typed(&rest, &mut said),
                 }
             } else if let Some((_, content)) = &mut result {
@@ -330,7 +332,8 @@ impl Reader {
             self.open.clear();
             self.log.compacted(None, summary, Trigger::Threshold, 0);
         }
-        // Without tags it is the person's where nothing was called, but for what opens with a bracket or a heading.
+        // Text without tags is from the user if there was no call, unless it starts with a bracket or a
+        // heading.
         let is_program =
             |part: &Content| matches!(part, Content::Text { text } if text.starts_with(['[', '#']));
         if said.is_empty() && !told.is_empty() && !told.iter().any(is_program) {
@@ -352,7 +355,7 @@ impl Reader {
         }
     }
 
-    /// The call by tags that this is the result of; none for words to the person.
+    /// The call by tags that this result belongs to; `None` for messages to the user.
     fn called(&mut self, name: &str) -> Option<Call> {
         let place = self.open.iter().position(|call| call.id.is_none() && call.name == name)?;
         Some(self.open.remove(place))
@@ -389,7 +392,7 @@ impl Reader {
         let id = block["tool_use_id"].as_str();
         let Some(place) = self.open.iter().position(|call| call.id.is_some() && call.id.as_deref() == id)
         else {
-            // The words of the agent have no result but the person's answer.
+            // Messages of the agent have no result but the user's answer.
             blocks(block).filter_map(block_text).for_each(|words| typed_tag(words, "feedback", said));
             return;
         };
@@ -504,7 +507,7 @@ impl Reader {
     }
 }
 
-/// A call that does several things at once is one for each here, so that each has its own result.
+/// Splits a call that does several things at once into one call for each, so that each has its own result.
 fn parts(name: &str, input: &Value) -> Vec<Value> {
     let (many, one) = match name {
         "run_commands" => ("commands", "command"),
@@ -520,7 +523,7 @@ fn parts(name: &str, input: &Value) -> Vec<Value> {
     }
 }
 
-/// What came of one of several things that a call did.
+/// The result of one of the things that a call did.
 fn shown(part: &Value) -> Option<String> {
     let result = match &part["result"] {
         Value::Null => "",
@@ -539,7 +542,7 @@ enum Piece {
     Call(String, Value),
 }
 
-/// The text of a reply with its calls by tags. A tag that has no end is text.
+/// Splits the text of a reply at its calls by tags. A tag without an end is text.
 fn pieces(words: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut rest, mut from) = (words, 0);
@@ -587,21 +590,21 @@ fn parameters(body: &str) -> Value {
     Value::Object(parameters)
 }
 
-/// What the person typed, within its tags.
+/// Adds the text that the user typed, from within its tags.
 fn typed(words: &str, said: &mut Vec<Content>) {
     TYPED.iter().for_each(|tag| typed_tag(words, tag, said));
 }
 
 fn typed_tag(words: &str, tag: &str, said: &mut Vec<Content>) {
     let found = words.split_once(&format!("<{tag}")).and_then(|(_, rest)| {
-        // It may have attributes.
+        // The tag may have attributes.
         let (_, rest) = rest.split_once('>')?;
         rest.rsplit_once(&format!("</{tag}>")).map(|(inner, _)| inner.trim())
     });
     said.extend(found.filter(|inner| !inner.is_empty()).map(text));
 }
 
-/// How a call ended, by the fixed words that its result begins with.
+/// The status of a call, by the fixed words at the start of its result.
 fn status(words: &str) -> OutcomeStatus {
     match () {
         () if words.starts_with(DENIED) => OutcomeStatus::Denied,
@@ -623,7 +626,7 @@ fn image(block: &Value) -> Option<(String, String)> {
     mime.starts_with("image/").then(|| (mime.to_owned(), data.to_owned()))
 }
 
-/// A checklist in Markdown.
+/// The steps of a Markdown checklist.
 fn plan(list: &str) -> Vec<PlanStep> {
     let step = |found: regex::Captures| PlanStep {
         content: found[2].trim().to_owned(),
@@ -637,7 +640,7 @@ fn plan(list: &str) -> Vec<PlanStep> {
     STEP.captures_iter(list).map(step).collect()
 }
 
-/// Some providers count cached tokens beside the input, some within it; we do the latter.
+/// Some providers include cached tokens in the input and some do not; we do.
 fn usage(metrics: &Value) -> Option<Usage> {
     let count = super::tokens;
     let tokens = &metrics["tokens"];

@@ -1,8 +1,9 @@
-//! Sessions of Codex ("rollouts"): JSON lines with a `type` and a `payload`. What the model read and wrote are the lines
-//! `response_item`; the lines `event_msg` tell most of it again, for the screen.
+//! Sessions of Codex ("rollouts"): JSON lines with a `type` and a `payload`. The `response_item` lines
+//! contain what the model read and wrote; most `event_msg` lines repeat that for the screen.
 //!
-//! A line `compacted` stands for all before it: with `replacement_history` by those items, in older versions by what the
-//! person said and a summary. Where the service encrypted the summary, nobody else can read it.
+//! A `compacted` line replaces everything before it: with the items of its `replacement_history`, or in older
+//! versions with the user's messages and a summary. A summary encrypted by the service cannot be read by
+//! anyone else.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,17 +15,17 @@ use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeContent, OutcomeStatus, StopReason, Trigger, Usage};
 
-/// Who says what the person did not type.
+/// The author of messages that the user did not type.
 const BY: &str = "Codex";
 
-/// Bytes of the person's messages that an older version keeps beside a summary.
+/// Maximum number of bytes of user messages that older versions keep next to a summary.
 const KEPT_BYTES_MAX: usize = 80_000;
 
-/// Stands for a summary that only Codex can use.
+/// Replaces a summary that only Codex can use.
 pub const ENCRYPTED: &str = "(A summary that the service encrypted, so that only Codex can use it.)";
 
-/// User messages that Codex writes by itself before each turn: where it works, and what the project wants. Here both
-/// are told anew.
+/// User messages that Codex adds before each turn: its environment and the project's instructions. Epitome
+/// provides both itself.
 const SCAFFOLDING: [&str; 6] = [
     "<environment_context>",
     "<user_instructions>",
@@ -34,10 +35,10 @@ const SCAFFOLDING: [&str; 6] = [
     "<turn_aborted>",
 ];
 
-/// User messages that the model was told and the person did not type as a prompt.
+/// User messages for the model that the user did not type as a prompt.
 const TOLD: [&str; 4] = ["<user_shell_command>", "<subagent_notification>", "<skill>", "<hook_prompt"];
 
-/// Whether this is the first line of a rollout before the lines had types.
+/// Whether this is the first line of a rollout from before lines had types.
 pub(super) fn is_old_header(value: &Value) -> bool {
     value["type"].is_null() && value["id"].is_string() && value.get("instructions").is_some()
 }
@@ -83,7 +84,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(reader.log.finish(Source::Codex))
 }
 
-/// A line as newer versions write it.
+/// Converts a line to the form that newer versions write.
 fn in_envelope(line: Value) -> Value {
     let kind = match () {
         () if line["payload"].is_object() => return line,
@@ -94,7 +95,7 @@ fn in_envelope(line: Value) -> Value {
     json!({ "timestamp": line["timestamp"], "type": kind, "payload": line })
 }
 
-/// The lines without the turns that the person took back, and how many turns these were.
+/// The lines without the turns that the user rolled back, and the number of these turns.
 fn without_taken_back(lines: &[Value]) -> (Vec<&Value>, u64) {
     let mut kept: Vec<&Value> = Vec::new();
     let mut count = 0;
@@ -114,7 +115,7 @@ fn without_taken_back(lines: &[Value]) -> (Vec<&Value>, u64) {
     (kept, count)
 }
 
-/// What the person typed, where an item is that.
+/// The user's prompt, if the item is one.
 fn prompt_of(item: &Value) -> Option<Vec<Content>> {
     if item["type"] != "message" || item["role"] != "user" {
         return None;
@@ -132,15 +133,15 @@ struct Reader {
     log: Builder,
     provider: String,
     model: String,
-    /// Of a reply that may not be whole yet.
+    /// The parts of a reply that may be incomplete.
     parts: Vec<Content>,
-    /// How commands ended, by their calls.
+    /// Exit codes of commands, by call.
     exit_codes: HashMap<String, i64>,
-    /// Of the session, as told last.
+    /// The most recently reported total of the session.
     total_tokens: Option<u64>,
-    /// Of the request before and its reply, as told last.
+    /// The size of the last request and its reply, as reported.
     context_tokens: u64,
-    /// What the person said so far.
+    /// The user's messages so far.
     said: Vec<String>,
 }
 
@@ -204,7 +205,7 @@ impl Reader {
                     self.log.prompt(content);
                 }
             }
-            // What Codex tells the model about itself.
+            // Messages from Codex to the model about itself.
             Some(_) | None => {}
         }
     }
@@ -229,7 +230,7 @@ impl Reader {
             }
             output => output,
         };
-        // An older version writes what a command came to as JSON within the text.
+        // Older versions write a command's result as JSON within the text.
         let inner: Value =
             output.as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         let content = match inner["output"].as_str() {
@@ -255,7 +256,7 @@ impl Reader {
                 }
             }
             Some("token_count") => {
-                // It is often told twice.
+                // The same numbers are often reported twice.
                 let total = event["info"]["total_token_usage"]["total_tokens"].as_u64();
                 if let Some(usage) = usage(&event["info"]["last_token_usage"])
                     && total != self.total_tokens
@@ -278,7 +279,7 @@ impl Reader {
     }
 
     fn compaction(&mut self, compacted: &Value) {
-        // The reply that is the summary is written before it.
+        // The reply that contains the summary is written before it.
         let reply = words(&self.parts);
         if !reply.is_empty() && compacted["message"].as_str().is_some_and(|message| message.ends_with(&reply))
         {
@@ -305,7 +306,7 @@ impl Reader {
         self.log.compacted(None, summary, Trigger::Threshold, self.context_tokens);
     }
 
-    /// The reply is whole.
+    /// Completes the reply.
     fn flush(&mut self) {
         let parts = std::mem::take(&mut self.parts);
         if !parts.is_empty() {
@@ -314,7 +315,7 @@ impl Reader {
     }
 }
 
-/// An item that stays behind a compaction, as text.
+/// An item that is kept after a compaction, as text.
 fn kept_item(item: &Value) -> Option<String> {
     let said = || words(&contents(&item["content"]));
     match (item["type"].as_str(), item["role"].as_str()) {
@@ -327,7 +328,7 @@ fn kept_item(item: &Value) -> Option<String> {
     }
 }
 
-/// How a command ended, as the text for the model begins with.
+/// The exit code of a command, from the first lines of the text for the model.
 fn exit_code(output: &str) -> Option<i64> {
     const HEAD_LINES: usize = 6;
     let told = output.lines().take(HEAD_LINES).find_map(|line| {
@@ -336,7 +337,7 @@ fn exit_code(output: &str) -> Option<i64> {
     told?.trim().parse().ok()
 }
 
-/// Text and images, as a string or as parts.
+/// Text and images, from a string or a list of parts.
 fn contents(value: &Value) -> Vec<Content> {
     if let Some(said) = text_of(value) {
         return vec![text(said)];
@@ -352,7 +353,7 @@ fn contents(value: &Value) -> Vec<Content> {
     parts.collect()
 }
 
-/// Cached tokens are counted within the input, as here.
+/// As in our format, the input includes cached tokens.
 fn usage(value: &Value) -> Option<Usage> {
     let count = |name: &str| value[name].as_u64().unwrap_or_default();
     value.is_object().then(|| Usage {

@@ -1,9 +1,9 @@
-//! Sessions of Copilot CLI: an event a line, in `events.jsonl` of the session's folder.
+//! Sessions of Copilot CLI: JSON lines of events, in `events.jsonl` in the session's folder.
 //!
-//! - A reply may be told in several events of one call of the model, before the results of its calls.
-//! - A compaction may run while the conversation goes on: what was said behind its start is kept.
-//! - `session.snapshot_rewind` takes events back.
-//! - What subagents said has their id; the session has what they came to as the result of a call.
+//! - A reply may be split over several events of one model call, before the results of its calls.
+//! - A compaction may run while the conversation continues: messages after its start are kept.
+//! - `session.snapshot_rewind` removes events.
+//! - Messages of subagents carry their id; the session has their result as the result of a call.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
-/// Who says what Copilot CLI put into the conversation by itself.
+/// The author of messages that Copilot CLI added itself.
 const BY: &str = "Copilot CLI";
 
-/// Before the exit code, at the end of what a shell tool returned.
+/// Precedes the exit code, at the end of a shell tool's result.
 const EXIT_CODE: &str = "with exit code ";
 
-/// Events of these kinds say nothing of the conversation, but for those that are read.
+/// Prefixes of event types that are not part of the conversation, unless handled explicitly.
 const SILENT: [&str; 22] = [
     "agent.",
     "assistant.",
@@ -92,7 +92,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(log.finish(Source::Copilot))
 }
 
-/// The events that were not taken back, and how many were.
+/// The events without those that were rewound, and the number of the latter.
 fn standing(events: Vec<Value>) -> (Vec<Value>, usize) {
     let mut standing: Vec<Value> = Vec::new();
     let mut taken_back = 0;
@@ -119,7 +119,7 @@ fn standing(events: Vec<Value>) -> (Vec<Value>, usize) {
     (standing, taken_back)
 }
 
-/// What `workspace.yaml` tells of a session.
+/// The contents of a session's `workspace.yaml`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Workspace {
@@ -138,21 +138,21 @@ impl Workspace {
 
 struct Reader {
     log: Builder,
-    /// The one that was chosen last.
+    /// The most recently selected model.
     model: Option<String>,
-    /// A reply that may not be whole yet.
+    /// A reply that may be incomplete.
     reply: Option<Reply>,
-    /// By the call of the model.
+    /// Usage, by model call.
     usages: HashMap<String, Usage>,
-    /// Images and the like, `(type, data)`, by the name under which messages refer to them.
+    /// Images and other assets, `(type, data)`, by the id used in messages.
     assets: HashMap<String, (String, String)>,
-    /// The calls that a reply or its start told.
+    /// Calls announced by a reply or by their start event.
     known: HashSet<String>,
-    /// What the person ran beside the conversation, by the call.
+    /// Commands that the user ran outside of the conversation, by call.
     asked: HashMap<String, String>,
-    /// The entry that came next when a compaction began, what began it, and how many tokens there were.
+    /// For the running compaction: the next entry at its start, its trigger, and the number of tokens.
     compaction: Option<(Seq, Trigger, u64)>,
-    /// What came while calls ran, whose results still come.
+    /// Messages that arrived while calls were running, to be added after their results.
     later: Vec<Later>,
 }
 
@@ -163,7 +163,7 @@ enum Later {
 }
 
 struct Reply {
-    /// The call of the model.
+    /// The model call.
     call: Option<String>,
     model: String,
     content: Vec<Content>,
@@ -249,7 +249,7 @@ impl Reader {
         self.settle();
     }
 
-    /// Puts something into the log as soon as no call runs.
+    /// Adds something to the log as soon as no call is running.
     fn say(&mut self, what: Later) {
         self.flush();
         self.later.push(what);
@@ -278,7 +278,7 @@ impl Reader {
                 None => self.log.left_out("attachments of a form that is not known here"),
             }
         }
-        // Skills, other agents and the autopilot speak as the user too.
+        // Skills, other agents and the autopilot write as the user too.
         let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
             && data["isAutopilotContinuation"] != true;
         if !content.is_empty() {
@@ -323,7 +323,7 @@ impl Reader {
         self.reply_of(data, call).append(&mut content);
     }
 
-    /// A call that its reply did not tell, as those of older versions.
+    /// Handles the start of a call that its reply did not announce, as in older versions.
     fn started(&mut self, data: &Value) {
         let id = data["toolCallId"].as_str().unwrap_or_default();
         if !self.known.contains(id) && !self.asked.contains_key(id) {
@@ -345,13 +345,13 @@ impl Reader {
         })
     }
 
-    /// The parts of the reply that is being told.
+    /// The parts of the current reply.
     fn reply_of(&mut self, data: &Value, call: Option<String>) -> &mut Vec<Content> {
         let model = data["model"].as_str().or(self.model.as_deref()).unwrap_or("unknown").to_owned();
         &mut self.reply.get_or_insert(Reply { call, model, content: Vec::new() }).content
     }
 
-    /// The reply that was told so far is whole.
+    /// Completes the current reply.
     fn flush(&mut self) {
         if let Some(Reply { call, model, content }) = self.reply.take() {
             let usage = call.and_then(|call| self.usages.remove(&call));

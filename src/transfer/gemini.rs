@@ -1,9 +1,9 @@
-//! Sessions of Gemini CLI: records a line, or one document in its older versions.
+//! Sessions of Gemini CLI: JSON lines of records, or one document in older versions.
 //!
-//! - A message that is written again under its id replaces the earlier one: calls get their results so.
-//! - `$rewindTo` takes back a message and all behind it.
-//! - `$set` with `messages` replaces what the model sees. A compaction does so, with its summary, an acknowledgement and
-//!   the messages that are kept, which have new ids then.
+//! - A message written again with the same id replaces the earlier one, for example to add results to calls.
+//! - `$rewindTo` removes a message and everything after it.
+//! - `$set` with `messages` replaces what the model sees. A compaction does this with its summary, an
+//!   acknowledgement and the kept messages, which get new ids.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -16,25 +16,25 @@ use super::{Circumstances, Draft, File, Source, text, text_of, time};
 use epitome_problem::Problem;
 use epitome_thread::{Content, OutcomeContent, OutcomeStatus, Seq, Trigger, Usage};
 
-/// What stands for the model's answer to the summary of a compaction.
+/// The model's fixed reply to the summary of a compaction.
 const ACKNOWLEDGED: &str = "Got it. Thanks for the additional context!";
 
-/// How a summary is marked.
+/// Marks a summary.
 const SNAPSHOT: &str = "<state_snapshot>";
 
-/// What Gemini CLI tells the model before anything is said.
+/// Start of the context that Gemini CLI sends before the first prompt.
 const SURROUNDINGS: &str = "<session_context>";
 
-/// What the model was told by a hook.
+/// Start of a hook's context for the model.
 const HOOK: &str = "<hook_context>";
 
-/// Before the folders of a session, in what the model is told before anything is said.
+/// Precedes the folders of a session, in the initial context.
 const FOLDERS: &str = "**Workspace Directories:**";
 
-/// Before the exit code in the result of a command.
+/// Precedes the exit code in the result of a command.
 const EXIT_CODE: &str = "Exit Code: ";
 
-/// Who says what Gemini CLI put into the conversation by itself.
+/// The author of messages that Gemini CLI added itself.
 const BY: &str = "Gemini CLI";
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
@@ -78,7 +78,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(log.finish(Source::Gemini))
 }
 
-/// What the records of a file come to.
+/// The state of a session after all records of a file.
 #[derive(Default)]
 struct Session {
     id: Option<String>,
@@ -91,14 +91,14 @@ struct Session {
 }
 
 struct Item {
-    /// The one that it has now, by which it is written again or taken back.
+    /// Its current id, by which it can be replaced or rewound.
     id: String,
     what: What,
 }
 
 enum What {
     Message(Value),
-    /// The place of the first item that it keeps.
+    /// `kept` is the index of the first item that the summary keeps.
     Summary {
         text: String,
         kept: Option<usize>,
@@ -123,12 +123,12 @@ impl Session {
         }
     }
 
-    /// What is told of the session as a whole.
+    /// Reads the fields that concern the complete session.
     fn set(&mut self, fields: &Value) {
         let told = |name: &str| fields[name].as_str().map(str::to_owned);
         self.id = told("sessionId").or(self.id.take());
         self.project = told("projectHash").or(self.project.take());
-        // Of a subagent it is its answer.
+        // For a subagent, the summary is its answer.
         let title = told("summary").filter(|_| fields["kind"] != "subagent");
         self.title = title.or(self.title.take());
         self.started = self.started.or_else(|| moment(&fields["startTime"]));
@@ -150,7 +150,7 @@ impl Session {
         }
     }
 
-    /// What the model sees is now this. What it no longer sees stays: it was said.
+    /// Replaces what the model sees. Messages that it no longer sees stay in the log.
     fn replaced(&mut self, messages: &[Value]) {
         let is_known = |message: &Value| message["id"].as_str().is_some_and(|id| self.place(id).is_some());
         let summary = messages.iter().enumerate().position(|(at, message)| {
@@ -161,7 +161,7 @@ impl Session {
         });
         let Some(place) = summary.filter(|_| !self.items.is_empty()) else {
             for message in messages.iter().filter(|message| message["id"].is_string()) {
-                // A message that is known may be told in the words of a request, without its results.
+                // A known message may be repeated in the form of a request, without its results.
                 if message["id"].as_str().is_none_or(|id| self.place(id).is_none()) {
                     self.message(message);
                 }
@@ -180,7 +180,8 @@ impl Session {
         }
     }
 
-    /// The place from which on the newest messages are these, which get their new ids.
+    /// Finds the newest items that are equal to these messages, and gives them the new ids. Returns the index
+    /// of the first one.
     fn adopt(&mut self, tail: &[Value]) -> Option<usize> {
         let is_said = |item: &Item| match &item.what {
             What::Message(message) => message["type"] == "user" || message["type"] == "gemini",
@@ -204,7 +205,8 @@ impl Session {
         places.first().copied()
     }
 
-    /// The folder, and whether it is known. It is told in words, and as a hash by which they are checked.
+    /// The working directory, and whether it is certain. It is recorded as text and as a hash that verifies
+    /// it.
     fn cwd(&self, circumstances: &Circumstances) -> (PathBuf, bool) {
         let told = self.items.iter().find_map(|item| match &item.what {
             What::Message(message) => {
@@ -229,9 +231,9 @@ impl Session {
 
 struct Reader {
     log: Builder,
-    /// The entry that an item came to, for compactions.
+    /// The first entry of each item, for compactions.
     first: Vec<Seq>,
-    /// The calls whose results stand with them.
+    /// Calls whose results are recorded with them.
     answered: HashSet<String>,
 }
 
@@ -250,7 +252,7 @@ impl Reader {
                 match message["type"].as_str() {
                     Some("user") => self.prompt(message),
                     Some("gemini") => self.reply(message),
-                    // Words of the program to the person.
+                    // Messages of the program to the user.
                     Some("info" | "error" | "warning") => {}
                     Some(_) | None => self.log.left_out("messages of an unknown type"),
                 }
@@ -270,7 +272,7 @@ impl Reader {
             let told = self.contents(content);
             self.log.context(told, BY);
         } else if !words(typed).is_empty() && typed != content {
-            // What was put in for what the person named, such as files, follows their words.
+            // Contents of mentioned files and the like follow the user's text.
             let said = self.contents(typed);
             let is_typed = |part: &Content| said.iter().any(|typed| is_same(typed, part));
             let told: Vec<Content> =
@@ -294,7 +296,7 @@ impl Reader {
         let calls: Vec<&Value> = message["toolCalls"].as_array().into_iter().flatten().collect();
         let told = message["content"].as_array().into_iter().flatten().map(|part| &part["functionCall"]);
         let told: Vec<&Value> = told.filter(|call| call.is_object()).collect();
-        // They stand twice where a message is told in the words of a request.
+        // Calls occur twice in a message in the form of a request.
         for call in if calls.is_empty() { told } else { calls.clone() } {
             content.push(self.log.call(ForeignCall {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
@@ -312,7 +314,7 @@ impl Reader {
         }
     }
 
-    /// What came of a call, which stands with it. Without a result it may be told later.
+    /// Adds the outcome that is recorded with a call. Without one, it may follow later.
     fn result(&mut self, call: &Value) {
         let id = call["id"].as_str().unwrap_or_default();
         let results = match &call["result"] {
@@ -338,7 +340,7 @@ impl Reader {
         self.answered.insert(id.to_owned());
     }
 
-    /// Results of calls that had none where they stand.
+    /// Adds outcomes of calls that were recorded without one.
     fn results(&mut self, content: &Value) {
         let parts = content.as_array().into_iter().flatten();
         for part in parts.filter(|part| part["functionResponse"].is_object()) {
@@ -363,7 +365,7 @@ impl Reader {
         }
     }
 
-    /// A string, a part, or parts of them.
+    /// Text, images and documents, from a string, a part or a list of parts.
     fn contents(&mut self, value: &Value) -> Vec<Content> {
         let parts = match value {
             Value::Array(parts) => parts.as_slice(),
@@ -394,7 +396,7 @@ impl Reader {
     }
 }
 
-/// Whether two parts are the same but for white space around their text.
+/// Whether two parts are equal, ignoring white space around text.
 fn is_same(one: &Content, other: &Content) -> bool {
     match (one, other) {
         (Content::Text { text: one }, Content::Text { text: other }) => one.trim() == other.trim(),
@@ -402,7 +404,7 @@ fn is_same(one: &Content, other: &Content) -> bool {
     }
 }
 
-/// The texts of a string, of a part or of parts.
+/// The text of a string, a part or a list of parts.
 fn words(value: &Value) -> String {
     match value {
         Value::Array(parts) => parts.iter().map(words).collect(),
@@ -420,7 +422,7 @@ fn thought(value: &Value) -> Option<Content> {
     Some(Content::Thinking { text, native: None })
 }
 
-/// What the model read as the result of a call.
+/// The result of a call, as the model read it.
 fn outcome(part: &Value) -> Option<OutcomeContent> {
     let response = &part["functionResponse"]["response"];
     let told = text_of(&response["output"])
@@ -437,7 +439,7 @@ fn outcome(part: &Value) -> Option<OutcomeContent> {
     }
 }
 
-/// Gemini CLI counts thinking beside the output, we within it.
+/// Gemini CLI counts thinking separately from the output; we include it.
 fn usage(tokens: &Value) -> Option<Usage> {
     let count = |name: &str| super::tokens(&tokens[name]);
     tokens.is_object().then(|| Usage {
@@ -449,7 +451,7 @@ fn usage(tokens: &Value) -> Option<Usage> {
     })
 }
 
-/// Milliseconds since the epoch.
+/// Milliseconds since the Unix epoch.
 fn moment(value: &Value) -> Option<u64> {
     let moment: jiff::Timestamp = value.as_str()?.parse().ok()?;
     u64::try_from(moment.as_millisecond()).ok()

@@ -1,22 +1,23 @@
-//! Conversations as files: what is written for others, and what is read from them. Pure: text in, entries
-//! out, and back. It opens no file and stores nothing.
+//! Import and export of conversations as files. Pure: text in, entries out, and back. Opens no files and
+//! stores nothing.
 //!
-//! | what is read | known by | module |
+//! | format | recognised by | module |
 //! | --- | --- | --- |
-//! | our own export | its first line opens a log | `ours` |
-//! | a transcript of the protocol, as `--transcript` records | `editor>` lines | `recorded` |
-//! | a session of the pi coding agent, versions 1 to 3 | its first line has `"type":"session"` | `pi` |
+//! | our own export | the first line opens a log | `ours` |
+//! | a protocol transcript, recorded with `--transcript` | `editor>` lines | `recorded` |
+//! | a session of the pi coding agent, versions 1 to 3 | the first line has `"type":"session"` | `pi` |
 //! | Claude Code | a line has `parentUuid` | `claude_code` |
-//! | Codex | its first line has `"type":"session_meta"` | `codex` |
-//! | opencode, as `opencode export` writes it | an object with `info` and `messages` | `opencode` |
+//! | Codex | the first line has `"type":"session_meta"` | `codex` |
+//! | opencode, as written by `opencode export` | an object with `info` and `messages` | `opencode` |
 //! | Gemini CLI | an object with `sessionId` and `projectHash` | `gemini` |
 //! | Cline and Roo Code | an array of messages with `role` and `content` | `cline` |
-//! | Copilot CLI | its first line has `"type":"session.start"` | `copilot` |
+//! | Copilot CLI | the first line has `"type":"session.start"` | `copilot` |
 //! | aider | `# aider chat started at` | `aider` |
 //!
-//! An import is all of a conversation or nothing of it: what cannot be read is a `Problem` with its line.
-//! What has no place in a log (another branch, an image that we don't know) is left out and said.
-//! The formats of other agents change without notice: lines of unknown types are left out and counted.
+//! In our own formats and pi's, a line that cannot be read fails the import with a `Problem` that names the
+//! line. The formats of other agents change without notice, so their unreadable lines and unknown types are
+//! left out and counted. Contents that have no place in a log (another branch, an unknown kind of image) are
+//! left out and reported.
 
 mod aider;
 mod build;
@@ -41,13 +42,13 @@ use epitome_thread::{Change, Content, Entry, SessionId};
 pub use codex::ENCRYPTED;
 pub use ours::{entry_json, json_lines, of_log};
 
-/// Bytes of a file that is read.
+/// Maximum size in bytes of an imported file.
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// More tokens than anything has taken. Sums of them still fit.
+/// Upper limit for a number of tokens: more than any conversation has used, while sums still fit.
 const TOKENS_MAX: u64 = 1 << 40;
 
-/// What a file is a conversation of.
+/// The program or format that a file comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Export,
@@ -63,7 +64,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// For people.
+    /// A description for the user.
     pub fn words(self) -> &'static str {
         match self {
             Source::Export => "an export of Epitome",
@@ -80,33 +81,33 @@ impl Source {
     }
 }
 
-/// What an import needs that its file may not tell.
+/// Information for an import that its file may lack.
 pub struct Circumstances<'a> {
-    /// The working directory of a conversation that names none.
+    /// The working directory for a conversation that names none.
     pub cwd: &'a Path,
-    /// Milliseconds since the epoch, for entries that have no time of their own.
+    /// Milliseconds since the Unix epoch, for entries without a time of their own.
     pub now: u64,
-    /// Reads another file of the same session, by its path below the folder of the file that is imported. `None`
-    /// where there is no such file.
+    /// Reads another file of the same session, by its path relative to the folder of the imported file.
+    /// `None` if there is no such file.
     pub beside: &'a dyn Fn(&Path) -> Option<String>,
 }
 
-/// A conversation that was read and is not stored yet.
+/// A conversation that was read but is not stored yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
     pub source: Source,
-    /// The id that it had, where it is one of ours.
+    /// Its id, if it is one of ours.
     pub session: Option<SessionId>,
     /// The id that another agent gave it.
     pub foreign_id: Option<String>,
-    /// A log: numbered from 0, beginning with its opening.
+    /// The log: numbered from 0, beginning with `Opened`.
     pub entries: Vec<Entry>,
-    /// What was left out or should be known, each a sentence.
+    /// Sentences about what was left out or should be known.
     pub notes: Vec<String>,
 }
 
 impl Draft {
-    /// The log as that of this session.
+    /// Returns the log as that of the session `name`.
     pub fn into_entries(self, name: &SessionId) -> Vec<Arc<Entry>> {
         let mut entries = self.entries;
         for entry in &mut entries {
@@ -118,7 +119,8 @@ impl Draft {
     }
 }
 
-/// Reads the conversations of a file; `path` is for messages alone. A transcript may hold several.
+/// Reads the conversations of a file. `path` is used for messages and as a hint to the session's folder and
+/// id. A transcript may contain several conversations.
 pub fn read(path: &Path, text: &str, circumstances: &Circumstances) -> Result<Vec<Draft>, Problem> {
     let file = File { path };
     let draft = match Source::of(text) {
@@ -149,16 +151,16 @@ pub fn read(path: &Path, text: &str, circumstances: &Circumstances) -> Result<Ve
     draft.map(|draft| vec![draft])
 }
 
-/// What aider writes before each chat.
+/// The line that aider writes before each chat.
 const AIDER_OPENING: &str = "# aider chat started at ";
 
-/// JSON values of a file that are looked at to tell its format.
+/// Number of JSON values that are examined to detect the format of a file.
 const PROBED_VALUES: usize = 50;
 
 impl Source {
-    /// What a text is, by its beginning.
+    /// Detects the format of a text by its beginning.
     pub fn of(text: &str) -> Option<Source> {
-        // Lines of JSON, or one document.
+        // JSON lines, or a single document.
         let values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         let known =
             values.map_while(Result::ok).take(PROBED_VALUES).find_map(|value| Source::of_value(&value));
@@ -190,22 +192,22 @@ impl Source {
         })
     }
 
-    /// Whether it is a session of another agent, which has one id for good.
+    /// Whether it is a session of another agent that has a permanent id.
     pub fn is_foreign(self) -> bool {
         !matches!(self, Source::Export | Source::Transcript | Source::Pi)
     }
 }
 
-/// What could not be read in the file of another agent, and was left out.
+/// Lines of another agent's file that could not be read and were left out.
 struct Broken {
-    /// The first line, and what is wrong with it.
+    /// The first of these lines, and the error.
     first: Problem,
     count: usize,
     is_last: bool,
 }
 
 impl Broken {
-    /// For the person, as a sentence.
+    /// A sentence for the user.
     fn words(&self) -> String {
         let (line, _) = self.first.place.unwrap_or_default();
         match (self.count, self.is_last) {
@@ -218,7 +220,7 @@ impl Broken {
     }
 }
 
-/// A text that is not empty.
+/// The text of a JSON string that is not blank.
 fn text_of(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.trim().is_empty())
 }
@@ -227,18 +229,18 @@ fn text(text: impl Into<String>) -> Content {
     Content::Text { text: text.into() }
 }
 
-/// A number of tokens; none where it is no number.
+/// A number of tokens; zero if the value is not a number.
 fn tokens(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default().min(TOKENS_MAX)
 }
 
-/// Milliseconds since the epoch, as most agents write a line's time.
+/// The time of a line in milliseconds since the Unix epoch, in the field used by most agents.
 fn time(value: &Value) -> Option<u64> {
     let time: jiff::Timestamp = value["timestamp"].as_str()?.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
 }
 
-/// The file that is read, for messages.
+/// The imported file, for messages.
 #[derive(Clone, Copy)]
 struct File<'a> {
     path: &'a Path,
@@ -254,8 +256,9 @@ impl File<'_> {
         }
     }
 
-    /// The objects of a file of JSON lines, each with its line. Agents that were killed leave lines that are not whole,
-    /// and put the next object behind them: what can be read is taken, the rest is told.
+    /// The objects in a file of JSON lines, with their line numbers. An agent that was killed leaves an
+    /// incomplete line and may append the next object to it. Everything readable is returned, the rest is
+    /// reported.
     fn objects(self, text: &str) -> (Vec<(usize, Value)>, Option<Broken>) {
         let mut objects = Vec::new();
         let mut broken: Option<Broken> = None;
@@ -281,15 +284,15 @@ impl File<'_> {
         (objects, broken)
     }
 
-    /// A file that is one JSON document.
+    /// A file that consists of one JSON document.
     fn document(self, text: &str) -> Result<Value, Problem> {
         serde_json::from_str(text).map_err(|error| self.json_problem(error.line(), &error))
     }
 
-    /// A line that is no JSON, or not the JSON that it must be. serde tells the column.
+    /// Describes a line that is not valid JSON, or not of the expected form. The column comes from serde.
     fn json_problem(self, line: usize, error: &serde_json::Error) -> Problem {
         let column = error.column().max(1) as u64;
-        // Its own place is within the line.
+        // serde's position is relative to the parsed line.
         let words = error.to_string();
         let words = words.rsplit_once(" at line ").map_or(words.as_str(), |(words, _)| words);
         let mut problem = self.problem(line, format!("this line can't be read: {words}"));
@@ -299,5 +302,5 @@ impl File<'_> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "fixtures are files")]
+#[expect(clippy::disallowed_methods, reason = "reads fixtures")]
 mod tests;

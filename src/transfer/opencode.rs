@@ -1,10 +1,10 @@
-//! Sessions of opencode, in the form of `opencode export`: `{info, messages: [{info, parts}]}`. Its database and its
-//! older folders of files are put into that form where they are read.
+//! Sessions of opencode, in the format of `opencode export`: `{info, messages: [{info, parts}]}`. Its
+//! database and the folders of older versions are converted to this format when they are read.
 //!
-//! - A reply has its calls and their results as parts, step by step; each step is a reply here.
-//! - A compaction is a message of the user with a part `compaction`, which may name the first message that is kept, and
-//!   the reply to it with the summary.
-//! - `revert` names the message from which on the person took everything back.
+//! - A reply contains its calls and their results as parts, in steps. Each step is imported as a reply.
+//! - A compaction is a user message with a `compaction` part, which may name the first message to keep, and a
+//!   reply with the summary.
+//! - `revert` names the message from which on the user undid everything.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,22 +16,22 @@ use super::{Circumstances, Draft, File, Source, text, text_of};
 use epitome_problem::Problem;
 use epitome_thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
-/// Who says what opencode put into the conversation by itself.
+/// The author of messages that opencode added itself.
 const BY: &str = "opencode";
 
-/// Titles of sessions that were not named yet begin so.
+/// Prefixes of titles of unnamed sessions.
 const UNTITLED: [&str; 2] = ["New session - ", "Child session - "];
 
-/// What the result of a call begins with that the person or a rule refused.
+/// Start of the result of a call that the user or a rule refused.
 const REFUSED: [&str; 2] = [
     "The user rejected permission to use this specific tool call",
     "The user has specified a rule which prevents you from using this specific tool call",
 ];
 
-/// The result of a call that was stopped.
+/// The result of a call that was aborted.
 const ABORTED: &str = "Tool execution aborted";
 
-/// Parts that say nothing of the conversation.
+/// Types of parts that are not part of the conversation.
 const SILENT: [&str; 5] = ["step-finish", "snapshot", "patch", "retry", "agent"];
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
@@ -75,16 +75,16 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
 
 struct Reader {
     log: Builder,
-    /// The entry that a message came to, for compactions.
+    /// The first entry of each message, for compactions.
     first: HashMap<String, Seq>,
-    /// What the newest compaction that was asked for keeps, and by whom it was asked for.
+    /// The first message that the most recently requested compaction keeps, and its trigger.
     compaction: Option<(Option<String>, Trigger)>,
-    /// Of the step that is being read.
+    /// The contents of the current step.
     content: Vec<Content>,
 }
 
 impl Reader {
-    /// A message, up to the part of that id.
+    /// Reads a message, up to the part with the id `end`.
     fn message(&mut self, message: &Value, end: Option<&str>) {
         let info = &message["info"];
         if let Some(at) = info["time"]["created"].as_u64() {
@@ -138,7 +138,7 @@ impl Reader {
         }
     }
 
-    /// The reply to a compaction. Of one that failed nothing came.
+    /// Reads the reply to a compaction. A failed compaction is left out.
     fn summary(&mut self, info: &Value, parts: &[&Value]) {
         let (kept, trigger) = self.compaction.take().unwrap_or((None, Trigger::Threshold));
         let texts: Vec<&str> = parts
@@ -222,7 +222,7 @@ impl Reader {
                     };
                     (status, &state["error"])
                 }
-                // It was still running; the builder says so.
+                // Still running; the builder adds an outcome.
                 Some(_) | None => continue,
             };
             let words = text_of(words).map(|words| OutcomeContent::Text { text: words.to_owned() });
@@ -254,7 +254,7 @@ impl Reader {
     }
 }
 
-/// A file that was given along: what is in it as a data URL, or where it is.
+/// An attached file: its contents from a data URL, or a link.
 fn attachment(part: &Value) -> Option<Content> {
     let url = part["url"].as_str()?;
     let name = part["filename"].as_str().map(str::to_owned);
@@ -272,7 +272,7 @@ fn attachment(part: &Value) -> Option<Content> {
     }
 }
 
-/// How a reply ended, and the turn with it.
+/// The way in which a reply, and its turn, ended.
 fn ended(info: &Value) -> (Option<Cut>, Option<StopReason>) {
     let error = &info["error"];
     match (error["name"].as_str(), info["finish"].as_str()) {
@@ -285,12 +285,12 @@ fn ended(info: &Value) -> (Option<Cut>, Option<StopReason>) {
             (Some(Cut::Broken { reason }), Some(StopReason::Failed))
         }
         (None, Some("stop")) => (None, Some(StopReason::EndTurn)),
-        // It goes on with the results of its calls.
+        // The turn continues with the results of its calls.
         (None, _) => (None, None),
     }
 }
 
-/// `provider/model` in our names of providers.
+/// `provider/model`, with our names for providers.
 fn model(info: &Value) -> String {
     let provider = match info["providerID"].as_str() {
         Some("google") => "gemini",
@@ -300,7 +300,8 @@ fn model(info: &Value) -> String {
     format!("{provider}/{}", info["modelID"].as_str().unwrap_or("unknown"))
 }
 
-/// opencode counts cached tokens beside the input and thinking beside the output, we within them.
+/// opencode counts cached tokens separately from the input and thinking separately from the output; we
+/// include both.
 fn usage(tokens: &Value) -> Option<Usage> {
     let count = super::tokens;
     let (cache_read, cache_write) = (count(&tokens["cache"]["read"]), count(&tokens["cache"]["write"]));

@@ -1,4 +1,4 @@
-//! Our own export: a log as JSON lines, each entry as it is stored with its bodies in place.
+//! Our own export: a log as JSON lines, each entry as it is stored, with its blobs inlined.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use epitome_secrets::Masker;
 use epitome_thread::boundary::boundary_of;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Mode, ReplayError, SessionId, Thread};
 
-/// A log as text, for others to read: what looks like a key is masked, also in what the person typed. It imports to
-/// the same log otherwise.
+/// Writes a log as text to be shared: anything that looks like a key is masked, even in the user's messages.
+/// Apart from that, it imports to the same log.
 pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String, serde_json::Error> {
     let mut text = String::new();
     let masker = Masker::default();
@@ -24,7 +24,7 @@ pub fn json_lines(session: &SessionId, entries: &[Arc<Entry>]) -> Result<String,
     Ok(text)
 }
 
-/// An entry as it is stored; a compaction with the record of its boundary, for readers that know no other.
+/// An entry as it is stored. A compaction also gets a boundary record, for programs that know only that form.
 pub fn entry_json(session: &SessionId, entry: &Entry) -> Result<Value, serde_json::Error> {
     let mut written = serde_json::to_value(entry)?;
     if let Some(boundary) = boundary_of(&session.0, entry) {
@@ -56,7 +56,7 @@ pub(super) fn read(file: File, text: &str) -> Result<Draft, Problem> {
     of_log(&entries).map_err(|error| file.problem(1, format!("this is no conversation: {error}")))
 }
 
-/// A log of ours from elsewhere, as a journal of a backup.
+/// Creates a draft from another log of ours, such as a journal in a backup.
 pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
     let thread = Thread::replay(entries.iter().cloned())?;
     Ok(Draft {
@@ -68,7 +68,7 @@ pub fn of_log(entries: &[Arc<Entry>]) -> Result<Draft, ReplayError> {
     })
 }
 
-/// A newer version's export is known for what it is, whatever else stands in it.
+/// Reports the export of a newer version as such, whatever else it contains.
 fn check_format(file: File, number: usize, line: &str) -> Result<(), Problem> {
     let first: Value = serde_json::from_str(line).map_err(|error| file.json_problem(number, &error))?;
     match first.get("format").and_then(Value::as_u64) {
@@ -81,7 +81,7 @@ fn check_format(file: File, number: usize, line: &str) -> Result<(), Problem> {
     }
 }
 
-/// What the conversation may do without asking, which its reader may not know of.
+/// Notes about what the conversation may do without permission, which the importing user may not know.
 fn powers(thread: &Thread) -> Vec<String> {
     let mut notes = Vec::new();
     match thread.mode() {

@@ -1,7 +1,7 @@
-//! Sessions of the pi coding agent: a header and one JSON object a line, which from version 2 on form a tree
-//! by `id` and `parentId`. The branch of the newest line is read, the others are left out.
+//! Sessions of the pi coding agent: a header and JSON lines, which form a tree by `id` and `parentId` from
+//! version 2 on. The branch of the newest line is imported, the others are left out.
 //!
-//! Thinking comes as text only: its signatures are good for the requests that pi sent.
+//! Thinking is imported as text only: its signatures are valid only for the requests that pi sent.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use epitome_thread::{
     Change, Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger, Usage,
 };
 
-/// The newest version whose lines are known.
+/// The newest supported version.
 const VERSION_MAX: u64 = 3;
 
-/// Who says what pi put into the conversation by itself.
+/// The author of messages that pi added itself.
 const BY: &str = "pi";
 
-/// A line of the file behind its header.
+/// A line of the file after its header.
 struct Line {
     number: usize,
-    /// Its own, or one made of its place in files that have none.
+    /// Its own id, or one made from its position in files without ids.
     id: String,
     parent: Option<String>,
     value: Value,
@@ -59,7 +59,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     Ok(reader.log.finish(Source::Pi))
 }
 
-/// The header, and what stands behind it.
+/// Reads the header and the lines after it.
 fn lines(file: File, text: &str) -> Result<(Value, Vec<Line>), Problem> {
     let mut values = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
@@ -73,7 +73,7 @@ fn lines(file: File, text: &str) -> Result<(Value, Vec<Line>), Problem> {
     let (_, header) = values.next().ok_or_else(|| file.problem(1, "the file is empty"))?;
     let mut lines: Vec<Line> = Vec::new();
     for (at, (number, value)) in (1..).zip(values) {
-        // The first version is a plain row; a compaction of it counts lines from the header on.
+        // In version 1, lines are a plain list, and a compaction counts them from the header.
         let id = value["id"].as_str().map_or_else(|| format!("#{at}"), str::to_owned);
         let parent = match value.get("parentId") {
             Some(parent) => parent.as_str().map(str::to_owned),
@@ -109,7 +109,7 @@ fn newest_branch(file: File, lines: Vec<Line>) -> Result<Vec<Line>, Problem> {
 
 struct Reader {
     log: Builder,
-    /// The entry that a line came to, for compactions.
+    /// The entry made from each line, for compactions.
     first: HashMap<String, Seq>,
 }
 
@@ -136,7 +136,7 @@ impl Reader {
                 self.log.title(value["name"].as_str().unwrap_or_default());
                 None
             }
-            // Nothing that was said: the model is told with each reply, the rest is pi's own.
+            // Not part of the conversation: each reply names its model, and the others are internal to pi.
             "model_change" | "label" | "custom" => None,
             other => {
                 self.log.left_out(&format!("entries of the type {other:?}"));
@@ -192,13 +192,13 @@ impl Reader {
             Some("aborted") => (Some(Cut::Cancelled), Some(StopReason::Cancelled)),
             Some("error") => (Some(Cut::Broken { reason: why() }), Some(StopReason::Failed)),
             Some("stop") => (None, Some(StopReason::EndTurn)),
-            // It goes on with the results of its calls.
+            // The turn continues with the results of its calls.
             Some(_) | None => (None, None),
         };
         let has_calls = content.iter().any(|part| matches!(part, Content::Call(_)));
         let seq = self.log.reply(content, &model(message), usage(&message["usage"]), cut);
         match end {
-            // The results of calls may still come.
+            // Results of the calls may still follow.
             Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
             Some(end) => self.log.turn_ended(end),
             None => {}
@@ -238,7 +238,7 @@ impl Reader {
     }
 }
 
-/// Text and images, as a string or as parts.
+/// Text and images, from a string or a list of parts.
 fn contents(value: &Value) -> Vec<Content> {
     if let Some(said) = text_of(value) {
         return vec![text(said.to_owned())];
@@ -255,7 +255,7 @@ fn contents(value: &Value) -> Vec<Content> {
     parts.collect()
 }
 
-/// A command that the person ran beside the conversation, and what it printed.
+/// A command that the user ran outside of the conversation, with its output.
 fn ran(message: &Value) -> String {
     let end = match (message["cancelled"].as_bool(), message["exitCode"].as_i64()) {
         (Some(true), _) => "It was cancelled.".to_owned(),
@@ -267,7 +267,7 @@ fn ran(message: &Value) -> String {
     format!("The person ran `{command}`:\n\n{output}\n\n{end}").trim_end().to_owned()
 }
 
-/// `provider/model` in our names of providers.
+/// `provider/model`, with our names for providers.
 fn model(message: &Value) -> String {
     let provider = match message["provider"].as_str() {
         Some("google") => "gemini",
@@ -277,7 +277,7 @@ fn model(message: &Value) -> String {
     format!("{provider}/{}", message["model"].as_str().unwrap_or("unknown"))
 }
 
-/// pi counts cached tokens beside the input, we within it.
+/// pi counts cached tokens separately from the input; we include them.
 fn usage(value: &Value) -> Option<Usage> {
     let count = |name: &str| value[name].as_u64().unwrap_or_default();
     let (cache_read, cache_write) = (count("cacheRead"), count("cacheWrite"));

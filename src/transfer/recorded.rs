@@ -1,8 +1,8 @@
-//! Transcripts of the protocol, as `epitome acp --transcript` records them: prompts, replies, tool calls and
-//! what came of them become a log.
+//! Protocol transcripts, as recorded by `epitome acp --transcript`: prompts, replies, tool calls and their
+//! results are converted to a log.
 //!
-//! A transcript has what an editor saw. The system text, signatures and what hooks did are not in it, and no
-//! times; a reply is what lies between two outcomes.
+//! A transcript contains what an editor saw. It has no system prompt, signatures, hook actions or times.
+//! Everything between two outcomes is one reply.
 
 use std::collections::HashMap;
 
@@ -22,20 +22,20 @@ use epitome_transcript::names::Names;
 use epitome_transcript::update::{ChunkKind, Update};
 use epitome_transcript::{Fixture, What};
 
-/// The model of a reply whose model nobody told.
+/// The model of a reply if the transcript names none.
 const UNKNOWN: &str = "transcript/unknown";
 
-/// A conversation of the transcript.
+/// A conversation in the transcript.
 struct Talk {
     log: Builder,
     model: Option<String>,
     /// The message that the pending parts belong to.
     message: Option<String>,
-    /// Parts of a reply that is not whole yet.
+    /// The parts of an incomplete reply.
     parts: Vec<Content>,
-    /// Calls that were announced and have no outcome yet, with what is known of them.
+    /// Announced calls without an outcome, with their state so far.
     running: HashMap<String, Running>,
-    /// The person's words of a replay, piece by piece.
+    /// The chunks of a user message in a replay.
     user: Vec<Content>,
 }
 
@@ -77,9 +77,9 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
 struct Reader<'a> {
     names: Names,
     circumstances: &'a Circumstances<'a>,
-    /// By the name of their session, in the order of their beginning.
+    /// By session name, in the order in which they begin.
     talks: Vec<(String, Talk)>,
-    /// The session of the newest prompt, whose stop reason comes as a result.
+    /// The session of the newest prompt, to which the next stop reason belongs.
     asked: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl Reader<'_> {
         let Some(session) = params["sessionId"].as_str() else { return Ok(()) };
         match method.as_str() {
             "session/load" => {
-                // All of it is told again, so what was heard so far would be in it twice.
+                // The session is replayed completely, so everything recorded so far would be duplicated.
                 self.talks.retain(|(known, _)| known != session);
             }
             "session/prompt" => {
@@ -173,7 +173,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// An update that has no shorthand: a person's image or file, or something of no conversation.
+    /// Handles an update without shorthand: an image or file of the user, or one that is not part of a
+    /// conversation.
     fn json(&mut self, session: &str, update: &Value) -> Result<(), String> {
         match update["sessionUpdate"].as_str() {
             Some("user_message_chunk") => {
@@ -188,7 +189,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The blocks of a prompt.
+    /// The content blocks of a prompt.
     fn blocks(&self, blocks: &Value) -> Result<Vec<Content>, String> {
         let blocks = self.names.fill(blocks)?;
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -255,7 +256,7 @@ impl Talk {
     fn chunk(&mut self, kind: ChunkKind, message: Option<&str>, text: String) {
         let is_other = message.is_some() && self.message.as_deref() != message;
         match kind {
-            // Told in one piece: it stands for what was told before.
+            // Sent as a whole; it summarises what was sent before.
             ChunkKind::Summary => return,
             ChunkKind::User => {
                 if is_other || !self.parts.is_empty() {
@@ -318,7 +319,7 @@ impl Talk {
         Ok(())
     }
 
-    /// What was told so far is whole.
+    /// Completes the message received so far.
     fn flush(&mut self) {
         self.reply();
         let user = std::mem::take(&mut self.user);
@@ -338,7 +339,7 @@ impl Talk {
     }
 }
 
-/// Puts a piece behind the last part, or into it.
+/// Appends a piece to the last part, or as a new part.
 fn append(parts: &mut Vec<Content>, piece: Content) {
     match (parts.last_mut(), piece) {
         (Some(Content::Text { text }), Content::Text { text: more }) => text.push_str(&more),
@@ -361,7 +362,7 @@ fn kind(word: &str) -> Option<ToolKind> {
     serde_json::from_value(Value::String(word.to_owned())).ok()
 }
 
-/// A place as a transcript writes it: `PATH` or `PATH:LINE`.
+/// A location in a transcript: `PATH` or `PATH:LINE`.
 fn location(at: &str) -> Location {
     match at.rsplit_once(':').and_then(|(path, line)| Some((path, line.parse().ok()?))) {
         Some((path, line)) => Location { path: path.into(), line: Some(line) },

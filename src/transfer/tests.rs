@@ -1,4 +1,4 @@
-//! What is read from files of each kind, and how a file that can't be read is told of.
+//! The result of reading files of each format, and the errors for unreadable ones.
 
 mod agents;
 
@@ -31,7 +31,7 @@ fn thread(draft: Draft) -> Thread {
     thread
 }
 
-/// What a model sees, in a few words.
+/// What the model sees, in short form.
 fn seen(thread: &Thread) -> String {
     let mut text = String::new();
     for item in thread.view().items() {
@@ -63,7 +63,7 @@ fn file(path: &str) -> String {
 }
 
 #[test]
-fn our_own_export_comes_back_as_it_was() {
+fn our_own_export_is_imported_unchanged() {
     for name in ["format-1", "hooks", "layers"] {
         let log = file(&format!("tests/golden/{name}.jsonl"));
         let entries: Vec<Arc<Entry>> =
@@ -75,7 +75,7 @@ fn our_own_export_comes_back_as_it_was() {
         let same = draft.clone().into_entries(before.session());
         assert_eq!(same, entries, "{name}");
         assert_eq!(json_lines(before.session(), &same).expect("JSON"), exported, "{name}, to the byte");
-        // Under another name it is the same conversation.
+        // With another id, it is the same conversation.
         let other = SessionId("s_00000000000000000077".to_owned());
         let after = Thread::replay(draft.into_entries(&other)).expect("a log");
         assert_eq!(after.session(), &other);
@@ -85,8 +85,9 @@ fn our_own_export_comes_back_as_it_was() {
     }
 }
 
-/// The lines have the form of a real session of pi, packages/coding-agent/test/fixtures/before-compaction.jsonl
-/// in github.com/badlogic/pi-mono, with other words.
+/// The lines have the form of a real session of pi,
+/// packages/coding-agent/test/fixtures/before-compaction.jsonl in github.com/badlogic/pi-mono, with other
+/// texts.
 const PI_FIRST: &str = r#"{"type":"session","id":"ffae","timestamp":"2025-12-09T00:53:29.825Z","cwd":"/p/mono","provider":"anthropic","modelId":"claude-opus-4-5","thinkingLevel":"off"}
 {"type":"message","timestamp":"2025-12-08T22:41:05.306Z","message":{"role":"user","content":[{"type":"text","text":"Read main.ts.\nThen plan."}],"timestamp":1765233665292}}
 {"type":"message","timestamp":"2025-12-08T22:41:09.389Z","message":{"role":"assistant","content":[{"type":"thinking","thinking":"Two files.","thinkingSignature":"abc"},{"type":"toolCall","id":"toolu_1","name":"read","arguments":{"path":"/p/mono/main.ts"}},{"type":"toolCall","id":"fc|2","name":"bash","arguments":{"command":"ls"}}],"api":"anthropic-messages","provider":"anthropic","model":"claude-opus-4-5","usage":{"input":2775,"output":141,"cacheRead":10,"cacheWrite":5,"totalTokens":2931},"stopReason":"toolUse","timestamp":1765233665294}}
@@ -116,9 +117,9 @@ fn a_session_of_pi_is_read() {
     assert_eq!(thread.entries()[0].at, 1_765_241_609_825, "times are pi's");
 }
 
-/// A row of changes to that session's tree, and what of it is told.
+/// Variations of a session's tree, and what is imported of each.
 #[test]
-fn a_tree_of_pi_is_read_along_its_newest_branch() {
+fn the_newest_branch_of_a_pi_session_is_imported() {
     let head = r#"{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/p"}"#;
     let said = |id: &str, parent: &str, role: &str, text: &str| {
         let parent = if parent.is_empty() { "null".to_owned() } else { format!("{parent:?}") };
@@ -147,7 +148,7 @@ fn a_tree_of_pi_is_read_along_its_newest_branch() {
     assert_eq!(thread.title(), Some("Counting"));
     assert_eq!(
         notes,
-        ["1 entries of other branches were left out", "1 entries of the type \"novelty\" were left out"]
+        ["left out: entries of other branches (1)", "left out: entries of the type \"novelty\" (1)"]
     );
     let compaction = thread.last_compaction().expect("it is there").seq;
     let mut undone = thread.clone();
@@ -207,7 +208,7 @@ agent<  result cancelled
 }
 
 #[test]
-fn a_replay_stands_for_what_was_recorded_before_it() {
+fn a_replay_replaces_what_was_recorded_before_it() {
     let text = "\
 editor> session/prompt $S1 \"One\"
 agent<  session/update $S1 text $M1 \"First\"
@@ -233,9 +234,9 @@ agent<  result refusal
     );
 }
 
-/// The fixtures of the protocol are transcripts too, of every odd kind.
+/// The protocol fixtures are transcripts too, including unusual ones.
 #[test]
-fn every_fixture_of_the_protocol_is_read_or_refused_with_its_place() {
+fn every_protocol_fixture_is_read_or_refused_with_its_line() {
     let mut talks = 0;
     for fixture in std::fs::read_dir(repository().join("protocol-fixtures")).expect("it is there") {
         let path = fixture.expect("a file").path();
@@ -255,7 +256,7 @@ fn every_fixture_of_the_protocol_is_read_or_refused_with_its_place() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_problem_with_its_line() {
+fn unreadable_files_are_reported_with_the_line() {
     let opened =
         r#"{"seq":0,"at":1,"change":"opened","format":1,"session":"s_00000000000000000001","cwd":"/w"}"#;
     let pi = r#"{"type":"session","version":3,"id":"x","cwd":"/p"}"#;
@@ -297,7 +298,7 @@ fn what_cannot_be_read_is_a_problem_with_its_line() {
 }
 
 #[test]
-fn what_an_import_may_do_without_asking_is_said() {
+fn an_import_reports_what_needs_no_permission() {
     let log = "\
 {\"seq\":0,\"at\":1,\"change\":\"opened\",\"format\":1,\"session\":\"s_00000000000000000001\",\"cwd\":\"/w\"}
 {\"seq\":1,\"at\":1,\"change\":\"mode_chosen\",\"mode\":\"full\"}

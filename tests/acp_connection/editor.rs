@@ -1,5 +1,5 @@
-//! An editor at the other end of the connection: writes lines, reads lines, and holds every one to the
-//! protocol's own schema.
+//! An editor at the other end of the connection: writes lines, reads lines, and validates each one against
+//! the protocol's own schema.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Editor {
         message
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub fn request(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -80,7 +80,7 @@ impl Editor {
         id
     }
 
-    /// Sends a request and reads until its answer; what came before it is given too.
+    /// Sends a request and reads until its answer; also returns the messages that preceded it.
     pub fn call_after(&mut self, method: &str, params: Value) -> (Vec<Value>, Value) {
         let id = self.request(method, params);
         let mut before = Vec::new();
@@ -115,7 +115,7 @@ impl Editor {
     }
 }
 
-/// The schema's own type reads it and leaves nothing out.
+/// Asserts that the schema's type accepts the value and drops none of it.
 fn reads_as<T: serde::Serialize + serde::de::DeserializeOwned>(params: &Value) {
     let read: T = serde_json::from_value(params.clone()).expect("the schema reads it");
     assert_eq!(&serde_json::to_value(read).unwrap(), params);

@@ -1,4 +1,4 @@
-//! The connection as an editor sees it, over two pipes, with sessions that are played.
+//! The connection as an editor sees it, over two pipes, with simulated sessions.
 
 mod editor;
 mod played;
@@ -24,7 +24,7 @@ fn code(answer: &Value) -> i64 {
 }
 
 #[test]
-fn initialize_tells_what_this_agent_can_do() {
+fn initialize_reports_the_agents_capabilities() {
     for params in [
         json!({ "protocolVersion": 1, "clientCapabilities": {} }),
         json!({ "protocolVersion": 99_999, "clientInfo": { "name": "x" } }),
@@ -54,10 +54,10 @@ fn initialize_tells_what_this_agent_can_do() {
     }
 }
 
-/// It used to succeed without a key, too. An editor that drops the sentence of a prompt's error then showed a button,
-/// which worked, and the same button again at the next prompt.
+/// Authentication used to succeed without a key, too. An editor that ignores the text of a prompt's error
+/// then showed a button, which succeeded, and the same button again at the next prompt.
 #[test]
-fn a_way_to_authenticate_is_offered_where_nothing_is_configured_and_says_what_to_do() {
+fn authenticate_fails_with_instructions_until_a_model_is_configured() {
     let mut editor = Editor::with(false, None);
     let answer = editor.call("initialize", json!({ "protocolVersion": 1 }));
     let id = answer["result"]["authMethods"][0]["id"].clone();
@@ -74,7 +74,7 @@ fn a_way_to_authenticate_is_offered_where_nothing_is_configured_and_says_what_to
 }
 
 #[test]
-fn what_stands_behind_initialize_in_the_pipe_is_served_and_what_stands_before_is_not() {
+fn requests_before_initialize_are_rejected_and_pipelined_ones_are_served() {
     let mut editor = Editor::new();
     assert_eq!(code(&editor.call("session/new", json!({ "cwd": "/w", "mcpServers": [] }))), -32600);
     let first = editor.request("initialize", json!({ "protocolVersion": 1 }));
@@ -87,7 +87,7 @@ fn what_stands_behind_initialize_in_the_pipe_is_served_and_what_stands_before_is
 }
 
 #[test]
-fn broken_lines_are_answered_and_the_connection_lives_on() {
+fn malformed_lines_are_answered_and_do_not_end_the_connection() {
     let mut editor = Editor::initialized();
     for (line, expected) in [
         (&b"not json"[..], Some((json!(null), -32700))),
@@ -108,14 +108,14 @@ fn broken_lines_are_answered_and_the_connection_lives_on() {
             let answer = editor.read();
             assert_eq!((&answer["id"], code(&answer)), (&id, expected), "{}", String::from_utf8_lossy(line));
         }
-        // A request behind it is served, with a CRLF line end.
+        // The next request is served, with a CRLF line ending.
         editor.write(b"{\"jsonrpc\":\"2.0\",\"id\":\"\\u0041\",\"method\":\"session/list\"}\r");
         assert_eq!(editor.read(), json!({ "jsonrpc": "2.0", "id": "A", "result": { "sessions": [] } }));
     }
 }
 
 #[test]
-fn a_flood_of_nonsense_waits_until_its_answers_are_read() {
+fn malformed_input_is_throttled_until_its_answers_are_read() {
     const LINES: usize = 20_000;
     let mut editor = Editor::initialized();
     let mut writer = editor.wire.to_agent.try_clone().unwrap();
@@ -132,7 +132,7 @@ fn a_flood_of_nonsense_waits_until_its_answers_are_read() {
 }
 
 #[test]
-fn a_line_may_come_byte_by_byte() {
+fn a_line_may_arrive_byte_by_byte() {
     let mut editor = Editor::initialized();
     for byte in b"{\"id\":1,\"method\":\"session/list\"}\n" {
         editor.wire.to_agent.write_all(&[*byte]).unwrap();
@@ -154,7 +154,7 @@ fn an_oversized_line_is_answered_and_skipped() {
 }
 
 #[test]
-fn the_last_line_needs_no_line_end() {
+fn the_last_line_may_lack_a_line_ending() {
     let mut editor = Editor::initialized();
     editor.wire.to_agent.write_all(br#"{"id":9,"method":"session/no"}"#).unwrap();
     let Editor { wire, .. } = editor;
@@ -167,7 +167,7 @@ fn the_last_line_needs_no_line_end() {
 }
 
 #[test]
-fn methods_and_parameters_that_are_wrong_are_told_apart() {
+fn invalid_methods_and_invalid_params_have_different_errors() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     let unknown = format!("s_{}", "f".repeat(20));
@@ -242,7 +242,7 @@ fn small_requests_have_small_answers() {
 }
 
 #[test]
-fn a_store_that_panics_still_leaves_an_answer() {
+fn a_panicking_store_yields_an_internal_error() {
     let mut editor = Editor::initialized();
     let session = format!("s_{}dead", "0".repeat(16));
     assert_eq!(code(&editor.call("session/delete", json!({ "sessionId": session }))), -32603);
@@ -262,13 +262,13 @@ fn load_replays_before_its_answer_and_resume_replays_nothing() {
     assert_eq!(kinds(&before), ["user_message_chunk", "agent_message_chunk"]);
     assert!(answer["result"]["configOptions"].is_array() && answer["result"].get("sessionId").is_none());
     let (before, answer) = editor.call_after("session/resume", params);
-    // The commands of the load; none of the conversation.
+    // The available commands; no messages of the conversation.
     assert_eq!(kinds(&before), ["available_commands_update"]);
     assert!(answer["result"]["modes"].is_object());
 }
 
 #[test]
-fn a_prompt_ends_by_cancel_and_by_cancel_request() {
+fn cancel_and_cancel_request_both_end_a_prompt() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     let cancelled = json!({ "stopReason": "cancelled" });
@@ -283,13 +283,13 @@ fn a_prompt_ends_by_cancel_and_by_cancel_request() {
 }
 
 #[test]
-fn only_an_offered_option_that_allows_is_approval() {
+fn only_an_offered_allow_option_approves() {
     let selected =
         |option: &str| json!({ "result": { "outcome": { "outcome": "selected", "optionId": option } } });
     for (answer, expected) in [
         (selected("allow_once"), Decision::AllowOnce),
         (selected("reject_once"), Decision::Reject),
-        // It was not among the offers.
+        // This option was not offered.
         (selected("allow_always"), Decision::Dismissed),
         (selected("yes"), Decision::Dismissed),
         (
@@ -298,7 +298,7 @@ fn only_an_offered_option_that_allows_is_approval() {
         ),
         (json!({ "result": { "outcome": { "outcome": "granted" } } }), Decision::Dismissed),
         (json!({ "result": null }), Decision::Dismissed),
-        // Its editor can't ask; another that has the session open may.
+        // This editor cannot ask the user; another client of the session may.
         (json!({ "error": { "code": -32601, "message": "no such method" } }), Decision::Absent),
     ] {
         let mut editor = Editor::initialized();
@@ -310,7 +310,7 @@ fn only_an_offered_option_that_allows_is_approval() {
         assert_eq!(question["method"], "session/request_permission");
         assert_eq!(question["params"]["toolCall"]["title"], "make");
         for _ in 0..2 {
-            // The second time it is too late.
+            // The second answer arrives too late.
             let mut answer = answer.clone();
             answer["jsonrpc"] = json!("2.0");
             answer["id"] = question["id"].clone();
@@ -322,10 +322,10 @@ fn only_an_offered_option_that_allows_is_approval() {
     }
 }
 
-/// Each row is what an editor answers to an address, and what the session is told. Who has not said that it shows
-/// addresses is sent none.
+/// Each row is an editor's answer to a URL, and the reply that the session receives. A client that does not
+/// declare support for URLs receives none.
 #[test]
-fn an_address_is_shown_to_who_can_and_its_end_is_told_once() {
+fn a_url_is_sent_to_capable_clients_and_completed_once() {
     for (answer, expected) in [
         (json!({ "result": { "action": "accept" } }), Reply::Accepted(serde_json::Map::new())),
         (json!({ "result": { "action": "decline" } }), Reply::Declined),
@@ -382,9 +382,9 @@ fn a_withdrawn_question_is_cancelled_and_its_late_answer_ignored() {
     assert!(editor.played.state.lock().unwrap().decisions.is_empty());
 }
 
-/// Its call is in no entry of the session: nothing else would announce it, or ever end it.
+/// The child's call is in no entry of the session, so nothing else would announce or end it.
 #[test]
-fn the_card_of_a_childs_call_has_its_call_before_it_and_its_end_behind_it() {
+fn a_childs_permission_request_is_framed_by_call_start_and_end() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     editor.prompt(&session, "child");
@@ -404,7 +404,7 @@ fn the_card_of_a_childs_call_has_its_call_before_it_and_its_end_behind_it() {
 }
 
 #[test]
-fn the_pages_of_a_listing_come_to_the_whole() {
+fn paging_returns_every_listed_session_once() {
     let header = |n: u64| Header {
         session: SessionId(format!("s_{n:020x}")),
         cwd: PathBuf::from(if n.is_multiple_of(2) { "/even" } else { "/odd" }),
@@ -433,7 +433,7 @@ fn the_pages_of_a_listing_come_to_the_whole() {
             seen.push(info["sessionId"].as_str().unwrap().to_owned());
         }
         pages += 1;
-        // A session that is made meanwhile is the newest, and shifts nothing.
+        // A session created while paging is the newest, and shifts no page.
         let newest = Header { updated_at: 1_800_000_000_000 + pages, ..header(1_000 + pages) };
         editor.played.state.lock().unwrap().headers.insert(0, newest);
         match result.get("nextCursor") {
@@ -488,18 +488,18 @@ fn a_thousand_mixed_requests_get_one_answer_each() {
         }
     }
     writing.join().unwrap();
-    // Whatever else was answered twice would have to come before this.
+    // A duplicate answer to any request would have to arrive before this one.
     let (rest, _) = editor.call_after("no/such", json!({}));
     assert!(rest.iter().all(|message| message.get("id").is_none()), "{rest:?}");
     assert!(answers.values().all(|count| *count == 1));
 }
 
 #[test]
-fn an_editor_that_stops_reading_gets_the_whole_text_in_the_end() {
+fn an_editor_that_stops_reading_eventually_gets_the_complete_text() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     let id = editor.prompt(&session, "stream");
-    // It reads nothing until the turn is long over: the session is not held up by it.
+    // It reads nothing until long after the turn has ended; the session is not blocked by that.
     let played = editor.played.clone();
     let other = editor.prompt(&session, "wait");
     while played.state.lock().unwrap().waiting.is_empty() {
@@ -519,7 +519,7 @@ fn an_editor_that_stops_reading_gets_the_whole_text_in_the_end() {
 }
 
 #[test]
-fn the_end_of_input_detaches_the_editor() {
+fn end_of_input_detaches_the_editor() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     editor.prompt(&session, "wait");
@@ -531,7 +531,7 @@ fn the_end_of_input_detaches_the_editor() {
 }
 
 #[test]
-fn an_editor_that_reads_nothing_does_not_hold_up_the_end() {
+fn an_editor_that_never_reads_does_not_delay_shutdown() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     editor.prompt(&session, "stream");
@@ -562,7 +562,7 @@ fn a_tap_sees_every_line_of_both_directions() {
 
 /// The client of the protocol's own library, which editors are built on.
 #[test]
-fn the_reference_client_gets_through_a_whole_session() {
+fn the_reference_client_completes_a_session() {
     use agent_client_protocol::schema::ProtocolVersion;
     use agent_client_protocol::v1::schema as wire;
     use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};

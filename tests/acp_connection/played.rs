@@ -1,4 +1,4 @@
-//! Sessions that are played: a prompt does what its text says.
+//! Simulated sessions: a prompt's text says what the session does.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn commands() -> Out {
     Out::Commands(Arc::new([compact]))
 }
 
-/// A text longer than any pipe or outbox holds.
+/// A text longer than any pipe or outbox can buffer.
 pub fn long_text() -> String {
     (0..400_000).map(|n| format!("{n} ")).collect()
 }
@@ -190,7 +190,7 @@ impl SessionPort for Played {
             }
             SessionCommand::Answer { ask, reply } => {
                 state.replies.push((ask, reply));
-                // Who went there has been seen, and that is told once however often it is said.
+                // Completion of a URL is announced once, however often the session reports it.
                 for _ in 0..2 {
                     outlet.put(session, Out::QuestionDone { id: "mcp_1".into() });
                 }

@@ -1,4 +1,4 @@
-//! A compaction, and all that must hold of what comes of it.
+//! Performs a compaction and checks the properties of its result.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -18,10 +18,10 @@ use serde_json::Value;
 use super::history::History;
 use super::step::Compaction;
 
-/// All four services look at one request in so many.
+/// One in this many results is checked against all four services.
 const ALL_SERVICES_ONE_IN: usize = 32;
 
-/// Says what is wrong, unless this holds.
+/// Returns an error with this message unless the condition is true.
 macro_rules! ensure {
     ($holds:expr, $($said:tt)+) => {
         if !$holds {
@@ -38,7 +38,7 @@ impl History {
         let before = self.thread.clone();
         let was = ruler.view(before.view());
         let decision = decide(&ruler, &before, &budget, &wish);
-        // There is none that pays in a small window.
+        // In a small window no compaction pays off.
         if budget.window > 20_000 {
             self.check_due(&before, &budget, &wish)?;
         }
@@ -107,7 +107,7 @@ impl History {
         Ok(())
     }
 
-    /// What is shown beforehand is what would be done, to the byte.
+    /// A dry run shows exactly the bytes that would be committed.
     fn check_preview(&mut self, before: &Thread, budget: &Budget, wish: &Wish) -> Checked {
         let ruler = Ruler::of(None);
         let decision = decide(&ruler, before, budget, wish);
@@ -126,7 +126,7 @@ impl History {
                 ensure!(shown.decision == decision, "{:?} is shown of {decision:?}", shown.decision);
                 ensure!(summary.text() == shown.carried, "{} is not\n{}", shown.carried, summary.text());
                 ensure!(after == tokens_after.0, "{after} tokens, and {} are shown", tokens_after.0);
-                // What was refused is made as small as it can be, by whatever it holds.
+                // After a rejected request the view is made as small as possible.
                 let is_roomy = wish.trigger != Trigger::Overflow
                     && tokens_after.1 > tokens_after.0
                     && tokens_after.1 * 2 <= budget.room()
@@ -194,7 +194,7 @@ impl History {
         Ok(())
     }
 
-    /// What was compacted is not compacted again at once.
+    /// A compacted conversation is not compacted again immediately.
     fn check_is_final(&mut self, change: &Change, budget: &Budget, wish: &Wish) -> Checked {
         if wish.trigger != Trigger::Overflow && matches!(change, Change::Compacted { .. }) {
             let wish = Wish { summary: true, ..wish.clone() };
@@ -205,7 +205,7 @@ impl History {
         Ok(())
     }
 
-    /// What stays behind the first `new` entries is what it was, but for the masks.
+    /// All entries after the first `new` ones are unchanged, masks excepted.
     fn check_kept(&self, before: &Thread, masks: &[Mask], new: usize) -> Checked {
         let masked: HashSet<Seq> = masks.iter().map(|mask| mask.entry).collect();
         let pinned: HashSet<Seq> = before.pinned().iter().map(|part| part.entry).collect();
@@ -247,7 +247,7 @@ impl History {
                 continue;
             }
             let text = message.text();
-            // What is attached is named in so many bytes of it.
+            // Naming the attachments uses up a part of the bytes that are quoted.
             let whole_below = if message.content.len() > 1 { 256 } else { 512 };
             let may_be_cut = origin.is_prompt() && text.len() > whole_below;
             let head = &text[..text.floor_char_boundary(200.min(text.len()))];
@@ -258,7 +258,7 @@ impl History {
         Ok(())
     }
 
-    /// A service takes the view.
+    /// A service accepts a request with the view.
     fn check_requests(&mut self, pick: usize) -> Checked {
         if self.thread.view().ends_with_agent() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! One conversation: what happens in it, as a log that the library's own functions are given.
+//! One conversation, as a log that is built with the library's own functions.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use serde_json::json;
 use super::Counts;
 use super::step::{Attached, By, Compaction, Step};
 
-/// A pixel, as an image of a few tokens.
+/// One pixel: an image of a few tokens.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
-/// What texts are made of: code, other scripts, what a person forbids, and an error.
+/// The material of texts: code, other scripts, a user's prohibition, and an error.
 const WORDS: &str = "fn walnut(it: &str) -> u64 {\n    it.len() as u64 // Wörter, 港口的灯光, 🦀🦀 and then more\n}\n\
                      Never touch /w/src/keep.rs; the port is 8443.\n\
                      error[E0308]: mismatched types in src/main.rs:17:4, expected `u64`, found `usize`\n";
 
-/// Bytes of a tool's output of which only a part is shown.
+/// Bytes of a tool's output above which only a part is shown.
 const WHOLE_BYTES: usize = 5_000;
 
-/// A text of about so many bytes that is like no other.
+/// A unique text of about `bytes` bytes.
 fn text(number: usize, bytes: usize) -> String {
     let mut text = format!("n{number}. ");
     if text.len() < bytes {
@@ -39,9 +39,9 @@ fn text(number: usize, bytes: usize) -> String {
 
 pub struct History {
     pub thread: Thread,
-    /// Of the model, in tokens.
+    /// The model's window in tokens.
     window: u64,
-    /// For texts and ids that are like no other.
+    /// Makes texts and ids unique.
     number: usize,
     pub counts: Counts,
 }
@@ -163,11 +163,11 @@ impl History {
         }
     }
 
-    /// Takes a step; a compaction is looked at.
+    /// Performs a step; compactions are checked.
     pub fn take(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Outcomes { bytes, attached, forgets } => self.outcomes(*bytes, *attached, *forgets),
-            // What else happens in the middle of a round are edits by hooks and compactions.
+            // In the middle of a round only edits by hooks and compactions are possible.
             Step::Said(..) | Step::Replied { .. } | Step::Mutated { .. } | Step::Appended(_) => {
                 self.outcomes(100, Attached::Nothing, false);
             }
@@ -250,8 +250,8 @@ impl History {
         Ok(())
     }
 
-    /// Whatever came before, also where the model is another one now: the view fits in the end, and what a
-    /// summary is made of comes in pieces that do.
+    /// Checks that in the end the view fits, even for a different model, and that the history for a summary
+    /// is split into pieces that fit.
     pub fn end(&mut self, window: u64) -> Result<(), String> {
         let must = Compaction {
             trigger: Trigger::Must,

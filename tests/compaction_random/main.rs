@@ -1,11 +1,12 @@
-//! Conversations in which anything may happen, compacted again and again: the result fits, is smaller, is taken by
-//! every service, and holds what must not be lost.
+//! Random conversations, compacted again and again: the result fits, is smaller, is accepted by every
+//! service, and contains everything that must not be lost.
 //!
-//! Most are short, and their texts are made for small windows, so that many can be played; some are as long and
-//! as large as real ones. Each is made from a number: what fails is made shorter step by step, and told with it.
+//! Most are short, with texts for small windows, so that many can run; some are as long and as large as real
+//! ones. Each is generated from a seed: a failing conversation is shrunk step by step and reported with its
+//! seed.
 //!
-//! `EPITOME_HISTORIES=1000000 cargo test --test compaction_random` plays more of them, and `EPITOME_SEED=17`
-//! begins with that number instead of 0.
+//! `EPITOME_HISTORIES=1000000 cargo test --test compaction_random` runs more of them, and `EPITOME_SEED=17`
+//! starts at that seed instead of 0.
 
 mod checks;
 mod history;
@@ -19,23 +20,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use history::History;
 use step::Story;
 
-/// How many conversations are played where nothing else is asked for.
+/// Number of conversations unless `EPITOME_HISTORIES` is set.
 const HISTORIES: u64 = 100_000;
 
-/// What failed once, played first. A summary that was carried on, where none was written, took more room than a new
-/// one, so that a dry run showed other words of the person's than the compaction then quoted.
+/// Seeds that failed once, run first. A summary that was carried over when no new one was written took more
+/// room than a new one, so that a dry run showed other user quotes than the compaction then contained.
 const FAILED_ONCE: [u64; 1] = [4793729527352013852];
 
-/// Threads that play at once, at most.
+/// Maximum number of threads.
 const PLAYERS_MAX: usize = 8;
 
-/// Tries to make a conversation shorter that fails.
+/// Maximum number of attempts to shrink a failing conversation.
 const TRIES_MAX: usize = 5_000;
 
-/// How often each thing was looked at.
+/// How often each case occurred.
 type Counts = BTreeMap<String, u64>;
 
-/// How often, in so many conversations, each thing must have been looked at.
+/// How often each case must at least have occurred in [`HISTORIES`] conversations.
 const AT_LEAST: &[(&str, u64)] = &[
     ("compactions", 20_000),
     ("compactions with masks", 100),
@@ -68,13 +69,13 @@ const AT_LEAST: &[(&str, u64)] = &[
 ];
 
 #[test]
-fn a_compaction_fits_gains_and_loses_nothing_that_is_protected() {
+fn compactions_fit_gain_and_lose_nothing_protected() {
     let number = |name: &str| {
         let asked = std::env::var(name).ok();
         asked.map(|asked| asked.parse::<u64>().unwrap_or_else(|_| panic!("{name} is a number")))
     };
     let histories = number("EPITOME_HISTORIES").unwrap_or(HISTORIES);
-    // The same each time, so that a change is what makes it fail; other seeds look further.
+    // The same seeds each time, so that only a change of the code makes it fail; other seeds explore further.
     let first = number("EPITOME_SEED").unwrap_or(0);
     for seed in FAILED_ONCE {
         let story = Story::of(seed);
@@ -96,7 +97,7 @@ fn a_compaction_fits_gains_and_loses_nothing_that_is_protected() {
                     }
                     let story = Story::of(first + at);
                     if let Err(why) = played(&story, &mut own) {
-                        // The others have no more to do.
+                        // Stops the other threads.
                         next.store(histories, Ordering::Relaxed);
                         panic!("EPITOME_SEED={}: {}", first + at, fewest(story, why));
                     }
@@ -117,7 +118,7 @@ fn a_compaction_fits_gains_and_loses_nothing_that_is_protected() {
     }
 }
 
-/// Plays one conversation. A panic is an error like any other.
+/// Runs one conversation. A panic becomes an error.
 fn played(story: &Story, counts: &mut Counts) -> Result<(), String> {
     let play = || -> Result<Counts, String> {
         let mut history = History::new(story.window);
@@ -137,7 +138,7 @@ fn played(story: &Story, counts: &mut Counts) -> Result<(), String> {
     Ok(())
 }
 
-/// The fewest steps to a fault, and what it is then.
+/// Finds a minimal failing sequence of steps; returns it with its error.
 fn fewest(mut story: Story, mut why: String) -> String {
     let mut stretch = story.steps.len();
     let mut tries = 0;

@@ -1,5 +1,5 @@
-//! What may happen in a conversation, made from a number. A step says which thing is meant by a number that is
-//! taken modulo how many there are then, so that fewer steps still mean something.
+//! The steps of a conversation, generated from a seed. A step refers to things by an index modulo their
+//! current count, so that it stays meaningful when other steps are removed.
 
 use epitome::compaction::Keep;
 use epitome::thread::{Seq, Trigger};
@@ -8,7 +8,7 @@ use fastrand::Rng;
 /// One conversation.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// Of the model, in tokens; and of the one that is chosen in the end.
+    /// The model's window in tokens, and that of the model chosen at the end.
     pub window: u64,
     pub later: u64,
     pub steps: Vec<Step>,
@@ -31,7 +31,7 @@ pub enum By {
     Instructions(usize),
 }
 
-/// Texts are of so many bytes.
+/// Sizes of texts are in bytes.
 #[derive(Clone, Debug)]
 pub enum Step {
     Said(By, usize, Attached),
@@ -40,7 +40,7 @@ pub enum Step {
         calls: usize,
         thinks: bool,
     },
-    /// Outcomes of the open calls, in another order than the calls; some are forgotten.
+    /// Outcomes of the open calls, in a different order than the calls; some may be missing.
     Outcomes {
         bytes: usize,
         attached: Attached,
@@ -67,24 +67,24 @@ pub enum Step {
 pub struct Compaction {
     pub trigger: Trigger,
     pub keep: Keep,
-    /// Bytes of the model's summary; `None` where no model writes one.
+    /// Bytes of the model's summary; `None` if no model writes one.
     pub summary: Option<usize>,
-    /// A summary is wanted even where masks would do.
+    /// A summary is requested even if masks would suffice.
     pub wanted: bool,
-    /// Also that the same comes of the same.
+    /// Checks in addition that the result is deterministic.
     pub again: bool,
-    /// The service that looks at the result; all four now and then.
+    /// The service that checks the result; occasionally all four do.
     pub service: usize,
 }
 
-/// Of so many conversations one is as long as real ones.
+/// One in this many conversations is as long as real ones.
 const LARGE_ONE_IN: u32 = 1_000;
 
-/// Steps of a conversation, at most.
+/// Maximum number of steps of a conversation.
 const SMALL_STEPS_MAX: usize = 10;
 const LARGE_STEPS_MAX: usize = 40;
 
-/// In tokens, the first ones oftener.
+/// In tokens; repeated values are more frequent.
 const SMALL_WINDOWS: [u64; 6] = [2_048, 2_048, 2_048, 2_048, 2_048, 4_096];
 const LARGE_WINDOWS: [u64; 8] = [4_096, 8_192, 8_192, 32_768, 32_768, 32_768, 200_000, 1_000_000];
 
@@ -106,7 +106,7 @@ fn one_in(rng: &mut Rng, many: u32) -> bool {
     rng.u32(..many) == 0
 }
 
-/// Bytes of a text of about this size: most are a small part of it, some much more.
+/// A random text size of this order: mostly a small part of it, sometimes much more.
 fn bytes(rng: &mut Rng, scale: usize) -> usize {
     match rng.u32(..22) {
         0..=8 => rng.usize(..scale / 32),

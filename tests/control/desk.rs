@@ -1,5 +1,5 @@
-//! A daemon in this process, with a scripted model behind it, and clients that speak its control API line by
-//! line, as a script would.
+//! A daemon in this process with a scripted model, and clients that speak its control API line by line, as a
+//! script would.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
 
-/// Nothing in one process takes this long; a test that waits longer has failed.
+/// A test that waits longer than this within one process has failed.
 pub const WITHIN: Duration = Duration::from_secs(20);
 
 pub struct Desk {
@@ -42,12 +42,12 @@ pub fn text(text: &str) -> Vec<ModelStep> {
 }
 
 impl Desk {
-    /// A model that says these replies, one a call, and then "ok". Must be called in a runtime.
+    /// A model that sends these replies, one per call, and then "ok". Must be called within a runtime.
     pub fn new(replies: Vec<Vec<ModelStep>>) -> Desk {
         Desk::with_limits(replies, Limits::default())
     }
 
-    /// The same with other limits of time for its calls.
+    /// The same with different time limits for its calls.
     pub fn with_limits(replies: Vec<Vec<ModelStep>>, limits: Limits) -> Desk {
         let mut replies = replies.into_iter();
         let model = ScriptedModel::start(move |_| replies.next().unwrap_or_else(|| text("ok")));
@@ -80,7 +80,7 @@ impl Desk {
         Desk { daemon, model, cwd, _directory: directory }
     }
 
-    /// The environment of a caller whose model is the scripted one.
+    /// The environment of a client that uses the scripted model.
     pub fn environment(&self) -> Value {
         json!({ "ANTHROPIC_BASE_URL": self.model.base_url(), "ANTHROPIC_API_KEY": "sk-test-1" })
     }
@@ -92,7 +92,7 @@ impl Desk {
         self.environment().as_object().expect("an object").iter().map(pair).collect()
     }
 
-    /// One more connection.
+    /// Opens another connection.
     pub fn connect(&self) -> Wire {
         let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
         let served = tokio::spawn(serve(self.daemon.clone(), theirs));
@@ -110,7 +110,7 @@ impl Desk {
         Client::here(self.daemon.clone()).expect("a pair of sockets")
     }
 
-    /// A session with a prompt in it.
+    /// A session with one prompt.
     pub async fn session(&self, wire: &mut Wire) -> String {
         let params = json!({ "cwd": self.cwd, "text": "hello", "environment": self.environment() });
         let answered = wire.call("sessions.prompt", params).await;
@@ -118,7 +118,7 @@ impl Desk {
     }
 }
 
-/// A client that writes lines and reads lines.
+/// A client that writes and reads lines.
 pub struct Wire {
     reading: BufReader<OwnedReadHalf>,
     writing: Option<OwnedWriteHalf>,
@@ -133,12 +133,12 @@ impl Wire {
         writing.write_all(bytes).await.expect("the daemon reads");
     }
 
-    /// Says that no more comes.
+    /// Closes the client's writing half.
     pub fn close_writing(&mut self) {
         self.writing = None;
     }
 
-    /// The next line, whatever it is; `None` at the end.
+    /// The next line; `None` at the end.
     pub async fn line(&mut self) -> Option<Value> {
         if !self.set_aside.is_empty() {
             return Some(self.set_aside.remove(0));
@@ -155,7 +155,7 @@ impl Wire {
         }
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub async fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -164,7 +164,7 @@ impl Wire {
         id
     }
 
-    /// The answer of this id; what comes before it is kept.
+    /// The answer with this id; lines before it are kept for later reads.
     pub async fn answer(&mut self, id: u64) -> Value {
         self.until(|line| line["id"] == id).await
     }
@@ -174,7 +174,7 @@ impl Wire {
         self.answer(id).await
     }
 
-    /// The next line like this; others are kept.
+    /// The next line that satisfies `wanted`; other lines are kept for later reads.
     pub async fn until(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.set_aside.iter().position(&wanted) {
             return self.set_aside.remove(at);
@@ -188,7 +188,7 @@ impl Wire {
         }
     }
 
-    /// The next item of a tail of this type.
+    /// The next tail item of this type.
     pub async fn item(&mut self, kind: &str) -> Value {
         let line = self
             .until(|line| line["method"] == "sessions.tail" && line["params"]["result"]["type"] == kind)

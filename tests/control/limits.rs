@@ -1,4 +1,4 @@
-//! Calls that would wait for ever come to an end, and cost nobody else anything.
+//! Calls that would block forever time out without affecting other calls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::desk::Desk;
 
-/// A home on a network that is gone: whoever opens the session's log waits. Once each call for it waited as long,
-/// with the connection's whole room for calls behind it, and no word to the caller.
+/// A home on a network that is gone: opening the session's log blocks. Every call for the session used to
+/// block too, occupied the connection's entire queue, and its caller never got an answer.
 #[test]
-fn a_log_that_can_not_be_read_costs_its_callers_an_error_and_others_nothing() {
+fn calls_to_an_unreadable_log_time_out_and_others_are_served() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
     runtime.block_on(async {
@@ -24,7 +24,7 @@ fn a_log_that_can_not_be_read_costs_its_callers_an_error_and_others_nothing() {
         let session = "s_00000000000000000000";
         let journals = desk.daemon.paths.data.join("journals");
         std::fs::create_dir_all(&journals).expect("a directory");
-        // Opened for reading, a pipe waits for who writes into it.
+        // Opening a pipe for reading blocks until there is a writer.
         let made = Command::new("mkfifo").arg(journals.join(format!("{session}.jsonl"))).status();
         assert!(made.expect("mkfifo is there").success());
 
@@ -54,13 +54,13 @@ fn a_log_that_can_not_be_read_costs_its_callers_an_error_and_others_nothing() {
                 "{answer}"
             );
         }
-        // The connection goes on, other sessions do, and the daemon can be ended.
+        // The connection and other sessions still work, and the daemon can be stopped.
         let other = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await;
         assert!(other["result"]["session"].is_string(), "{other}");
         let cancelled = wire.call("sessions.cancel", json!({ "session": session })).await;
         assert_ne!(cancelled["result"], Value::Null, "{cancelled}");
         assert_eq!(wire.call("stop", json!({ "force": true })).await["result"]["stopping"], true);
     });
-    // Threads hang at the pipe, as they are to.
+    // Threads are still blocked on the pipe, as intended.
     runtime.shutdown_background();
 }

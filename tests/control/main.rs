@@ -1,4 +1,4 @@
-//! The control API, by its lines: each method, the wire itself, and who hears what.
+//! The control API at the level of lines: each method, the protocol, and the delivery of events.
 
 mod desk;
 mod limits;

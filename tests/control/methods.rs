@@ -1,17 +1,17 @@
-//! Every method once, by what it answers.
+//! Calls every method and checks its result.
 
 use serde_json::{Value, json};
 
 use super::desk::{Desk, Wire, text};
 
-/// Calls and gives the result.
+/// Calls a method and returns its result.
 async fn done(wire: &mut Wire, method: &str, params: Value) -> Value {
     let answer = wire.call(method, params.clone()).await;
     assert!(answer.get("result").is_some(), "{method} {params}: {answer}");
     answer["result"].clone()
 }
 
-/// Calls and gives the error's kind and message.
+/// Calls a method and returns the kind and message of its error.
 async fn refused(wire: &mut Wire, method: &str, params: Value) -> (String, String) {
     let answer = wire.call(method, params.clone()).await;
     let error = &answer["error"];
@@ -20,7 +20,7 @@ async fn refused(wire: &mut Wire, method: &str, params: Value) -> (String, Strin
 }
 
 #[tokio::test]
-async fn the_daemon_tells_how_it_is_and_what_it_has_done() {
+async fn status_reports_the_daemons_state_and_counters() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     desk.session(&mut wire).await;
@@ -55,7 +55,7 @@ async fn the_daemon_tells_how_it_is_and_what_it_has_done() {
 }
 
 #[tokio::test]
-async fn a_session_is_made_prompted_listed_shown_read_and_deleted() {
+async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
     let desk = Desk::new(vec![text("Hello yourself.")]);
     let mut wire = desk.connect();
     let made = done(&mut wire, "sessions.new", json!({ "cwd": desk.cwd, "title": "Mine" })).await;
@@ -71,7 +71,7 @@ async fn a_session_is_made_prompted_listed_shown_read_and_deleted() {
     let elsewhere = done(&mut wire, "sessions.list", json!({ "cwd": "/nowhere" })).await;
     assert_eq!(elsewhere["sessions"], json!([]));
 
-    // A unique beginning is enough, with its s_ or without.
+    // A unique prefix of an id is enough, with its `s_` or without.
     let shown = done(&mut wire, "sessions.show", json!({ "session": session[2..9] })).await;
     assert_eq!((&shown["session"], &shown["counts"]["replied"]), (&json!(session), &json!(1)));
     assert_eq!(shown["usage"]["input"], 10);
@@ -119,9 +119,9 @@ async fn a_session_is_made_prompted_listed_shown_read_and_deleted() {
     assert_eq!((kind.as_str(), message), ("not_found", format!("there is no session {session}")));
 }
 
-/// What stands in a queue is seen from outside while it does.
+/// Status reports queued prompts while they are waiting.
 #[tokio::test]
-async fn what_waits_is_counted_where_it_waits() {
+async fn status_counts_queued_items() {
     use epitome::provider::scripted::ModelStep;
     let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Wait]]);
     let (mut wire, mut looking) = (desk.connect(), desk.connect());
@@ -156,7 +156,7 @@ async fn what_waits_is_counted_where_it_waits() {
 }
 
 #[tokio::test]
-async fn a_prompt_says_what_it_lacks() {
+async fn a_prompt_without_required_fields_is_refused() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let image = |data: &str| json!({ "type": "image", "mime_type": "image/png", "data": data });
@@ -186,14 +186,14 @@ async fn a_prompt_says_what_it_lacks() {
         assert_eq!(kind, "invalid_params");
         assert!(message.contains(told), "{told}: {message}");
     }
-    // What is refused leaves no session behind, and the next prompt is taken.
+    // A refused prompt leaves no session behind, and the next prompt is accepted.
     assert_eq!(done(&mut wire, "sessions.list", json!({ "all": true })).await["sessions"], json!([]));
     let good = json!({ "cwd": desk.cwd, "text": "look", "content": [image("iVBORw0KGgo=")], "environment": desk.environment() });
     assert_eq!(done(&mut wire, "sessions.prompt", good).await["reason"], "end_turn");
 }
 
 #[tokio::test]
-async fn a_history_is_compacted_taken_back_and_brought_again() {
+async fn a_session_is_compacted_undone_and_redone() {
     let long = "All the details of the parser, once more. ".repeat(400);
     let desk = Desk::new(vec![text(&long), text(&long), text("A summary."), text("after")]);
     let mut wire = desk.connect();
@@ -223,7 +223,7 @@ async fn a_history_is_compacted_taken_back_and_brought_again() {
 }
 
 #[tokio::test]
-async fn choices_hold_for_the_session() {
+async fn options_stay_with_the_session() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let session = desk.session(&mut wire).await;
@@ -240,7 +240,7 @@ async fn choices_hold_for_the_session() {
 }
 
 #[tokio::test]
-async fn nothing_runs_that_could_be_cancelled() {
+async fn cancel_without_a_running_turn_returns_false() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let session = desk.session(&mut wire).await;
@@ -251,7 +251,7 @@ async fn nothing_runs_that_could_be_cancelled() {
 }
 
 #[tokio::test]
-async fn what_a_directory_offers_is_listed() {
+async fn recipes_and_hooks_of_a_directory_are_listed() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let cwd = json!({ "cwd": desk.cwd });
@@ -282,7 +282,7 @@ async fn what_a_directory_offers_is_listed() {
 }
 
 #[tokio::test]
-async fn stopping_is_refused_while_a_turn_runs_unless_it_is_meant() {
+async fn stop_is_refused_during_a_turn_unless_forced() {
     use epitome::provider::scripted::ModelStep;
     let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Hang]]);
     let mut wire = desk.connect();

@@ -1,6 +1,6 @@
-//! `docs/control.md` is played: every method is on the page with an example, what a call answers has what the
-//! page shows, and its scripts run. `…` in a text stands for anything, numbers for any number; a list shows
-//! some of its items, an object some of its fields.
+//! Runs `docs/control.md`: every method is documented with an example, results contain everything that the
+//! page shows, and its scripts work. In the page `…` matches any text and a number matches any number; lists
+//! show some of their items and objects some of their fields.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use tokio::net::UnixListener;
 
 use super::desk::{Desk, text};
 
-/// The session of the page.
+/// The session id in the page.
 const SHOWN_SESSION: &str = "s_0123456789abcdef0123";
 const SHOWN_CWD: &str = "/home/ann/app";
 
@@ -41,7 +41,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Whether what came has all that is shown.
+/// Whether a result contains everything that is shown.
 fn has(shown: &Value, came: &Value) -> bool {
     match (shown, came) {
         (Value::Object(shown), Value::Object(came)) => {
@@ -68,7 +68,7 @@ fn has(shown: &Value, came: &Value) -> bool {
 }
 
 #[test]
-fn every_method_is_on_the_page() {
+fn every_method_is_documented() {
     let page = page();
     let shown: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
@@ -79,7 +79,7 @@ fn every_method_is_on_the_page() {
 }
 
 #[tokio::test]
-async fn the_examples_of_the_page_hold() {
+async fn the_examples_in_control_md_work() {
     let desk = Desk::new(vec![text("A test is missing.")]);
     let mut wire = desk.connect();
     let (mut session, mut answer) = (String::new(), Value::Null);
@@ -108,7 +108,7 @@ async fn the_examples_of_the_page_hold() {
                     sessions.push(session.clone());
                 }
                 if answer["result"]["deleted"] == true {
-                    // The page goes on with the one that is left.
+                    // The rest of the page uses the remaining session.
                     session = sessions[0].clone();
                 }
             }
@@ -124,9 +124,9 @@ async fn the_examples_of_the_page_hold() {
     }
 }
 
-/// Over a real socket, as a person would.
+/// Over a real socket, as a user would.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_scripts_of_the_page_run() {
+async fn the_scripts_in_control_md_work() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let session = desk.session(&mut wire).await;

@@ -1,4 +1,4 @@
-//! The command line with a daemon behind it, as whole processes.
+//! The command line with a daemon, as separate processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -66,7 +66,7 @@ impl Home {
         command
     }
 
-    /// What a person's shell would run, with the keys that the daemon has not.
+    /// Runs a command as from a user's shell, with the keys that the daemon lacks.
     pub fn shell(&self, arguments: &[&str]) -> Output {
         self.command(arguments).envs(self.keys()).output().expect("the binary is built")
     }
@@ -75,7 +75,7 @@ impl Home {
         Place::of(&Paths::below(&self.path().join("home")))
     }
 
-    /// A daemon that is ours to wait for. It has no keys.
+    /// Starts a daemon as a child of the test. It has no keys.
     pub fn daemon(&self) -> Daemon {
         let mut command = self.command(&["daemon", "serve"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary is built");
@@ -92,7 +92,7 @@ pub struct Daemon(Child);
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It has ended already where the story is whole.
+        // It has already exited if the test succeeded.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -112,10 +112,11 @@ pub fn lines(output: &Output) -> Vec<Value> {
     out(output).lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
 }
 
-/// A session that an editor had open could not be prompted, compacted or undone from the shell: "it is open in
-/// another process". Where a daemon runs it is the daemon's, and open to both.
+/// A session that was open in an editor could not be prompted, compacted or undone from the shell: "it is
+/// open in another process". With a running daemon the session belongs to the daemon and is accessible to
+/// both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_open_elsewhere_can_be_prompted_and_compacted_from_the_shell() {
+async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shell() {
     let home = Home::new();
     let mut daemon = home.daemon();
     let first = home.shell(&["run", "hello", "--json"]);
@@ -124,7 +125,7 @@ async fn a_session_that_is_open_elsewhere_can_be_prompted_and_compacted_from_the
     assert_eq!((&last["type"], &last["reason"]), (&Value::from("done"), &Value::from("end_turn")));
     let session = last["session"].as_str().expect("an id").to_owned();
 
-    // Somebody has it open.
+    // Another client opens it.
     let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
     let opening = Opening {
@@ -167,7 +168,7 @@ async fn a_session_that_is_open_elsewhere_can_be_prompted_and_compacted_from_the
     let none = home.shell(&["daemon", "status"]);
     assert_eq!((none.status.code(), out(&none).starts_with("No daemon runs.")), (Some(1), true), "{none:?}");
 
-    // Without a daemon all of it works in the process that is called.
+    // Without a daemon everything works in the command's own process.
     let tail = home.shell(&["sessions", "tail", &session]);
     assert!(tail.status.success() && out(&tail).contains("> again"), "{tail:?}");
     assert!(out(&tail).contains("Said by the model."), "{tail:?}");
@@ -179,7 +180,7 @@ async fn a_session_that_is_open_elsewhere_can_be_prompted_and_compacted_from_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_no_daemon_runs_none_is_started_by_a_run() {
+async fn a_run_does_not_start_a_daemon() {
     let home = Home::new();
     let run = home.shell(&["run", "hello"]);
     assert!(run.status.success(), "{run:?}");

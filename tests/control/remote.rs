@@ -1,5 +1,5 @@
-//! A client of this crate: calls with types, a tail that goes on by itself, and a daemon's sessions as if
-//! they were one's own.
+//! The crate's own client: typed calls, a tail that resumes automatically, and sessions of a daemon used like
+//! local ones.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -57,7 +57,7 @@ fn opening(desk: &Desk) -> (Opening, Receiver<Out>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_fails_has_its_kind_and_its_hint() {
+async fn a_failed_call_has_a_kind_and_a_hint() {
     let desk = Desk::new(Vec::new());
     let client = desk.client();
     assert_eq!(client.call("status", json!({})).await.expect("a status")["running_turns"], 0);
@@ -66,7 +66,7 @@ async fn a_call_that_fails_has_its_kind_and_its_hint() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tail_of_the_client_gives_entries_in_their_order() {
+async fn the_clients_tail_yields_entries_in_order() {
     let desk = Desk::new(Vec::new());
     let client = desk.client();
     let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
@@ -79,10 +79,10 @@ async fn a_tail_of_the_client_gives_entries_in_their_order() {
     }
 }
 
-/// `epitome run` is such a client: prompts, questions, choices and their answers cross with the caller's own
-/// tickets.
+/// `epitome run` is such a client: prompts, questions and choices are sent with the caller's own tickets, and
+/// so are the answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_of_a_daemon_are_as_ones_own() {
+async fn a_daemons_sessions_work_like_local_ones() {
     let call = ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
     let desk = Desk::new(vec![vec![call], text("done")]);
     let remote = RemoteSessions::begin(desk.client()).await.expect("the same version");
@@ -120,9 +120,9 @@ async fn sessions_of_a_daemon_are_as_ones_own() {
     tokio::task::spawn_blocking(story).await.expect("the story holds");
 }
 
-/// A run without a terminal has nobody to ask, and says so across the socket.
+/// A run without a terminal cannot ask its user, and reports that over the socket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_nobody_to_ask_in_a_daemons_session_says_so() {
+async fn a_client_that_cannot_ask_its_user_reports_that_to_the_daemon() {
     let call = ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
     let desk = Desk::new(vec![vec![call], text("done")]);
     let remote = RemoteSessions::begin(desk.client()).await.expect("the same version");
@@ -145,9 +145,9 @@ async fn who_has_nobody_to_ask_in_a_daemons_session_says_so() {
     tokio::task::spawn_blocking(story).await.expect("the story holds");
 }
 
-/// The daemon died under a run, which waited for an answer that nobody would give.
+/// The daemon died during a run, which then waited for an answer forever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_is_answered_when_the_daemon_ends() {
+async fn pending_calls_fail_when_the_daemon_exits() {
     use epitome::daemon::control::Client;
     use epitome::daemon::control::client::Serves;
     let desk = Desk::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);

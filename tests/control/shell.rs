@@ -1,4 +1,4 @@
-//! Commands that change sessions, typed where a daemon runs and where none does.
+//! Commands that change sessions, with and without a running daemon.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::process::{Home, lines, out};
 use super::remote::{Tray, answer, until};
 
-/// A client that has this session open in the daemon, as an editor has.
+/// A client that has this session open in the daemon, like an editor.
 async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<Out>) {
     let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
@@ -45,14 +45,14 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A session with one prompt in it.
+/// Creates a session with one prompt.
 fn said(home: &Home) -> String {
     let run = home.shell(&["run", "hello", "--json"]);
     let last = lines(&run).pop().unwrap_or_else(|| panic!("{run:?}"));
     last["session"].as_str().expect("an id").to_owned()
 }
 
-/// What was printed, with names in the place of what differs from home to home.
+/// Normalizes output: replaces paths and ids that differ between homes with names.
 struct Told {
     home: String,
     ids: BTreeMap<String, String>,
@@ -81,7 +81,7 @@ impl Told {
     }
 }
 
-/// All that a person does to a session from a shell, one after the other.
+/// Runs every command that changes a session, one after the other.
 fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
     let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
     let mut tell = |arguments: &[&str]| told.of(&home.shell(arguments));
@@ -106,10 +106,10 @@ fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
     ]
 }
 
-/// "It is open in another process", said the shell of a session that an editor had open: it could not be
-/// renamed, undone, forked or deleted.
+/// "It is open in another process", answered the shell for a session that was open in an editor: it could not
+/// be renamed, undone, forked or deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_changed_with_the_same_words_whether_a_daemon_has_it_open_or_not() {
+async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon() {
     let (alone, served) = (Home::new(), Home::new());
     let without = changes(&alone, &said(&alone));
     assert!(!alone.place().control_socket().exists(), "none was started");
@@ -133,11 +133,11 @@ async fn a_session_is_changed_with_the_same_words_whether_a_daemon_has_it_open_o
     );
 }
 
-/// All that a person looks at, and every way to name a session wrongly; then what `--json` gives.
+/// Runs every command that reads a session, also with invalid session names, and with `--json`.
 fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String)> {
     let mut told = Told { home: home.path().display().to_string(), ids: BTreeMap::new() };
-    // Times differ from home to home, and the lines' checksums with them. Tokens are counted as the process has learned
-    // to, which had the model's reply or had not.
+    // Times differ between homes, and therefore the checksums of lines. Token counts depend on whether the
+    // process has already learned from a reply of the model.
     let times = r#"("[a-z_]*tokens":)[0-9]+|("crc":)"[0-9a-f]{8}"|\b1[0-9]{12}\b|\d{4}-\d\d-\d\d \d\d:\d\d"#;
     let times = regex::Regex::new(times).expect("well formed");
     let mut tell = |arguments: &[&str]| {
@@ -148,7 +148,7 @@ fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String
     };
     let short = &session[..12];
     let mut told = Vec::new();
-    // For `s_` to fit several.
+    // A fork makes the prefix `s_` ambiguous.
     told.push(tell(&["sessions", "fork", session]));
     for arguments in [
         &["sessions", "show", short][..],
@@ -202,7 +202,7 @@ fn looks(home: &Home, session: &str) -> Vec<(String, Option<i32>, String, String
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_looked_at_with_the_same_words_whether_a_daemon_has_it_open_or_not() {
+async fn commands_that_read_sessions_print_the_same_with_and_without_a_daemon() {
     let (alone, served) = (Home::new(), Home::new());
     let without = looks(&alone, &said(&alone));
     let _daemon = served.daemon();
@@ -220,7 +220,7 @@ async fn a_session_is_looked_at_with_the_same_words_whether_a_daemon_has_it_open
             "sessions search --regex ("
             | "permissions --json --resume BEGINNING forget 7"
             | "undo --resume BEGINNING e99 --json" => 1,
-            // It is there by then.
+            // The file exists by then.
             "sessions export ID a.jsonl" => 1,
             line if ["zz", "ffff", "../x"].iter().any(|wrong| line.contains(wrong)) => 1,
             line if line.ends_with(' ') || line.contains("delete  --yes") => 1,
@@ -236,7 +236,7 @@ async fn a_session_is_looked_at_with_the_same_words_whether_a_daemon_has_it_open
             assert!(objects.is_ok_and(|objects| !objects.is_empty()), "{line}: {out}");
         }
     }
-    // A beginning that fits several names them.
+    // An ambiguous prefix lists its candidates.
     for command in ["show", "undo", "checkpoints", "delete"] {
         let told = served.shell(&["sessions", command, "s_"]);
         assert_eq!(told.status.code(), Some(1), "{told:?}");
@@ -245,7 +245,7 @@ async fn a_session_is_looked_at_with_the_same_words_whether_a_daemon_has_it_open
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listing_marks_what_lives_in_the_daemon() {
+async fn a_listing_marks_sessions_that_are_open_in_the_daemon() {
     let home = Home::new();
     let daemon = home.daemon();
     let session = said(&home);
@@ -260,7 +260,7 @@ async fn a_listing_marks_what_lives_in_the_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standalone_run_looks_for_no_daemon() {
+async fn a_standalone_run_ignores_the_daemon() {
     let home = Home::new();
     let _daemon = home.daemon();
     let session = said(&home);
@@ -279,9 +279,10 @@ async fn a_standalone_run_looks_for_no_daemon() {
     }
 }
 
-/// It went on alone with "there is no method port.events", which says nothing to anybody.
+/// The run fell back to its own process with "there is no method port.events", which explains nothing to a
+/// user.
 #[test]
-fn a_run_beside_a_daemon_of_another_version_says_so_and_what_to_do() {
+fn a_run_explains_that_the_daemon_has_another_version() {
     let home = Home::new();
     home.place().prepare().expect("a directory");
     let listener = UnixListener::bind(home.place().control_socket()).expect("a socket");
@@ -303,9 +304,9 @@ fn a_run_beside_a_daemon_of_another_version_says_so_and_what_to_do() {
     assert!(err(&run).contains("hint: `epitome daemon stop` ends it"), "{run:?}");
 }
 
-/// Ctrl-C in a shell cancelled the turn that an editor had begun in the same session.
+/// Ctrl-C in a shell cancelled the turn that an editor had started in the same session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ctrl_c_withdraws_what_was_said_into_an_editors_turn_and_ends_a_turn_of_its_own() {
+async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let replies = Mutex::new(vec![
         vec![ModelStep::Text("Once upon".into()), ModelStep::Hang],
         vec![ModelStep::Text("Half ".into()), ModelStep::Wait, ModelStep::Text("done.".into())],
@@ -362,9 +363,9 @@ async fn ctrl_c_withdraws_what_was_said_into_an_editors_turn_and_ends_a_turn_of_
     assert_eq!(reason, StopReason::Cancelled);
 }
 
-/// A run without a terminal dismissed every card of a session that an editor had open too.
+/// A run without a terminal dismissed every permission request of a session that an editor had open too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_has_nobody_to_ask_leaves_its_card_to_an_editor_that_has() {
+async fn a_run_that_cannot_ask_leaves_permission_requests_to_the_editor() {
     let touch = || ModelStep::Call { name: "bash".into(), input: json!({ "command": "touch here" }) };
     let text = |text: &str| vec![ModelStep::Text(text.into())];
     let replies =

@@ -1,4 +1,4 @@
-//! Who looks on at a session hears of it, answers its questions, and costs it nothing.
+//! Clients that tail a session receive its events, can answer its questions, and never slow it down.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn bash(command: &str) -> Vec<ModelStep> {
 }
 
 #[tokio::test]
-async fn a_tail_has_the_log_then_what_happens() {
+async fn a_tail_replays_the_log_and_continues_live() {
     let desk = Desk::new(vec![text("one"), text("two")]);
     let (mut wire, mut tail) = (desk.connect(), desk.connect());
     let session = desk.session(&mut wire).await;
@@ -36,7 +36,7 @@ async fn a_tail_has_the_log_then_what_happens() {
 }
 
 #[tokio::test]
-async fn a_tail_begins_where_it_is_told() {
+async fn a_tail_starts_at_the_requested_entry() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let session = desk.session(&mut wire).await;
@@ -46,10 +46,10 @@ async fn a_tail_begins_where_it_is_told() {
     assert_eq!(none["error"]["data"]["kind"], "not_found");
 }
 
-/// Numbers of subscriptions are each connection's own: with one table of them for all, the second client to
-/// end number 1 would end the first one's.
+/// Subscription numbers are scoped to a connection: with one table for all, the second client that ends its
+/// subscription 1 would end that of the first client.
 #[tokio::test]
-async fn two_clients_subscriptions_are_apart() {
+async fn subscription_numbers_are_scoped_to_a_connection() {
     let desk = Desk::new(Vec::new());
     let (mut one, mut two) = (desk.connect(), desk.connect());
     let session = desk.session(&mut one).await;
@@ -63,7 +63,7 @@ async fn two_clients_subscriptions_are_apart() {
 }
 
 #[tokio::test]
-async fn where_nobody_looks_on_what_must_be_asked_is_denied() {
+async fn without_a_tail_permission_requests_are_denied() {
     let desk = Desk::new(vec![bash("touch here"), text("it was denied")]);
     let mut wire = desk.connect();
     let params = json!({ "cwd": desk.cwd, "text": "go", "environment": desk.environment() });
@@ -73,7 +73,7 @@ async fn where_nobody_looks_on_what_must_be_asked_is_denied() {
 }
 
 #[tokio::test]
-async fn who_looks_on_may_answer() {
+async fn a_tailing_client_may_answer_permission_requests() {
     let desk = Desk::new(vec![bash("touch here"), text("it was allowed")]);
     let (mut wire, mut tail) = (desk.connect(), desk.connect());
     let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
@@ -88,9 +88,9 @@ async fn who_looks_on_may_answer() {
     assert!(desk.cwd.join("here").exists());
 }
 
-/// Who follows and says so is shown the forms that an editor would be shown, and answers for the person.
+/// A tailing client that declares support for forms receives them like an editor, and answers for the user.
 #[tokio::test]
-async fn who_looks_on_may_answer_a_form() {
+async fn a_tailing_client_may_answer_forms() {
     let input = json!({"question": "Which colour?", "options": ["red", "blue"]});
     let asks = vec![ModelStep::Call { name: "ask_user".into(), input }];
     let desk = Desk::new(vec![asks, text("blue, then")]);
@@ -119,9 +119,9 @@ async fn who_looks_on_may_answer_a_form() {
     assert!(requests[1].body["messages"].to_string().contains("blue"), "the model reads the answer");
 }
 
-/// A form was left to somebody who then went: the turn waited for half an hour.
+/// A form was assigned to a client that then left: the turn waited for half an hour.
 #[tokio::test]
-async fn a_form_that_nobody_is_left_to_show_is_put_aside() {
+async fn a_form_is_withdrawn_when_the_last_capable_client_leaves() {
     let asks = vec![ModelStep::Call { name: "ask_user".into(), input: json!({"question": "Which?"}) }];
     let desk = Desk::new(vec![asks, text("without, then")]);
     let (mut wire, mut tail) = (desk.connect(), desk.connect());
@@ -134,9 +134,9 @@ async fn a_form_that_nobody_is_left_to_show_is_put_aside() {
     assert_eq!(wire.answer(prompt).await["result"]["text"], "without, then");
 }
 
-/// A question was left to somebody who then went: the prompt waited for ever.
+/// A question was assigned to a client that then left: the prompt waited forever.
 #[tokio::test]
-async fn a_question_is_denied_when_the_last_who_could_answer_has_gone() {
+async fn a_question_is_denied_when_the_last_capable_client_leaves() {
     let desk = Desk::new(vec![bash("touch here"), text("it was denied")]);
     let (mut wire, mut tail) = (desk.connect(), desk.connect());
     let made = wire.call("sessions.new", json!({ "cwd": desk.cwd })).await["result"]["session"].clone();
@@ -165,16 +165,17 @@ async fn a_prompt_to_a_busy_session_steers_its_turn() {
     assert_eq!(wire.answer(second).await["result"]["text"], "both");
 }
 
-/// The session goes on without a tail that nobody reads, which is told where to go on.
+/// A tail that nobody reads does not block the session; it is told at which entry to resume.
 #[tokio::test]
-async fn a_tail_that_is_not_read_lags_and_goes_on_from_there() {
-    /// More than a tray, the lines that wait and a socket hold: each choice is an entry and the options.
+async fn an_unread_tail_lags_and_resumes_at_the_reported_entry() {
+    /// Exceeds the capacity of the tail's queue, the pending lines and a socket: each choice is an entry and
+    /// an options event.
     const CHOICES: usize = 1600;
     let desk = Desk::new(Vec::new());
     let (mut wire, mut tail) = (desk.connect(), desk.connect());
     let session = desk.session(&mut wire).await;
     tail.call("sessions.tail", json!({ "session": session })).await;
-    // A client without the wire between, so that it is quick.
+    // A client without a socket in between, for speed.
     let session = SessionId(session);
     let (sender, mut answers) = mpsc::unbounded_channel();
     let client = fresh_client();
@@ -204,13 +205,13 @@ async fn a_tail_that_is_not_read_lags_and_goes_on_from_there() {
     desk.daemon.sessions.detach(client);
 }
 
-/// What a client is answered.
+/// Collects the client's answers.
 struct Answers(mpsc::UnboundedSender<()>);
 
 impl Outlet for Answers {
     fn put(&self, _: &SessionId, out: Out) {
         if let Out::Answer { .. } = out {
-            // A test that has ended listens no more.
+            // A finished test has dropped the receiver.
             let _ = self.0.send(());
         }
     }

@@ -1,4 +1,4 @@
-//! What the wire itself promises, whatever is called.
+//! Guarantees of the protocol, independent of methods.
 
 use epitome::provider::scripted::ModelStep;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::desk::{Desk, WITHIN};
 
 #[tokio::test]
-async fn what_is_no_good_request_is_told_and_the_next_one_is_answered() {
+async fn an_invalid_request_is_refused_and_the_next_one_answered() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     for (line, id, code, told) in [
@@ -45,7 +45,7 @@ async fn what_is_no_good_request_is_told_and_the_next_one_is_answered() {
 }
 
 #[tokio::test]
-async fn a_notification_wants_no_answer_and_an_empty_line_is_nothing() {
+async fn notifications_and_empty_lines_are_not_answered() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     wire.write(b"\n  \n{\"jsonrpc\":\"2.0\",\"method\":\"stop\"}\n").await;
@@ -54,7 +54,7 @@ async fn a_notification_wants_no_answer_and_an_empty_line_is_nothing() {
 }
 
 #[tokio::test]
-async fn a_line_in_pieces_is_one_request_and_one_that_is_too_long_costs_itself_alone() {
+async fn split_lines_are_joined_and_overlong_lines_are_refused() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     wire.write(b"{\"jsonrpc\":\"2.0\",\"id\":1,").await;
@@ -72,7 +72,7 @@ async fn a_line_in_pieces_is_one_request_and_one_that_is_too_long_costs_itself_a
 }
 
 #[tokio::test]
-async fn who_only_stops_writing_still_gets_all_answers() {
+async fn a_client_that_closes_its_writing_half_still_gets_all_answers() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
@@ -83,7 +83,7 @@ async fn who_only_stops_writing_still_gets_all_answers() {
 }
 
 #[tokio::test]
-async fn answers_come_as_they_are_ready() {
+async fn answers_are_sent_as_they_become_ready() {
     let desk = Desk::new(vec![vec![ModelStep::Text("slow".into()), ModelStep::Wait]]);
     let mut wire = desk.connect();
     let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });
@@ -94,9 +94,9 @@ async fn answers_come_as_they_are_ready() {
     assert_eq!(wire.answer(slow).await["result"]["text"], "slow");
 }
 
-/// What a client had asked for ends with it, also what it was waiting for when it went.
+/// The pending calls of a client end with its connection.
 #[tokio::test]
-async fn a_client_that_goes_in_the_middle_takes_its_prompt_along() {
+async fn a_disconnecting_client_cancels_its_prompt() {
     let desk = Desk::new(vec![vec![ModelStep::Text("never".into()), ModelStep::Hang]]);
     let mut watcher = desk.connect();
     let mut wire = desk.connect();
@@ -122,7 +122,7 @@ async fn a_client_that_goes_in_the_middle_takes_its_prompt_along() {
 }
 
 #[tokio::test]
-async fn a_connection_is_seen_as_long_as_it_is_there() {
+async fn status_lists_a_connection_until_it_is_closed() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     let status = wire.call("status", json!({})).await["result"].clone();

@@ -1,5 +1,5 @@
-//! `kill -9` of the daemon under its windows: they go on with another one, all that was asked is answered, and
-//! nothing runs that nobody allowed.
+//! `kill -9` of the daemon while clients are attached: they continue with a new daemon, all pending requests
+//! are answered, and nothing runs without permission.
 
 use epitome::provider::scripted::ModelStep;
 use rustix::process::{Pid, Signal};
@@ -22,9 +22,9 @@ fn is_interrupted(answer: &Value) -> bool {
     sentence.contains("Interrupted") && sentence.contains("send it again")
 }
 
-/// The card stayed on the person's screen when the daemon died, and they clicked "allow".
+/// The permission prompt stayed on the user's screen when the daemon died, and they clicked "allow".
 #[test]
-fn a_late_allow_runs_nothing() {
+fn a_late_permission_answer_runs_nothing() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
@@ -37,7 +37,7 @@ fn a_late_allow_runs_nothing() {
         seen.iter().find(|message| message["method"] == "$/cancel_request").expect("the card closes");
     assert_eq!(withdrawn["params"]["requestId"], card["id"]);
     agent.decide(&card, "allow_once");
-    // What is sent next is behind it; and an answer to another card is no answer to this one.
+    // The next prompt follows, and an answer to another permission request does not count for this one.
     let id = agent.prompt(&session, "run touch never-either");
     seen.extend(agent.until("the next card", is_question));
     let next = seen.pop().unwrap();
@@ -56,7 +56,7 @@ fn a_late_allow_runs_nothing() {
 }
 
 #[test]
-fn all_that_was_in_flight_is_answered_and_the_sessions_go_on() {
+fn pending_requests_are_answered_and_sessions_continue() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let sessions: Vec<String> = (0..3).map(|_| desk.new_session(&mut agent)).collect();
@@ -87,9 +87,9 @@ fn all_that_was_in_flight_is_answered_and_the_sessions_go_on() {
     assert!(agent_said(&replay).contains("Interrupted"), "the log says what happened");
 }
 
-/// Its agent stayed on the person's screen as one that works: the daemon that knew of it was dead.
+/// The editor kept showing the subagent as working, because the daemon that knew of it was dead.
 #[test]
-fn an_agent_that_died_with_its_daemon_is_told_of_as_idle() {
+fn a_subagent_that_died_with_its_daemon_is_reported_as_idle() {
     let desk = Desk::new(|request| {
         let task = json!({ "description": "Look", "prompt": "Look.", "agent": "explore" });
         match request.last_user_text() {
@@ -115,7 +115,7 @@ fn an_agent_that_died_with_its_daemon_is_told_of_as_idle() {
     let [end] = &ends[..] else { panic!("one end: {ends:?}") };
     assert_eq!((&end["sessionId"], &end["title"]), (&began["sessionId"], &began["title"]));
     assert_eq!((&end["state"], &end["capabilities"]), (&json!({ "state": "idle" }), &Value::Null));
-    // It is nobody's session, and a cancel of it harms nobody.
+    // It is not a session that can be loaded, and cancelling it has no effect.
     agent.cancel(began["sessionId"].as_str().unwrap());
     let (_, refused) = desk.try_load(&mut agent, began["sessionId"].as_str().unwrap());
     assert_eq!(refused["error"]["code"], -32002, "{refused}");
@@ -123,7 +123,7 @@ fn an_agent_that_died_with_its_daemon_is_told_of_as_idle() {
 }
 
 #[test]
-fn ten_windows_survive_three_deaths_of_their_daemon() {
+fn ten_clients_survive_three_daemon_crashes() {
     let desk = Desk::new(obey);
     let mut windows: Vec<(Agent, String)> = (0..10)
         .map(|_| {
@@ -138,7 +138,7 @@ fn ten_windows_survive_three_deaths_of_their_daemon() {
             windows.iter_mut().map(|(agent, session)| agent.prompt(session, &words)).collect();
         kill_daemon(&desk);
         for ((agent, session), id) in windows.iter_mut().zip(asked) {
-            // Either it was done before the death, or the window is told to send it again.
+            // Either it finished before the crash, or the client is asked to send it again.
             let (_, answer) = agent.answer(id);
             assert!(answer.get("result").is_some() || is_interrupted(&answer), "{answer}");
             let (updates, reason) = agent.turn(session, "say more");
@@ -149,7 +149,7 @@ fn ten_windows_survive_three_deaths_of_their_daemon() {
 }
 
 #[test]
-fn an_idle_window_finds_its_session_again() {
+fn an_idle_client_finds_its_session_after_crashes() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);

@@ -1,4 +1,4 @@
-//! How a daemon's life begins and ends, and what windows do that can't have one.
+//! Start and end of a daemon, and clients that cannot use one.
 
 use epitome::daemon::build::{Build, VERSION};
 use epitome::daemon::frame::{Farewell, FrameReader, Kind};
@@ -13,10 +13,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use crate::desk::{Agent, Desk, SILENCE_MAX, agent_said, end_by, obey, stop_reason, within};
 use crate::windows::daemons;
 
-/// How long a daemon stays idle here, in seconds.
+/// Idle time after which the daemon exits in these tests, in seconds.
 const IDLE_S: &str = "0.2";
 
-/// A build of another version, or of this one with other sources and a file that was written later.
+/// A build of a different version, or of this version with different sources and a newer executable.
 fn build(version: &str) -> Build {
     Build { version: version.to_owned(), sources: "0123456789abcdef".to_owned(), written_ns: u64::MAX }
 }
@@ -34,17 +34,17 @@ fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
     }
 }
 
-/// A process's group and session, by number; 0 is one that began outside of this container. (The
-/// system calls say so with the same 0, and rustix takes no 0 for a process.)
+/// Process group and session of a process; 0 means that it was created outside of this container. (The system
+/// calls return the same 0, but rustix accepts no 0 for a process.)
 fn group_and_session(process: Pid) -> [String; 2] {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap();
     let (_, after_name) = stat.rsplit_once(')').unwrap();
-    // What stands between is the state and the parent.
+    // Skips the state and the parent.
     let mut fields = after_name.split_whitespace().skip(2).map(str::to_owned);
     [fields.next().unwrap(), fields.next().unwrap()]
 }
 
-/// Connects as a front end does, and gives what the daemon answers.
+/// Connects like a front end and returns the daemon's answer.
 fn attach(desk: &Desk, hello: &Hello) -> (FrameReader<UnixStream>, Answer) {
     let mut stream = UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
     stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
@@ -55,7 +55,7 @@ fn attach(desk: &Desk, hello: &Hello) -> (FrameReader<UnixStream>, Answer) {
 }
 
 #[test]
-fn an_idle_daemon_ends_and_the_next_window_starts_another() {
+fn an_idle_daemon_exits_and_the_next_client_starts_another() {
     let desk = Desk::new(obey);
     let start = || {
         let mut command = desk.command(&[]);
@@ -79,10 +79,10 @@ fn an_idle_daemon_ends_and_the_next_window_starts_another() {
     }
 }
 
-/// The moment at which an idle daemon leaves is the moment at which windows must not get lost.
-/// `pgrep epitome`, `top` and `killall` knew the daemon as `exe`, after the link through which it is started.
+/// `pgrep epitome`, `top` and `killall` showed the daemon as `exe`, after the link through which it is
+/// started.
 #[test]
-fn the_system_lists_the_daemon_by_its_name() {
+fn the_process_name_of_the_daemon_is_epitome() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let daemon = desk.daemon().expect("one runs").as_raw_nonzero();
@@ -92,7 +92,7 @@ fn the_system_lists_the_daemon_by_its_name() {
 }
 
 #[test]
-fn windows_that_come_and_go_while_the_daemon_leaves_are_all_served() {
+fn clients_that_connect_while_the_daemon_exits_are_served() {
     let desk = Desk::new(obey);
     for round in 0..40 {
         let mut command = desk.command(&[]);
@@ -112,7 +112,7 @@ fn log(desk: &Desk) -> String {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_cancels_and_records_and_windows_go_on_with_the_next() {
+fn sigterm_records_cancelled_turns_and_clients_continue_with_a_new_daemon() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
@@ -128,7 +128,7 @@ fn a_daemon_that_is_told_to_end_cancels_and_records_and_windows_go_on_with_the_n
 }
 
 #[test]
-fn the_daemon_is_out_of_reach_of_what_ends_its_starter() {
+fn the_daemon_survives_the_signals_that_end_its_starter() {
     let desk = Desk::new(obey);
     let mut command = desk.command(&[]);
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -155,7 +155,7 @@ fn the_daemon_is_out_of_reach_of_what_ends_its_starter() {
 }
 
 #[test]
-fn a_daemon_of_another_protocol_or_other_files_is_not_used() {
+fn a_daemon_with_another_protocol_or_home_is_not_used() {
     let desk = Desk::new(obey);
     drop(desk.start());
     for (other, word) in [
@@ -178,8 +178,8 @@ fn a_daemon_of_another_protocol_or_other_files_is_not_used() {
 }
 
 #[test]
-fn a_window_that_can_have_no_daemon_works_alone_and_the_log_says_why() {
-    // A daemon that refuses, and a place where no socket can be.
+fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
+    // A daemon that refuses, and a directory in which no socket can be created.
     let refusing: fn(&Desk) = |desk| {
         fs::create_dir(desk.home.join("run")).unwrap();
         let listener = UnixListener::bind(desk.home.join("run/acp.sock")).unwrap();
@@ -218,14 +218,14 @@ fn a_window_that_can_have_no_daemon_works_alone_and_the_log_says_why() {
 }
 
 #[test]
-fn a_newer_front_end_has_the_daemon_make_room_when_no_turn_runs() {
+fn a_newer_front_end_replaces_an_idle_daemon() {
     makes_room_for("99.0.0");
 }
 
-/// Who built the program anew and opened a window went on with a daemon of before the change: both had the version
-/// of the package, which does not change with every build.
+/// After rebuilding the program, a new client still used the daemon of the previous build: both had the
+/// package's version, which does not change with every build.
 #[test]
-fn a_newer_build_of_the_same_version_is_newer_too() {
+fn a_newer_build_of_the_same_version_replaces_the_daemon() {
     makes_room_for(VERSION);
 }
 
@@ -238,22 +238,22 @@ fn makes_room_for(version: &str) {
     let old = desk.daemon().unwrap();
     let (mut newer, answer) = attach(&desk, &hello(&desk, version, PROTOCOL));
     assert_eq!(answer.refused, None, "it is served meanwhile");
-    // The turn goes on to its end.
+    // The turn runs to completion.
     desk.model.release();
     assert_eq!(stop_reason(&agent.answer(id).1), "end_turn");
     let bye = newer.frame().unwrap().expect("a last word");
     assert_eq!(bye.kind, Kind::Bye);
     let why: Farewell = serde_json::from_slice(bye.body).unwrap();
     assert_eq!(why, Farewell::Reattach(build(version)));
-    // Nobody else starts one here, so the older window does after a while.
+    // Nothing else starts a daemon here, so the older client does after a while.
     assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(desk.daemon(), Some(old));
 }
 
-/// A home was moved away under its daemon and a new one made in its place. When the old daemon ended it removed
-/// the sockets of the new one, which nobody could reach from then on.
+/// A home was moved while its daemon was running and a new one created in its place. When the old daemon
+/// exited it removed the sockets of the new one, which was unreachable from then on.
 #[test]
-fn a_daemon_whose_home_was_moved_leaves_its_successors_sockets_alone() {
+fn a_daemon_whose_home_was_moved_keeps_its_successors_sockets() {
     let desk = Desk::new(obey);
     let mut first = desk.start();
     let session = desk.new_session(&mut first);
@@ -272,7 +272,7 @@ fn a_daemon_whose_home_was_moved_leaves_its_successors_sockets_alone() {
 }
 
 #[test]
-fn a_daemon_whose_sockets_are_gone_serves_its_windows_and_then_ends() {
+fn a_daemon_without_sockets_serves_its_clients_and_then_exits() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
@@ -291,7 +291,7 @@ fn a_daemon_whose_sockets_are_gone_serves_its_windows_and_then_ends() {
 }
 
 #[test]
-fn a_front_end_ends_in_order_by_each_signal() {
+fn a_front_end_exits_cleanly_on_each_signal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
         let desk = Desk::new(obey);
         let mut agent = desk.start();
@@ -302,7 +302,7 @@ fn a_front_end_ends_in_order_by_each_signal() {
 }
 
 #[test]
-fn a_transcript_is_of_what_the_editor_sees() {
+fn a_transcript_records_what_the_editor_sees() {
     let desk = Desk::new(obey);
     let path = desk.home.join("talk.txt");
     let mut agent = Agent::spawn(desk.command(&["--transcript", path.to_str().unwrap()]));

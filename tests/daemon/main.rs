@@ -1,5 +1,5 @@
-//! Windows that share one daemon, as whole processes: all that holds for an agent in one process, and what only a
-//! daemon can get wrong. Each test has a home of its own and ends its daemon with it.
+//! Clients that share one daemon, as separate processes: everything that applies to an agent in one process,
+//! and everything that only a daemon can get wrong. Each test has its own home and ends its daemon with it.
 
 #[path = "../process/desk.rs"]
 mod desk;
@@ -21,5 +21,5 @@ mod deaths;
 mod lives;
 mod windows;
 
-/// How the agent is started: as an editor does it.
+/// The arguments with which an editor starts the agent.
 const ACP: &[&str] = &["acp"];

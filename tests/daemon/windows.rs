@@ -1,4 +1,4 @@
-//! Several windows on one daemon.
+//! Several clients of one daemon.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use crate::desk::{
     Agent, Desk, SILENCE_MAX, agent_said, is_answer, is_question, obey, person_said, stop_reason, within,
 };
 
-/// Windows that open at once.
+/// Clients that are started at the same time.
 const WINDOWS: usize = 10;
 
-/// Living daemons of this home.
+/// Process ids of the living daemons of this home.
 pub fn daemons(desk: &Desk) -> Vec<u32> {
     let home = desk.home.to_str().unwrap();
     let numbers =
@@ -31,7 +31,7 @@ fn initialize(agent: &mut Agent) {
 }
 
 #[test]
-fn ten_windows_that_open_at_once_have_one_daemon() {
+fn ten_clients_started_at_once_share_one_daemon() {
     let desk = Desk::new(obey);
     let mut windows: Vec<Agent> = (0..WINDOWS).map(|_| Agent::spawn(desk.command(&[]))).collect();
     windows.iter_mut().for_each(initialize);
@@ -50,7 +50,7 @@ fn ten_windows_that_open_at_once_have_one_daemon() {
 }
 
 #[test]
-fn a_second_window_follows_a_session_and_may_decide() {
+fn a_second_client_follows_a_session_and_may_answer_its_permission_requests() {
     let desk = Desk::new(obey);
     let (mut one, mut two) = (desk.start(), desk.start());
     let session = desk.new_session(&mut one);
@@ -66,9 +66,9 @@ fn a_second_window_follows_a_session_and_may_decide() {
     assert!(desk.workspace.join("made").exists());
 }
 
-/// One window's key must never pay for another's prompts, nor its address get them.
+/// One client's key must never pay for another's prompts, and its base URL must never receive them.
 #[test]
-fn what_a_window_brings_in_its_environment_is_its_own() {
+fn each_client_uses_its_own_environment() {
     let desk = Desk::new(obey);
     let other = Desk::new(obey);
     let start = |url: String, secret: &str| {
@@ -85,7 +85,7 @@ fn what_a_window_brings_in_its_environment_is_its_own() {
         [(&mut one, &desk.model, "sk-one", "sk-two"), (&mut two, &other.model, "sk-two", "sk-one")]
     {
         let session = desk.new_session(agent);
-        // Backwards, because a key as it is would be masked.
+        // Reversed, because the key itself would be masked.
         agent.turn(&session, "run printenv SECRET_KEY | rev");
         let sent: String = model.requests().iter().map(|request| request.body.to_string()).collect();
         let backwards = |text: &str| text.chars().rev().collect::<String>();
@@ -100,7 +100,7 @@ fn what_a_window_brings_in_its_environment_is_its_own() {
 }
 
 #[test]
-fn a_window_that_is_killed_leaves_a_recorded_turn_and_no_child() {
+fn a_killed_client_leaves_a_recorded_turn_and_no_child_process() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
     let session = desk.new_session(&mut agent);
@@ -109,7 +109,8 @@ fn a_window_that_is_killed_leaves_a_recorded_turn_and_no_child() {
     within(SILENCE_MAX, "the command's file", || marker.exists().then_some(()));
     let daemon = desk.worker(&agent);
     agent.kill();
-    // Who loads the session before the daemon has seen the other one go shares the turn, which then goes on.
+    // A client that loads the session before the daemon has noticed the disconnect would share the turn,
+    // which would then continue.
     let ended = || fs::read_to_string(desk.journal(&session)).is_ok_and(|log| log.contains("\"turn_ended\""));
     within(SILENCE_MAX, "the turn's end", || ended().then_some(()));
     let mut agent = desk.start();
@@ -123,7 +124,7 @@ fn a_window_that_is_killed_leaves_a_recorded_turn_and_no_child() {
 }
 
 #[test]
-fn a_window_that_breaks_off_in_the_middle_of_a_line_hurts_nobody() {
+fn a_client_that_disconnects_within_a_line_does_no_harm() {
     use std::io::Write;
     let desk = Desk::new(obey);
     let mut agent = desk.start();
@@ -141,7 +142,7 @@ fn a_window_that_breaks_off_in_the_middle_of_a_line_hurts_nobody() {
 }
 
 #[test]
-fn what_is_said_at_once_with_the_end_of_input_is_answered() {
+fn requests_sent_immediately_before_end_of_input_are_answered() {
     let desk = Desk::new(obey);
     let mut agent = Agent::spawn(desk.command(&[]));
     let first = agent.request("initialize", json!({ "protocolVersion": 1 }));

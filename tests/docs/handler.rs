@@ -1,8 +1,8 @@
-//! The worked handler of `CONTRIBUTING.md`, which is compiled here as it stands there.
+//! The worked handler of `CONTRIBUTING.md`, compiled here exactly as printed there.
 
 #[path = "note_length.rs"]
 mod note_length;
-#[expect(dead_code, reason = "the handlers' own readers of parameters, of which the example needs one")]
+#[expect(dead_code, reason = "the example uses only one of the handlers' parameter readers")]
 #[path = "../../src/hooks/handlers/params.rs"]
 mod params;
 
@@ -16,7 +16,7 @@ fn params(value: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn the_page_shows_the_handler_as_it_is() {
+fn contributing_md_shows_the_handler_verbatim() {
     let page = super::text(&super::root().join("CONTRIBUTING.md"));
     let unindented: String =
         page.lines().map(|line| format!("{}\n", line.strip_prefix("   ").unwrap_or(line))).collect();
@@ -24,7 +24,7 @@ fn the_page_shows_the_handler_as_it_is() {
 }
 
 #[test]
-fn the_worked_handler_tells_of_long_replies_alone() {
+fn the_worked_handler_reports_only_long_replies() {
     let mut moment = super::sample::moment(HookEvent::TurnEnd);
     let notice = |moment: &_, words: u64| {
         note_length::answer(&params(json!({ "words": words })), moment).map(|output| output.notice)

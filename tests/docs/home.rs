@@ -1,4 +1,4 @@
-//! A person's home with a repository in it, and what a page puts there.
+//! A user's home with a repository, and the files that a page installs there.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::page::Block;
 
-/// Where the pages say that all of this happens.
+/// The home directory that the pages show.
 const HOME_SHOWN: &str = "/home/ann";
 
 pub struct Home {
@@ -19,7 +19,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// A home with these variables beside those that every home has.
+    /// A home with additional environment variables.
     pub fn with(more: &[(&str, String)]) -> Home {
         let more = more.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let home = Home { directory: tempfile::tempdir().expect("a temporary directory"), more };
@@ -31,7 +31,7 @@ impl Home {
         self.directory.path().canonicalize().expect("it is there")
     }
 
-    /// The repository in which sessions work.
+    /// The repository in which sessions run.
     pub fn app(&self) -> PathBuf {
         self.path().join("app")
     }
@@ -40,7 +40,7 @@ impl Home {
         let binary = Path::new(env!("CARGO_BIN_EXE_epitome"));
         let path = format!("{}:/usr/bin:/bin", binary.parent().expect("it has a folder").display());
         let own = [("HOME", self.path().into()), ("PATH", path.into()), ("TZ", "UTC".into())];
-        // What the page's webhook is signed with.
+        // The secret that signs the page's webhook.
         let of_pages = [("AUDIT_TOKEN", "Bearer key".into()), ("AUDIT_SECRET", "secret".into())];
         let own = own.into_iter().chain(of_pages);
         let own = own.map(|(name, value): (&str, OsString)| (name.into(), value));
@@ -54,7 +54,7 @@ impl Home {
         })
     }
 
-    /// Puts a block where its info string says. `None`: it is not about a file.
+    /// Installs a block according to its info string. Returns `None` if it is not a file.
     pub fn install(&self, block: &Block) -> Option<PathBuf> {
         let base = if block.get("in") == Some("repo") { self.app() } else { self.path() };
         let file = match (block.language.as_str(), &block.says) {
@@ -80,7 +80,7 @@ impl Home {
         Some(file)
     }
 
-    /// What a person would see who typed this.
+    /// The output of a shell line.
     pub fn typed(&self, line: &str) -> String {
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(format!("{line} 2>&1")).current_dir(self.app());

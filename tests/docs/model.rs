@@ -1,9 +1,9 @@
-//! The model that the page on compaction talks to. It knows what that page asks, and nothing else.
+//! The scripted model for the page on compaction. It can answer only the prompts of that page.
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use serde_json::json;
 
-/// What it writes when it is asked for a summary.
+/// The reply to a request for a summary.
 const SUMMARY: &str = "<summary>\n## Goal\nFind out why the build fails.\n\n## State and next steps\n`drain_all` is to be \
                        called `drain`, in src/queue.rs. Nothing is changed yet.\n</summary>";
 
@@ -11,7 +11,7 @@ pub fn start() -> ScriptedModel {
     ScriptedModel::start(answer).expect("a free port")
 }
 
-/// The reply, and what it took.
+/// The reply and its usage.
 fn answer(request: &RecordedRequest) -> Vec<ModelStep> {
     let taken = request.cache.unwrap_or_default();
     let usage = [ModelStep::Usage { input: taken.all(), output: 40 }, ModelStep::Cached(taken.read)];

@@ -1,14 +1,14 @@
-//! A page of the guide taken apart: its fenced blocks with their info strings.
+//! Parses a page of the guide into its fenced blocks with their info strings.
 
 use std::collections::BTreeMap;
 
 /// A fenced block.
 pub struct Block {
-    /// The line of the page that its text begins at, from 1.
+    /// The line of the page at which the text begins, from 1.
     pub line: usize,
-    /// The first word of the info string: what a reader's highlighter goes by.
+    /// The first word of the info string, used for syntax highlighting.
     pub language: String,
-    /// The other words: `name=value`, or a name alone.
+    /// The other words: `name=value`, or a name without a value.
     pub says: BTreeMap<String, String>,
     pub text: String,
 }
@@ -19,7 +19,7 @@ impl Block {
     }
 }
 
-/// All fenced blocks of a page, in their order.
+/// All fenced blocks of a page, in order.
 pub fn blocks(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut fence: Option<String> = None;

@@ -1,6 +1,6 @@
-//! A page without its blocks: its prose and its headings.
+//! A page without its fenced blocks: prose and headings.
 
-/// The page without its blocks.
+/// The page without its fenced blocks.
 pub fn prose(page: &str) -> String {
     let mut fence: Option<String> = None;
     let mut prose = String::new();
@@ -19,7 +19,7 @@ pub fn prose(page: &str) -> String {
     prose
 }
 
-/// The names by which links reach the headings of a page, as GitHub makes them.
+/// The anchors of a page's headings, as GitHub generates them.
 pub fn anchors(page: &str) -> Vec<String> {
     let headings = prose(page);
     let headings = headings.lines().filter(|line| line.starts_with('#'));

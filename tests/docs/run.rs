@@ -1,4 +1,4 @@
-//! Runs the blocks of one page, in their order.
+//! Runs the blocks of one page, in order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,24 +26,24 @@ use super::home::Home;
 use super::page::{Block, blocks};
 use super::sample;
 
-/// What a page's blocks have led to so far.
+/// State after the preceding blocks of a page.
 struct Reader {
     home: Home,
-    /// The hook of the last `stdin` block, its event and what it printed.
+    /// The hook of the last `stdin` block, its event and its output.
     printed: Option<(String, HookEvent, Vec<u8>)>,
-    /// What was told of the last settings.
+    /// Problems reported for the last settings.
     told: Vec<String>,
     faults: Vec<String>,
-    /// Line and text of blocks that say something else than what came out.
+    /// Line and new text of blocks that differ from the actual output.
     renewed: Vec<(usize, String)>,
 }
 
-/// Runs all blocks of a page; what is wrong is told together.
+/// Runs all blocks of a page and reports all faults together.
 pub fn page(path: &Path) {
     page_with(path, &[]);
 }
 
-/// The same, with these variables where something is typed.
+/// The same, with these environment variables for console blocks.
 pub fn page_with(path: &Path, environment: &[(&str, String)]) {
     let content = super::text(path);
     let blocks = blocks(&content);
@@ -68,7 +68,7 @@ pub fn page_with(path: &Path, environment: &[(&str, String)]) {
     assert!(reader.faults.is_empty(), "{}", reader.faults.join("\n\n"));
 }
 
-/// Writes other texts into blocks, the last one first so that lines stay where they are.
+/// Replaces the texts of blocks, the last one first so that line numbers stay valid.
 fn update(path: &Path, content: &str, renewed: &[(usize, String)]) {
     let mut lines: Vec<String> = content.lines().map(str::to_owned).collect();
     for (line, text) in renewed.iter().rev() {
@@ -137,7 +137,7 @@ impl Reader {
         self.declared(manifest::read_answer(file, &answer, given("docs")))
     }
 
-    /// What a script prints to stdout. Another end than exit 0 is a fault.
+    /// The stdout of a script. Any exit status but 0 is a fault.
     fn ran(&mut self, file: &Path, argument: &str, stdin: &str) -> Vec<u8> {
         let order = Order {
             program: Program::File { path: file.to_path_buf(), arguments: vec![argument.into()] },
@@ -173,7 +173,7 @@ impl Reader {
         let event = wanted.or(events.into_iter().next()).expect("a hook has an event");
         let mut payload = sample::of(event, &name, declared.manifest.messages);
         for (field, value) in shown {
-            // A page must not show what no payload has.
+            // A page must not show fields that no payload has.
             if payload.get(&field).is_none() {
                 self.faults.push(format!("no payload of {event} has {field:?}"));
             }
@@ -255,7 +255,7 @@ impl Reader {
         }
     }
 
-    /// The lines are those of the module that speaks them, whose tests run them.
+    /// The lines occur in the module that implements the protocol, whose tests run them.
     fn protocol(&mut self, block: &Block) {
         let source = super::text(&super::root().join("src/hooks/resident.rs"));
         let strange = block.text.lines().filter(|line| !source.contains(&format!("//! {line}\n")));
@@ -297,13 +297,13 @@ impl Reader {
         }
     }
 
-    // ── What is typed ──────────────────────────────────────────────────────────────────────────
+    // ── Console ────────────────────────────────────────────────────────────────────────────────
 
     fn console(&mut self, block: &Block) {
         let mut came = String::new();
         for line in block.text.lines().filter_map(|line| line.strip_prefix("$ ")) {
             came += &format!("$ {line}\n{}", self.home.typed(line));
-            // An answer may end without a line break.
+            // Output may end without a line break.
             if !came.ends_with('\n') {
                 came.push('\n');
             }
@@ -315,7 +315,7 @@ impl Reader {
         }
     }
 
-    /// A block is as something came out, where `…` stands for anything.
+    /// Asserts that a block equals the output, where `…` matches anything.
     fn expect(&mut self, block: &Block, came: &str) {
         let lines = |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
         let shown = lines(&block.text);
@@ -336,13 +336,13 @@ fn given(name: &str) -> Given<'_> {
     Given { timeout: Duration::from_secs(30), overrides: None, name }
 }
 
-/// The share by which a number may be off: the name of the scratch directory is in what is counted.
+/// Maximum relative deviation of a number: token counts include the name of the scratch directory.
 const NUMBER_OFF_MAX: f64 = 0.1;
 
-/// Whole numbers below this one are counts and the names of entries, which are never off.
+/// Integers below this are counts and entry numbers, which have to be exact.
 const COUNT_MAX: f64 = 100.0;
 
-/// Whether two texts are the same but for numbers that are nearly so.
+/// Whether two texts are equal except for small deviations of numbers.
 fn near(shown: &str, came: &str) -> bool {
     let is_number = |c: char| c.is_ascii_digit() || c == '.';
     let parts = |text: &str| -> Vec<String> {
@@ -365,7 +365,7 @@ fn near(shown: &str, came: &str) -> bool {
     shown.len() == came.len() && shown.iter().zip(&came).all(is_near)
 }
 
-/// Without the digests in brackets that dry runs end with: the name of the scratch directory is in what they are made of.
+/// Removes the digests in brackets at the end of dry runs: they depend on the name of the scratch directory.
 fn without_digests(text: &str) -> String {
     let is_digest = |word: &str| word.len() == 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = text.split_inclusive('(').map(|part| match part.split_once(')') {
@@ -375,7 +375,7 @@ fn without_digests(text: &str) -> String {
     parts.collect()
 }
 
-/// A line that is `…` alone stands for any lines.
+/// A line that is just `…` matches any lines.
 fn fits_lines(shown: &[String], came: &[String]) -> bool {
     match shown.split_first() {
         None => came.is_empty(),
@@ -388,7 +388,7 @@ fn fits_lines(shown: &[String], came: &[String]) -> bool {
     }
 }
 
-/// `…` in a line stands for any characters.
+/// `…` within a line matches any characters.
 fn fits(shown: &str, came: &str) -> bool {
     match shown.split_once('…') {
         None => shown == came,
@@ -398,7 +398,7 @@ fn fits(shown: &str, came: &str) -> bool {
     }
 }
 
-/// An object in lines of a page's width, as far as its fields allow.
+/// Formats an object in lines of the page's width, as far as its fields permit.
 fn wrapped(object: &Map<String, Value>) -> String {
     const WIDTH: usize = 100;
     let mut lines = vec!["{".to_owned()];

@@ -1,4 +1,4 @@
-//! The moments that the pages' payloads tell of.
+//! The sample events for the payloads in the pages.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use epitome::thread::{
 };
 use serde_json::{Map, Value, json};
 
-/// Half past ten on the fifteenth of January 2026, in milliseconds.
+/// 2026-01-15, 10:30 UTC, in milliseconds.
 const AT: u64 = 1_768_473_000_000;
 
-/// A moment of the middle of some work.
+/// A sample event in the middle of a turn.
 pub fn moment(event: HookEvent) -> Moment {
     let call = || Call {
         id: "call_1".to_owned(),
@@ -111,7 +111,7 @@ fn thread() -> Thread {
     Thread::replay(entries).expect("a sound log")
 }
 
-/// What a hook of this name is given at a sample moment.
+/// The payload that a hook of this name receives for a sample event.
 pub fn of(event: HookEvent, hook: &str, messages: Option<Messages>) -> Value {
     let to = Addressee { name: hook, event_name: event.name(), messages, transcript: None };
     payload(&moment(event), &to)

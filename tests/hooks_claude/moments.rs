@@ -1,4 +1,4 @@
-//! Moments to try hooks at.
+//! Sample events for hooks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub fn moment(what: What) -> Moment {
     Moment { base, what }
 }
 
-/// The same moment in the conversation of a subagent that runs a recipe.
+/// The same event in the conversation of a subagent that runs a recipe.
 pub fn in_subagent(mut moment: Moment, recipe: &str) -> Moment {
     moment.base.invoked_by = InvokedBy::Subagent;
     moment.base.recipe = recipe.to_owned();

@@ -1,4 +1,4 @@
-//! What the hooks' exit codes and outputs mean.
+//! The meaning of the hooks' exit codes and outputs.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn bash_done() -> Moment {
 }
 
 #[test]
-fn exit_2_stops_what_can_be_stopped_with_stderr_as_the_reason() {
+fn exit_2_blocks_blockable_events_with_stderr_as_the_reason() {
     let table = [
         (bash(), deny("not here")),
         (prompt("hello"), HookOutput { block: Some(Some("not here".to_owned())), ..nothing() }),
@@ -72,7 +72,7 @@ fn exit_2_stops_what_can_be_stopped_with_stderr_as_the_reason() {
         (post_compact(CompactTrigger::Auto), HookOutput { notice: Some("not here".to_owned()), ..nothing() }),
     ];
     for (moment, expected) in table {
-        // Whatever is on stdout, an object that allows it included.
+        // Whatever is on stdout, even an object that allows the call.
         for stdout in ["", "some words", r#"{"decision": "approve"}"#] {
             assert_eq!(heard(&moment, Exit::Code(2), stdout, "not here\n"), Some(expected.clone()));
         }
@@ -80,14 +80,14 @@ fn exit_2_stops_what_can_be_stopped_with_stderr_as_the_reason() {
 }
 
 #[test]
-fn other_ends_are_failures_whatever_was_printed() {
+fn other_exit_statuses_are_failures_whatever_was_printed() {
     for exit in [Exit::Code(1), Exit::Code(127), Exit::Signal(9), Exit::TimedOut(Duration::from_secs(60))] {
         assert_eq!(heard(&bash(), exit, r#"{"decision": "block"}"#, "why"), None);
     }
 }
 
 #[test]
-fn plain_text_is_context_where_the_event_has_a_use_for_it() {
+fn plain_text_is_context_for_events_that_accept_it() {
     let text = "The branch is main.\n";
     for moment in [prompt("hello"), start("startup")] {
         assert_eq!(well(&moment, text), context("The branch is main."));
@@ -98,7 +98,7 @@ fn plain_text_is_context_where_the_event_has_a_use_for_it() {
 }
 
 #[test]
-fn plain_text_before_a_compaction_is_added_to_its_instructions() {
+fn plain_text_before_a_compaction_extends_its_instructions() {
     let instructions =
         |before| well(&pre_compact(CompactTrigger::Manual, before), "Keep ids.").custom_instructions;
     assert_eq!(instructions(None).as_deref(), Some("Keep ids."));
@@ -139,7 +139,7 @@ fn decisions_about_a_tool_call() {
                 ..decided(PermissionDecision::Allow, None)
             },
         ),
-        // Given back as it was.
+        // The unchanged input.
         (special(json!({"updatedInput": {"command": "rm -rf build", "timeout": 5000}})), nothing()),
         (special(json!({"additionalContext": "It is slow."})), context("It is slow.")),
         (json!({"continue": true, "suppressOutput": true}), nothing()),
@@ -150,7 +150,7 @@ fn decisions_about_a_tool_call() {
 }
 
 #[test]
-fn answers_at_other_moments() {
+fn outputs_for_other_events() {
     let table = [
         (bash_done(), json!({"decision": "block", "reason": "Lint failed"}), context("Lint failed")),
         (
@@ -210,7 +210,7 @@ fn answers_at_other_moments() {
 }
 
 #[test]
-fn continue_false_ends_the_turn_and_comes_before_a_wish_to_go_on() {
+fn continue_false_ends_the_turn_and_overrides_follow_ups() {
     let printed = r#"{"continue": false, "stopReason": "Budget", "decision": "block", "reason": "More"}"#;
     for moment in [bash_done(), prompt("x"), stop(0)] {
         let output = well(&moment, printed);
@@ -220,7 +220,7 @@ fn continue_false_ends_the_turn_and_comes_before_a_wish_to_go_on() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_a_warning_and_the_rest_counts() {
+fn an_invalid_field_causes_a_warning_and_the_others_apply() {
     let table = [
         (bash(), json!({"decision": 1, "systemMessage": "m"}), "`decision` is not a text"),
         (bash(), json!({"decision": "maybe", "systemMessage": "m"}), "`maybe`"),
@@ -250,7 +250,7 @@ fn what_cannot_be_followed_is_a_warning_and_the_rest_counts() {
 }
 
 #[test]
-fn broken_json_is_text_with_a_warning() {
+fn malformed_json_is_text_with_a_warning() {
     let output = well(&prompt("x"), "{not json");
     assert_eq!(output.context, ["{not json"]);
     assert_eq!(output.warnings.len(), 1);
@@ -258,7 +258,7 @@ fn broken_json_is_text_with_a_warning() {
 
 proptest! {
     #[test]
-    fn any_output_is_read(stdout in any::<Vec<u8>>(), stderr in any::<String>(), code in 0..4) {
+    fn any_output_is_accepted(stdout in any::<Vec<u8>>(), stderr in any::<String>(), code in 0..4) {
         for moment in [bash(), bash_done(), prompt("x"), stop(1), start("load"), end("closed")] {
             let registered = event_name(&moment).expect("a moment that Claude Code has");
             let read = normalise(registered, &moment, Exit::Code(code), &stdout, &stderr);

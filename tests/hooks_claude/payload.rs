@@ -1,4 +1,4 @@
-//! What the hooks are given on stdin.
+//! The payloads that hooks receive on stdin.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::moments::*;
 
-/// The payload without the fields that all of them have.
+/// The payload without the common fields.
 fn special(moment: &Moment) -> Value {
     let mut payload = payload(moment, Path::new("/state/s_01.jsonl"));
     let fields = payload.as_object_mut().expect("a payload is an object");
@@ -21,7 +21,7 @@ fn special(moment: &Moment) -> Value {
 }
 
 #[test]
-fn a_command_about_to_run() {
+fn payload_of_pre_tool_use() {
     let moment =
         before("bash", json!({"description": "Run the tests", "command": "make test", "timeout": 90}));
     assert_eq!(
@@ -40,7 +40,7 @@ fn a_command_about_to_run() {
 }
 
 #[test]
-fn every_other_moment() {
+fn payloads_of_all_other_events() {
     let bash = json!({"command": "ls"});
     let table = [
         (
@@ -117,7 +117,7 @@ fn every_other_moment() {
 }
 
 #[test]
-fn our_modes_have_their_names() {
+fn permission_modes_have_claude_codes_names() {
     let table = [
         (Mode::Ask, "default"),
         (Mode::AcceptEdits, "acceptEdits"),
@@ -131,9 +131,9 @@ fn our_modes_have_their_names() {
     }
 }
 
-/// Each tool's input here and there; the way back is the same, but for paths, which stay absolute.
+/// Each tool's input in both forms; the reverse mapping is the same except for paths, which stay absolute.
 #[test]
-fn inputs_have_their_keys_both_ways() {
+fn tool_inputs_are_mapped_in_both_directions() {
     let table = [
         (
             "bash",
@@ -175,15 +175,15 @@ fn inputs_have_their_keys_both_ways() {
     }
 }
 
-/// Scripts compare paths with the project's directory, and Claude Code's are always absolute.
+/// Scripts compare paths with the project directory, and Claude Code's are always absolute.
 #[test]
-fn relative_paths_are_given_absolute() {
+fn relative_paths_become_absolute() {
     let given = theirs(&call("file_read", json!({"file_path": "src/a.rs"})), Path::new("/w/app"));
     assert_eq!(given["file_path"], "/w/app/src/a.rs");
 }
 
 #[test]
-fn keys_that_no_tool_has_are_left_as_they_are() {
+fn unknown_keys_are_kept() {
     let odd = json!({"file_path": 7, "timeout": "soon", "todos": "all", "extra": null});
     for tool in ["bash", "file_read", "file_edit", "todo_write", "other"] {
         let given = theirs(&call(tool, odd.clone()), Path::new("/w/app"));
@@ -192,7 +192,7 @@ fn keys_that_no_tool_has_are_left_as_they_are() {
 }
 
 #[test]
-fn results_have_the_forms_that_hooks_know() {
+fn tool_responses_have_claude_codes_forms() {
     let edit = json!({"file_path": "a.rs", "old_text": "a", "new_text": "b"});
     let table = [
         (

@@ -1,4 +1,4 @@
-//! Scripts that really run: settings and payload in, what the session is to do out.
+//! Runs real scripts: from settings and payload to the resulting resolution.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::moments::*;
 
-/// A project with the hooks of one event, as lines in groups.
+/// A project with hooks for one event: a list of groups of command lines.
 struct Project {
     folder: TempDir,
     hooks: Vec<Arc<Hook>>,
@@ -82,7 +82,7 @@ fn rm() -> Moment {
 }
 
 #[test]
-fn a_guard_blocks_with_exit_2() {
+fn a_pre_tool_use_hook_blocks_with_exit_2() {
     let project = Project::new("PreToolUse", &[&["sh \"$CLAUDE_PROJECT_DIR\"/guard.sh"]]).with_file(
         "guard.sh",
         "if grep -q '\"command\":\"rm -rf'; then echo 'rm -rf is not allowed' >&2; exit 2; fi",
@@ -94,7 +94,7 @@ fn a_guard_blocks_with_exit_2() {
 }
 
 #[test]
-fn a_changed_input_has_our_keys_again() {
+fn a_changed_input_is_mapped_back_to_epitomes_keys() {
     let answer = json!({"hookSpecificOutput": {
         "hookEventName": "PreToolUse",
         "permissionDecision": "allow",
@@ -112,7 +112,7 @@ fn a_changed_input_has_our_keys_again() {
 }
 
 #[test]
-fn text_of_a_prompts_hook_is_context() {
+fn stdout_of_a_user_prompt_submit_hook_is_context() {
     let project = Project::new("UserPromptSubmit", &[&["echo The branch is main."]]);
     let context: Vec<String> =
         project.run(prompt("hello")).context.into_iter().map(|(_, text)| text).collect();
@@ -120,7 +120,7 @@ fn text_of_a_prompts_hook_is_context() {
 }
 
 #[test]
-fn a_formatters_complaint_is_told_to_the_model() {
+fn stderr_of_a_post_tool_use_hook_is_added_to_the_tool_result() {
     let project = Project::new("PostToolUse", &[&["echo 'a.rs: missing semicolon' >&2; exit 2"]]);
     let edited = after("file_edit", json!({"file_path": "a.rs"}), result("Edited.", None));
     let text = project.run(edited).result.expect("a changed result").text;
@@ -128,7 +128,7 @@ fn a_formatters_complaint_is_told_to_the_model() {
 }
 
 #[test]
-fn a_stop_can_be_refused_once() {
+fn stop_hook_active_lets_a_hook_refuse_the_stop_once() {
     let line = r#"if grep -q '"stop_hook_active":false'; then echo '{"decision": "block", "reason": "Run the tests"}'; fi"#;
     let project = Project::new("Stop", &[&[line]]);
     let follow_ups: Vec<String> =
@@ -138,7 +138,7 @@ fn a_stop_can_be_refused_once() {
 }
 
 #[test]
-fn hooks_before_a_compaction_add_to_its_instructions_and_can_stop_it() {
+fn pre_compact_hooks_extend_the_instructions_and_can_block() {
     let project =
         Project::new("PreCompact", &[&["echo Keep the ids.", "echo Keep the paths."], &["echo Be brief."]]);
     let resolution = project.run(pre_compact(CompactTrigger::Manual, Some("Focus on tests.")));
@@ -149,9 +149,9 @@ fn hooks_before_a_compaction_add_to_its_instructions_and_can_stop_it() {
     assert_eq!(blocked.as_deref(), Some("not now"));
 }
 
-/// Two hooks of one group wait for each other's file: one after another neither would come to its end.
+/// Two hooks of one group wait for each other's file: run in sequence, neither would end.
 #[test]
-fn hooks_of_one_group_run_side_by_side() {
+fn hooks_of_one_group_run_concurrently() {
     let meet = |own: &str, other: &str| {
         format!(
             "touch {own}; while ! [ -e {other} ]; do sleep 0.01; done; echo '{{\"systemMessage\": \"{own}\"}}'"
@@ -163,15 +163,15 @@ fn hooks_of_one_group_run_side_by_side() {
     assert_eq!(notices, ["a", "b"]);
 }
 
-/// Lines are written for bash, which is what Claude Code runs them with.
+/// Command lines are written for bash, with which Claude Code runs them.
 #[test]
-fn lines_may_use_what_only_bash_knows() {
+fn command_lines_may_use_bash_syntax() {
     let project = Project::new("UserPromptSubmit", &[&["[[ abc == a* ]] && cat <<< yes"]]);
     assert_eq!(project.run(prompt("x")).context.first().map(|(_, text)| text.as_str()), Some("yes"));
 }
 
 #[test]
-fn a_hook_that_fails_changes_nothing_and_is_in_the_trail() {
+fn a_failing_hook_changes_nothing_and_is_in_the_trail() {
     let resolution = Project::new("PreToolUse", &[&["echo oh >&2; exit 1"]]).run(rm());
     assert_eq!(resolution.block, None);
     let [run] = &resolution.trail[..] else { panic!("{:?}", resolution.trail) };

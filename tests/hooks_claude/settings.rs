@@ -1,4 +1,4 @@
-//! Settings files as people have them.
+//! Settings files as users have them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn well(text: &str) -> Vec<Hook> {
     hooks
 }
 
-/// One hook of an event with a matcher.
+/// One hook for an event, with a matcher.
 fn hook(event: &str, matcher: &str) -> Hook {
     with(event, matcher, json!({"type": "command", "command": "./check.sh"}))
 }
@@ -39,7 +39,7 @@ fn line(hook: &Hook) -> &str {
     line
 }
 
-/// A guard for commands, a formatter for edits, and a note at the beginning, as teams share them.
+/// A guard for commands, a formatter for edits, and a note at session start, as teams share them.
 const TEAM: &str = r#"{
   "permissions": {"allow": ["Bash(make:*)"]},
   "hooks": {
@@ -65,7 +65,7 @@ const TEAM: &str = r#"{
 }"#;
 
 #[test]
-fn a_teams_settings() {
+fn a_typical_settings_file_is_parsed() {
     let hooks = well(TEAM);
     let shown: Vec<(&str, &str, u64)> =
         hooks.iter().map(|hook| (hook.name.as_str(), line(hook), hook.manifest.timeout.as_secs())).collect();
@@ -91,7 +91,7 @@ fn a_teams_settings() {
 }
 
 #[test]
-fn those_of_one_group_run_side_by_side() {
+fn hooks_of_one_matcher_form_a_group() {
     let groups: Vec<usize> = well(TEAM)
         .iter()
         .map(|hook| match &hook.kind {
@@ -121,21 +121,21 @@ fn the_same_hook_in_two_files_has_two_names() {
 }
 
 #[test]
-fn settings_without_hooks_have_none() {
+fn settings_without_hooks_yield_none() {
     for text in ["", "\u{feff}{}", r#"{"model": "opus"}"#, r#"{"hooks": {}}"#, r#"{"hooks": {"Stop": []}}"#] {
         assert_eq!(well(text), []);
     }
 }
 
 #[test]
-fn hooks_can_be_switched_off() {
+fn disable_all_hooks_disables_all_hooks() {
     let text = TEAM.replacen('{', r#"{"disableAllHooks": true, "#, 1);
     assert!(disables_all(&text) && !disables_all(TEAM) && !disables_all("{"));
     assert_eq!(well(&text), []);
 }
 
 #[test]
-fn a_programs_arguments_reach_it_as_they_are() {
+fn arguments_of_a_program_are_quoted_for_the_shell() {
     let command = json!({"type": "command", "command": "node", "args": ["${CLAUDE_PROJECT_DIR}/a b.js", "it's", "$HOME"]});
     assert_eq!(
         line(&with("Stop", "", command)),
@@ -144,15 +144,15 @@ fn a_programs_arguments_reach_it_as_they_are() {
 }
 
 #[test]
-fn a_hook_can_ask_to_block_when_it_fails() {
+fn on_failure_block_sets_the_fail_mode() {
     let command = json!({"type": "command", "command": "x", "onFailure": "block"});
     assert_eq!(with("PreToolUse", "", command).manifest.fail_mode, FailMode::Closed);
     assert_eq!(hook("PreToolUse", "").manifest.fail_mode, FailMode::Open);
 }
 
-/// Each fault with the place that it points to; the hook beside it is read all the same.
+/// Each fault with its location; the hook next to it is parsed anyway.
 #[test]
-fn faults_are_told_with_their_place() {
+fn faults_are_reported_with_line_and_column() {
     let table = [
         (r#""Stop": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]"#, r#"{"type""#, "`prompt`"),
         (r#""Stop": [{"hooks": [{"type": "http", "url": "http://x"}]}]"#, r#"{"type""#, "`http`"),
@@ -190,16 +190,16 @@ fn faults_are_told_with_their_place() {
 }
 
 #[test]
-fn broken_json_is_told_with_its_place() {
+fn a_json_error_is_reported_with_line_and_column() {
     let (hooks, problems) = read("{\n  // our hooks\n  \"hooks\": {}\n}");
     assert_eq!(hooks, []);
     assert_eq!(problems[0].place, Some((2, 3)));
     assert!(problems[0].hint.as_deref().is_some_and(|hint| hint.contains("no comments")), "{}", problems[0]);
 }
 
-/// Many people write milliseconds, which Claude Code never asked for.
+/// Many users write milliseconds, which Claude Code never used.
 #[test]
-fn a_time_limit_out_of_bounds_is_bounded_and_told() {
+fn an_excessive_timeout_is_clamped_and_reported() {
     let text = |timeout: &str| {
         format!(
             r#"{{"hooks": {{"Stop": [{{"hooks": [{{"type": "command", "command": "x", "timeout": {timeout}}}]}}]}}}}"#
@@ -214,7 +214,7 @@ fn a_time_limit_out_of_bounds_is_bounded_and_told() {
 }
 
 #[test]
-fn what_is_not_followed_is_told_and_the_hook_runs() {
+fn an_unsupported_key_is_reported_and_the_hook_runs() {
     for key in ["once", "async", "asyncRewake"] {
         let settings =
             json!({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x", key: true}]}]}});
@@ -224,7 +224,7 @@ fn what_is_not_followed_is_told_and_the_hook_runs() {
 }
 
 #[test]
-fn matchers_fit_tools_by_claude_codes_names_and_ours() {
+fn matchers_accept_tool_names_of_claude_code_and_epitome() {
     let table = [
         ("", "bash", true),
         ("*", "bash", true),
@@ -253,7 +253,7 @@ fn matchers_fit_tools_by_claude_codes_names_and_ours() {
 }
 
 #[test]
-fn matchers_of_other_events_fit_what_these_are_about() {
+fn matchers_of_other_events_match_trigger_or_source() {
     let table = [
         (hook("PreCompact", "manual"), pre_compact(CompactTrigger::Manual, None), true),
         (hook("PreCompact", "auto"), pre_compact(CompactTrigger::Manual, None), false),
@@ -263,10 +263,10 @@ fn matchers_of_other_events_fit_what_these_are_about() {
         (hook("SessionStart", "compact"), start("startup"), false),
         (hook("SessionEnd", "other"), end("closed"), true),
         (hook("SessionEnd", "logout"), end("closed"), false),
-        // No subject: the matcher is ignored.
+        // Events without a subject ignore the matcher.
         (hook("UserPromptSubmit", "Bash"), prompt("x"), true),
         (hook("Stop", "Bash"), stop(0), true),
-        // Each hook at its own moment.
+        // Stop and SubagentStop are separate events.
         (hook("Stop", ""), in_subagent(stop(0), "review"), false),
         (hook("SubagentStop", ""), stop(0), false),
         (hook("SubagentStop", ""), in_subagent(stop(0), ""), true),
@@ -283,7 +283,7 @@ fn matchers_of_other_events_fit_what_these_are_about() {
 }
 
 #[test]
-fn a_rule_narrows_a_hook_to_some_calls() {
+fn an_if_rule_restricts_a_hook_to_matching_calls() {
     let bash = |command: &str| before("bash", json!({"command": command}));
     let edit = |path: &str| before("file_edit", json!({"file_path": path}));
     let table = [
@@ -320,7 +320,7 @@ fn a_rule_narrows_a_hook_to_some_calls() {
 }
 
 #[test]
-fn the_files_that_a_line_names() {
+fn files_named_in_a_command_line_are_found() {
     let table: [(&str, &[&str]); 15] = [
         (r#""$CLAUDE_PROJECT_DIR"/.claude/hooks/guard.py"#, &["/w/app/.claude/hooks/guard.py"]),
         ("${CLAUDE_PROJECT_DIR:-.}/a.sh", &["/w/app/a.sh"]),
@@ -331,7 +331,7 @@ fn the_files_that_a_line_names() {
         ("cd .claude && ./a.sh", &["/w/app/cd", "/w/app/a.sh", "/w/app/.claude/a.sh"]),
         ("sh -c './a.sh --fix=b.txt'", &["/w/app/sh", "/w/app/b.txt", "/w/app/a.sh"]),
         ("x|y;z&", &["/w/app/x", "/w/app/y", "/w/app/z"]),
-        // A hook that kept a log in its repository waited for the person's word again after each run.
+        // A hook that wrote a log into its repository required the user's consent again after each run.
         ("./a.sh >> .claude/log.txt 2>&1", &["/w/app/a.sh", "/w/app/2"]),
         ("./a.sh >'my log'; ./b.sh", &["/w/app/a.sh", "/w/app/b.sh"]),
         ("> out ./a.sh", &["/w/app/a.sh"]),
@@ -346,7 +346,7 @@ fn the_files_that_a_line_names() {
 }
 
 #[test]
-fn a_changed_declaration_has_another_digest() {
+fn a_changed_declaration_has_a_different_digest() {
     let plain = hook("PreToolUse", "Bash");
     let command = json!({"type": "command", "command": "./check.sh"});
     let others = [

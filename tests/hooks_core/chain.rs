@@ -1,4 +1,4 @@
-//! What several hooks of one moment mean together, and what is written down of each.
+//! The combined effect of several hooks for one event, and the trail entry of each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,10 @@ fn names(links: &[Link]) -> Vec<String> {
     links.iter().map(Link::name).collect()
 }
 
-// Which hooks run, and in what order.
+// Selection and order of hooks.
 
 #[test]
-fn higher_priorities_run_first_then_the_order_of_the_list() {
+fn hooks_run_by_priority_then_in_list_order() {
     let hooks: Vec<Arc<Hook>> = [("a", 0), ("b", 5), ("c", 0), ("d", -1), ("e", 5)]
         .map(|(name, priority)| Arc::new(with(name, |manifest| manifest.priority = priority)))
         .to_vec();
@@ -39,7 +39,7 @@ fn higher_priorities_run_first_then_the_order_of_the_list() {
 }
 
 #[test]
-fn a_hook_runs_once_for_a_moment_whatever_names_it_registered() {
+fn a_hook_registered_under_two_names_of_an_event_runs_once() {
     let mut hook = script("a");
     let event = turn_end().what.event();
     hook.events = vec![(event, "after_turn".to_owned()), (event, "turn.end".to_owned())];
@@ -52,7 +52,7 @@ fn a_hook_runs_once_for_a_moment_whatever_names_it_registered() {
 }
 
 #[test]
-fn the_stop_of_a_subagent_is_heard_by_who_asked_for_that_alone() {
+fn subagent_stop_runs_only_for_subagents() {
     let mut hook = script("a");
     hook.events = vec![(agent_stop().what.event(), "SubagentStop".to_owned())];
     let hooks = [Arc::new(hook)];
@@ -63,7 +63,7 @@ fn the_stop_of_a_subagent_is_heard_by_who_asked_for_that_alone() {
 }
 
 #[test]
-fn conditions_bind_where_the_moment_has_what_they_are_about() {
+fn conditions_apply_only_to_events_that_have_their_subject() {
     let some = |list: &[&str]| list.iter().map(|glob| (*glob).to_owned()).collect::<Vec<String>>();
     let in_recipe = |recipe: &str| {
         let mut moment = turn_end();
@@ -102,7 +102,7 @@ fn conditions_bind_where_the_moment_has_what_they_are_about() {
 }
 
 #[test]
-fn hooks_run_one_after_another_but_those_of_one_claude_group_side_by_side() {
+fn hooks_run_in_sequence_except_within_a_claude_group() {
     let hooks: Vec<Arc<Hook>> =
         [script("a"), claude("b", 1), claude("c", 1), claude("d", 2), script("e")].map(Arc::new).to_vec();
     let mut chain = Chain::new(before_call(), links(&hooks, &before_call()));
@@ -116,7 +116,7 @@ fn hooks_run_one_after_another_but_those_of_one_claude_group_side_by_side() {
 }
 
 #[test]
-fn the_same_runs_are_asked_for_until_they_are_told() {
+fn next_returns_the_same_runs_until_results_are_provided() {
     let hooks = [Arc::new(script("a"))];
     let mut chain = Chain::new(turn_end(), links(&hooks, &turn_end()));
     for _ in 0..3 {
@@ -156,7 +156,7 @@ fn a_block_without_a_reason_names_the_hook() {
 }
 
 #[test]
-fn a_compaction_that_must_be_cannot_be_blocked() {
+fn a_mandatory_compaction_cannot_be_blocked() {
     let closed = with("b", |manifest| manifest.fail_mode = FailMode::Closed);
     let resolution = resolve(
         pre_compact(true),
@@ -169,7 +169,7 @@ fn a_compaction_that_must_be_cannot_be_blocked() {
 }
 
 #[test]
-fn a_hook_may_edit_instead_of_a_compaction() {
+fn a_hook_may_block_a_compaction_and_edit_instead() {
     let answer = json!({"blocked": true, "context_edits": [{"op": "mask", "entry": "e3"}]});
     let resolution = resolve(pre_compact(false), vec![(script("a"), printed(answer))]);
     assert!(resolution.block.is_some());
@@ -178,7 +178,7 @@ fn a_hook_may_edit_instead_of_a_compaction() {
 }
 
 #[test]
-fn what_a_hook_of_the_same_group_asks_beside_a_block_is_refused() {
+fn other_results_of_a_group_are_refused_if_one_hook_blocks() {
     let resolution = resolve(
         before_call(),
         vec![
@@ -232,7 +232,7 @@ fn a_hook_that_was_not_started_is_in_the_trail() {
 }
 
 #[test]
-fn a_hook_that_fails_closed_blocks_what_can_be_blocked() {
+fn a_hook_that_fails_closed_blocks_blockable_events() {
     for moment in every_moment() {
         let can_block = moment.what.event().blocks();
         let closed = with("a", |manifest| manifest.fail_mode = FailMode::Closed);
@@ -260,7 +260,7 @@ fn exit_2_blocks_where_the_hook_declares_it() {
 }
 
 #[test]
-fn warnings_alone_are_in_the_trail_and_nothing_alone_is_counted() {
+fn a_run_with_only_warnings_is_in_the_trail_and_an_empty_one_is_counted() {
     let resolution = two(turn_end(), json!({"result": "explode"}), json!({}));
     assert_eq!(resolution.quiet, 1);
     let run = trail(&resolution, "a");
@@ -270,7 +270,7 @@ fn warnings_alone_are_in_the_trail_and_nothing_alone_is_counted() {
 // Chaining.
 
 #[test]
-fn a_changed_input_is_what_the_next_hook_is_given() {
+fn a_changed_input_is_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("b"))];
     let mut chain = Chain::new(before_call(), links(&hooks, &before_call()));
     chain.next();
@@ -284,10 +284,10 @@ fn a_changed_input_is_what_the_next_hook_is_given() {
     assert_eq!(resolution.quiet, 1, "who gives the same input back has changed nothing");
 }
 
-/// A hook gave a call an input that its tool does not take. The hook behind it, a guard, was asked about that
-/// input, and then the call ran with its own, which the guard had never seen.
+/// A hook replaced a call's input with one that its tool rejects. The next hook, a guard, was given that
+/// input, and then the call ran with its own input, which the guard had never seen.
 #[test]
-fn an_input_that_is_not_taken_is_not_what_the_next_hook_judges() {
+fn a_rejected_input_is_not_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("guard"))];
     let refuses = Takes(Arc::new(|_| Err("`command` is missing".to_owned())));
     let mut chain = Chain::new(before_call(), links(&hooks, &before_call())).checking_inputs(refuses);
@@ -308,7 +308,7 @@ fn an_input_that_is_not_taken_is_not_what_the_next_hook_judges() {
 }
 
 #[test]
-fn a_changed_prompt_is_what_the_next_hook_is_given_and_context_collects() {
+fn a_changed_prompt_is_passed_on_and_context_accumulates() {
     let hooks = [Arc::new(script("a")), Arc::new(script("b"))];
     let mut chain = Chain::new(prompt("hi"), links(&hooks, &prompt("hi")));
     chain.next();
@@ -325,7 +325,7 @@ fn a_changed_prompt_is_what_the_next_hook_is_given_and_context_collects() {
 }
 
 #[test]
-fn of_two_changes_made_side_by_side_the_first_counts() {
+fn the_first_of_two_changes_within_a_group_wins() {
     let resolution = resolve(
         before_call(),
         vec![
@@ -341,7 +341,7 @@ fn of_two_changes_made_side_by_side_the_first_counts() {
 }
 
 #[test]
-fn a_changed_result_is_what_the_next_hook_is_given() {
+fn a_changed_result_is_passed_to_the_next_hook() {
     let hooks = [Arc::new(script("a")), Arc::new(script("b"))];
     let mut chain = Chain::new(after_call("secret"), links(&hooks, &after_call("secret")));
     chain.next();
@@ -355,17 +355,17 @@ fn a_changed_result_is_what_the_next_hook_is_given() {
 }
 
 #[test]
-fn the_text_for_the_model_follows_what_a_hook_changed_of_the_result() {
+fn the_output_text_is_derived_from_a_changed_result() {
     for (output, text) in [
-        // A success's text is in its metadata.
+        // The text of a success is in its metadata.
         (json!({"metadata": {"output": "clean", "exitCode": 0}}), "clean"),
         (json!({"metadata": {"text": "clean"}}), "clean"),
         (json!({"metadata": "clean"}), "clean"),
         (json!({"metadata": {"lines": 3}}), r#"{"lines":3}"#),
-        // A failure's is its error.
+        // The text of a failure is its error.
         (json!({"success": false, "error": "refused"}), "refused"),
         (json!({"success": false, "error": "refused", "metadata": {"output": "x"}}), "refused"),
-        // Nothing of the content is changed.
+        // The content is unchanged.
         (json!({"success": false}), "secret"),
         (json!({"metadataType": "other"}), "secret"),
     ] {
@@ -376,7 +376,7 @@ fn the_text_for_the_model_follows_what_a_hook_changed_of_the_result() {
 }
 
 #[test]
-fn an_exact_text_beats_the_derived_one_and_the_same_result_is_no_change() {
+fn output_text_overrides_the_derived_text_and_an_equal_result_is_no_change() {
     let answer = json!({"output": {"metadata": {"output": "x"}}, "output_text": "exact"});
     let resolution = resolve(after_call("secret"), vec![(script("a"), printed(answer))]);
     assert_eq!(resolution.result.expect("changed").text, "exact");
@@ -387,7 +387,7 @@ fn an_exact_text_beats_the_derived_one_and_the_same_result_is_no_change() {
 }
 
 #[test]
-fn instructions_for_a_compaction_flow_on_and_the_first_summary_counts() {
+fn compaction_instructions_are_passed_on_and_the_first_summary_wins() {
     let resolution = two(
         pre_compact(false),
         json!({"custom_instructions": "one", "context": "keep", "summary": "S"}),
@@ -402,7 +402,7 @@ fn instructions_for_a_compaction_flow_on_and_the_first_summary_counts() {
 // Decisions.
 
 #[test]
-fn of_several_decisions_the_strictest_stands() {
+fn the_strictest_of_several_decisions_wins() {
     use PermissionDecision::{Allow, Ask, Deny};
     for (first, second, stands, by) in [
         ("allow", "ask", Ask, "b"),
@@ -423,7 +423,7 @@ fn of_several_decisions_the_strictest_stands() {
 }
 
 #[test]
-fn who_allowed_a_call_has_not_allowed_what_another_hook_made_of_it() {
+fn an_allow_decision_is_void_if_a_later_hook_changes_the_input() {
     let resolution =
         two(before_call(), json!({"decision": "allow"}), json!({"input": {"command": "rm -rf /"}}));
     assert_eq!(resolution.decision, None);
@@ -433,7 +433,7 @@ fn who_allowed_a_call_has_not_allowed_what_another_hook_made_of_it() {
     assert!(resolution.decision.is_some());
 }
 
-// What is done to the history.
+// Changes of the history.
 
 #[test]
 fn the_first_mutation_or_callback_wins_and_later_ones_are_conflicts() {
@@ -455,7 +455,7 @@ fn the_first_mutation_or_callback_wins_and_later_ones_are_conflicts() {
 }
 
 #[test]
-fn follow_ups_of_all_hooks_accumulate_behind_the_winner_without_exact_repetitions() {
+fn follow_ups_of_all_hooks_accumulate_without_duplicates() {
     let resolution = resolve(
         agent_stop(),
         vec![
@@ -488,14 +488,14 @@ fn an_invalid_mutation_does_not_win() {
 }
 
 #[test]
-fn going_on_is_for_who_won() {
+fn continue_is_only_accepted_from_the_winner() {
     let go_on = json!({"action": "compact", "continue": true});
     assert!(two(agent_stop(), go_on.clone(), json!({})).go_on);
     assert!(!two(agent_stop(), json!({"action": "compact"}), go_on).go_on);
 }
 
 #[test]
-fn edits_and_a_new_history_are_a_conflict_while_edits_and_a_callback_are_not() {
+fn edits_conflict_with_a_new_history_but_not_with_a_callback() {
     let edits = json!({"context_edits": [{"op": "pin", "entry": "e3"}]});
     let mutate = json!({"result": "mutate", "messages": ["S"]});
     let resolution = two(turn_end(), edits.clone(), mutate.clone());
@@ -531,7 +531,7 @@ fn with_swap(first: Value) -> Resolution {
 }
 
 #[test]
-fn a_swap_after_a_script_s_mutation_counts_as_done() {
+fn a_swap_after_a_scripts_mutation_counts_as_done() {
     let resolution = with_swap(json!({"result": "mutate", "messages": ["M"]}));
     assert_eq!(resolution.action_by, "a");
     let run = trail(&resolution, "compact:swap_context");
@@ -547,7 +547,7 @@ fn a_swap_alone_is_done() {
 }
 
 #[test]
-fn notices_collect_and_a_halt_ends_the_turn() {
+fn notices_accumulate_and_a_halt_ends_the_turn() {
     let resolution = two(turn_end(), json!({"notice": "one"}), json!({"notice": "two"}));
     assert_eq!(resolution.notices.len(), 2);
     let halt = |reason: &str| {
@@ -560,7 +560,7 @@ fn notices_collect_and_a_halt_ends_the_turn() {
     assert_eq!(resolution.trail.len(), 1, "b has not run");
 }
 
-// Whatever hooks do.
+// Arbitrary runs.
 
 fn any_run() -> impl Strategy<Value = Ran> {
     let results = [
@@ -594,7 +594,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn any_outcomes_have_one_winner_a_final_no_and_a_whole_account(
+    fn any_runs_have_one_winner_a_final_block_and_a_complete_trail(
         runs in prop::collection::vec((any_run(), any::<bool>(), 0usize..3), 0..8),
         which in 0usize..9,
         must: bool,
@@ -621,7 +621,7 @@ proptest! {
         });
         // Each run is in the trail or counted.
         prop_assert_eq!(resolution.trail.len() + resolution.quiet as usize, ran);
-        // At most one hook's action was done, and it is the one that is named.
+        // At most one hook's action was performed, and `action_by` names that hook.
         let winners: Vec<&str> = resolution
             .trail
             .iter()
@@ -634,7 +634,7 @@ proptest! {
         if let Some(winner) = winners.first() {
             prop_assert_eq!(*winner, resolution.action_by.as_str());
         }
-        // A no is said only where one can be, and after it nothing was done by a later hook.
+        // Only blockable events are blocked, and no later hook had an effect.
         prop_assert!(resolution.block.is_none() || event.blocks());
         prop_assert!(resolution.block.is_none() || !(must && which == 6));
         if let Some((by, _)) = &resolution.block {
@@ -642,7 +642,7 @@ proptest! {
             let later_done = resolution.trail[at + 1..].iter().any(|run| run.verdict == Verdict::Done);
             prop_assert!(!later_done);
         }
-        // Who was not done as asked has a reason.
+        // A run whose request was not fulfilled has a remark that says why.
         for run in &resolution.trail {
             let excused = matches!(run.verdict, Verdict::Done);
             prop_assert!(excused || !run.remarks.is_empty(), "{:?}", run);

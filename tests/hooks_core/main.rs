@@ -1,5 +1,5 @@
-//! What hooks may print, what it means, what several hooks together mean, and what they are given: the
-//! contract as tables.
+//! The hook contract as tables: accepted output, its meaning, the combination of several hooks, and their
+//! payloads.
 
 mod chain;
 mod normalise;

@@ -1,4 +1,4 @@
-//! Every spelling of a result, and what it is read as.
+//! Every spelling of a result and its normalized form.
 
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::output::{
@@ -18,7 +18,7 @@ fn mutate(messages: Vec<epitome::hooks::output::Utterance>) -> Action {
     Action::Mutate { messages, preserve_recent: 0, target: None }
 }
 
-/// What a result of turn_end and of agent_stop is read as; neither may warn.
+/// The normalized result for `turn_end` and `agent_stop`, which must be equal and without warnings.
 fn both(value: Value) -> HookOutput {
     let output = normal(HookEvent::TurnEnd, value.clone());
     assert_eq!(output, normal(HookEvent::AgentStop, value.clone()), "{value}");
@@ -26,7 +26,7 @@ fn both(value: Value) -> HookOutput {
     output
 }
 
-/// The same with a warning that says `part`.
+/// The normalized result without its warnings, one of which must contain `part`.
 fn warned(event: HookEvent, value: Value, part: &str) -> HookOutput {
     let output = normal(event, value.clone());
     assert!(output.warnings.iter().any(|warning| warning.contains(part)), "{value}: {:?}", output.warnings);
@@ -34,7 +34,7 @@ fn warned(event: HookEvent, value: Value, part: &str) -> HookOutput {
 }
 
 #[test]
-fn all_spellings_of_callback_compact_are_one() {
+fn all_spellings_of_callback_compact_are_equivalent() {
     for value in [
         json!({"result": "callback", "callback": "compact"}),
         json!({"action": "compact"}),
@@ -51,13 +51,13 @@ fn all_spellings_of_callback_compact_are_one() {
 }
 
 #[test]
-fn action_summary_is_a_callback_whose_text_alone_is_used() {
+fn action_summary_is_a_callback_that_uses_only_the_text() {
     let expected = Callback { name: "summary".to_owned(), text_only: true, ..Callback::default() };
     assert_eq!(both(json!({"action": "summary"})).action, Action::Callback(expected));
 }
 
 #[test]
-fn all_spellings_of_continue_with_one_message_are_one() {
+fn all_spellings_of_continue_with_one_message_are_equivalent() {
     for value in [
         json!({"follow_up_messages": ["Run the linter"]}),
         json!({"result": "", "follow_up_messages": ["Run the linter"]}),
@@ -73,7 +73,7 @@ fn all_spellings_of_continue_with_one_message_are_one() {
 }
 
 #[test]
-fn all_spellings_of_mutate_are_one() {
+fn all_spellings_of_mutate_are_equivalent() {
     for value in [
         json!({"result": "mutate", "messages": [{"role": "user", "content": "S"}]}),
         json!({"action": "replace", "replace_messages": [{"role": "user", "content": "S"}]}),
@@ -89,7 +89,7 @@ fn all_spellings_of_mutate_are_one() {
 }
 
 #[test]
-fn roles_user_assistant_and_system_are_taken_and_content_may_be_text_blocks() {
+fn roles_user_assistant_and_system_and_text_blocks_are_accepted() {
     let value = json!({"result": "mutate", "messages": [
         {"role": "system", "content": "rules"},
         {"role": "User", "content": [{"type": "text", "text": "a"}, "b"]},
@@ -100,7 +100,7 @@ fn roles_user_assistant_and_system_are_taken_and_content_may_be_text_blocks() {
 }
 
 #[test]
-fn continue_takes_messages_then_follow_ups_without_exact_repetitions() {
+fn continue_joins_messages_and_follow_ups_without_duplicates() {
     let output =
         both(json!({"result": "continue", "messages": ["a", "b"], "follow_up_messages": ["b", "c"]}));
     assert_eq!(output.follow_ups, [user("a"), user("b"), user("c")]);
@@ -119,21 +119,21 @@ fn mutations_and_callbacks_keep_their_follow_ups() {
 }
 
 #[test]
-fn result_wins_over_a_different_action_with_a_warning() {
+fn result_overrides_a_different_action_with_a_warning() {
     let value = json!({"result": "continue", "action": "compact", "messages": ["go"]});
     let output = warned(HookEvent::AgentStop, value, "`result` and `action` differ");
     assert_eq!(output, HookOutput { follow_ups: vec![user("go")], ..Default::default() });
 }
 
 #[test]
-fn messages_alone_are_no_action_but_a_warning() {
+fn messages_without_a_result_cause_only_a_warning() {
     let output =
         warned(HookEvent::AgentStop, json!({"messages": ["S"]}), "`messages` alone asks for nothing");
     assert_eq!(output, HookOutput::default());
 }
 
 #[test]
-fn unknown_results_and_actions_are_no_action_but_a_warning_with_the_word() {
+fn unknown_results_and_actions_cause_only_a_warning() {
     for (value, word) in [
         (json!({"result": "explode"}), "`result` is \"explode\""),
         (json!({"action": "explode", "messages": ["x"]}), "`action` is \"explode\""),
@@ -144,7 +144,7 @@ fn unknown_results_and_actions_are_no_action_but_a_warning_with_the_word() {
 }
 
 #[test]
-fn a_mutation_without_a_message_leaves_the_history() {
+fn a_mutation_without_messages_keeps_the_history() {
     for value in [
         json!({"result": "mutate"}),
         json!({"result": "mutate", "messages": []}),
@@ -156,7 +156,7 @@ fn a_mutation_without_a_message_leaves_the_history() {
 }
 
 #[test]
-fn a_mutation_with_one_unreadable_message_leaves_the_history() {
+fn a_mutation_with_an_invalid_message_keeps_the_history() {
     for (message, why) in [
         (json!(7), "is neither text nor an object"),
         (json!({"role": "user"}), "has no content"),
@@ -172,7 +172,7 @@ fn a_mutation_with_one_unreadable_message_leaves_the_history() {
 }
 
 #[test]
-fn an_unreadable_or_blank_follow_up_is_left_out_alone() {
+fn an_invalid_or_blank_follow_up_is_dropped() {
     for bad in [json!(7), json!("  "), json!({"role": "user"})] {
         let value = json!({"follow_up_messages": ["a", bad, "b"]});
         assert_eq!(warned(HookEvent::AgentStop, value, "left out").follow_ups, [user("a"), user("b")]);
@@ -198,7 +198,7 @@ fn callback_arguments_become_text() {
 }
 
 #[test]
-fn a_target_may_stand_in_the_result_or_in_the_arguments() {
+fn a_target_is_accepted_in_the_result_and_in_the_arguments() {
     for value in [
         json!({"result": "callback", "callback": "compact", "target_conversation_id": "s_02"}),
         json!({"result": "callback", "callback": "compact", "callback_args": {"target_conversation_id": "s_02"}}),
@@ -219,13 +219,13 @@ fn a_target_may_stand_in_the_result_or_in_the_arguments() {
 }
 
 #[test]
-fn a_callback_without_a_name_is_no_action_but_a_warning() {
+fn a_callback_without_a_name_causes_only_a_warning() {
     let output = warned(HookEvent::TurnEnd, json!({"result": "callback"}), "names none");
     assert_eq!(output, HookOutput::default());
 }
 
 #[test]
-fn blocked_may_be_said_with_another_accent() {
+fn blocked_accepts_other_types_with_a_warning() {
     for (blocked, expected, warns) in [
         (json!(true), true, false),
         (json!(false), false, false),
@@ -247,7 +247,7 @@ fn blocked_may_be_said_with_another_accent() {
 }
 
 #[test]
-fn a_tool_call_may_be_decided_and_its_input_changed() {
+fn a_hook_may_decide_about_a_tool_call_and_change_its_input() {
     for (word, decision) in [
         ("allow", PermissionDecision::Allow),
         ("ask", PermissionDecision::Ask),
@@ -265,7 +265,7 @@ fn a_tool_call_may_be_decided_and_its_input_changed() {
 }
 
 #[test]
-fn a_wrong_type_voids_only_its_field() {
+fn a_wrong_type_only_voids_its_field() {
     let output = warned(
         HookEvent::BeforeToolCall,
         json!({"blocked": true, "reason": "no", "input": "ls"}),
@@ -281,7 +281,7 @@ fn a_wrong_type_voids_only_its_field() {
 }
 
 #[test]
-fn null_and_unknown_fields_are_absent() {
+fn null_and_unknown_fields_are_ignored() {
     for event in HookEvent::ALL {
         let value = json!({
             "blocked": null, "reason": null, "input": null, "output": null, "result": null, "messages": null,
@@ -292,16 +292,16 @@ fn null_and_unknown_fields_are_absent() {
 }
 
 #[test]
-fn a_field_that_means_nothing_at_the_moment_is_ignored_with_a_warning() {
+fn a_field_without_meaning_for_the_event_is_ignored_with_a_warning() {
     let output = warned(HookEvent::TurnEnd, json!({"input": {"a": 1}}), "`input` has no meaning in turn_end");
     assert_eq!(output, HookOutput::default());
-    // A script for several moments fills in fields that say nothing.
+    // A script for several events may print empty values for fields of other events.
     let silent = json!({"blocked": false, "messages": [], "output": {}});
     assert_eq!(normal(HookEvent::SessionStart, silent), HookOutput::default());
 }
 
 #[test]
-fn a_prompt_may_be_changed_and_given_context() {
+fn a_hook_may_change_a_prompt_and_add_context() {
     let output = normal(HookEvent::UserMessageSend, json!({"message": "new", "context": "c"}));
     assert_eq!((output.message.as_deref(), output.context), (Some("new"), vec!["c".to_owned()]));
     let output =
@@ -331,7 +331,7 @@ fn a_tool_result_object_is_a_change() {
 }
 
 #[test]
-fn a_compaction_may_be_given_instructions_context_and_a_summary() {
+fn a_hook_may_give_a_compaction_instructions_context_and_a_summary() {
     let output = normal(
         HookEvent::PreCompact,
         json!({"custom_instructions": "keep names", "context": ["a", "b"], "summary": "S"}),
@@ -344,7 +344,7 @@ fn a_compaction_may_be_given_instructions_context_and_a_summary() {
 }
 
 #[test]
-fn context_edits_name_entries_by_their_ids() {
+fn context_edits_refer_to_entries_by_id() {
     let part = |entry, part| Part { entry: Seq(entry), part };
     let value = json!({"revision": 9, "context_edits": [
         {"op": "pin", "entry": "e7"},
@@ -370,7 +370,7 @@ fn context_edits_name_entries_by_their_ids() {
 }
 
 #[test]
-fn one_unreadable_edit_voids_the_whole_list() {
+fn one_invalid_edit_voids_the_entire_list() {
     for (edit, why) in [
         (json!({"op": "pin"}), "`context_edits[1]` has no `entry`"),
         (json!({"op": "pin", "entry": "m7"}), "which is no id"),
@@ -384,7 +384,7 @@ fn one_unreadable_edit_voids_the_whole_list() {
 }
 
 #[test]
-fn a_result_full_of_nonsense_has_few_warnings() {
+fn the_number_of_warnings_is_limited() {
     let output = normal(HookEvent::TurnEnd, json!({"follow_up_messages": vec![7; 1000]}));
     assert!(output.warnings.len() < 20);
     assert!(output.warnings.last().is_some_and(|last| last.starts_with("and 9")), "{:?}", output.warnings);
@@ -432,9 +432,9 @@ const FIELDS: [&str; 14] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever stands in the fields: no panic, no empty history, no blank follow-up.
+    /// No field values cause a panic, an empty history or a blank follow-up.
     #[test]
-    fn any_result_is_read_as_something_harmless(
+    fn any_result_is_normalized_safely(
         fields in prop::collection::vec((prop::sample::select(FIELDS.to_vec()), any_json()), 0..6),
         event in prop::sample::select(HookEvent::ALL.to_vec()),
     ) {

@@ -1,4 +1,4 @@
-//! What hooks are given.
+//! The payloads that hooks receive.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const BASE: [&str; 12] = [
 ];
 
 #[test]
-fn the_payload_of_a_round_has_every_field_that_kodelet_s_scripts_read() {
+fn the_turn_end_payload_has_every_field_that_kodelet_scripts_read() {
     let given = given(&turn_end(), "after_turn", None);
     let expected = json!({
         "event": "after_turn", "canonical_event": "turn_end", "conv_id": "s_01", "session_id": "s_01",
@@ -62,7 +62,7 @@ fn the_payload_of_a_round_has_every_field_that_kodelet_s_scripts_read() {
 }
 
 #[test]
-fn every_payload_has_the_base_and_then_the_fields_of_its_moment() {
+fn every_payload_has_the_base_fields_followed_by_those_of_its_event() {
     let call = ["tool_name", "tool_input", "tool_user_id", "tool_call_id", "tool_kind"];
     let auto = ["auto_compact_enabled", "auto_compact_threshold"];
     let fields: [Vec<&str>; 9] = [
@@ -106,7 +106,7 @@ fn every_payload_has_the_base_and_then_the_fields_of_its_moment() {
 }
 
 #[test]
-fn a_tool_s_outcome_is_given_in_kodelet_s_form() {
+fn a_tool_outcome_has_kodelets_form() {
     let given_ = given(&after_call("files"), "after_tool_call", None);
     let expected = json!({
         "toolName": "bash", "success": true, "metadataType": "bash",
@@ -129,7 +129,7 @@ fn a_tool_s_outcome_is_given_in_kodelet_s_form() {
 }
 
 #[test]
-fn the_recipe_is_told_under_both_names_and_the_newer_one_only_when_one_runs() {
+fn the_recipe_has_two_names_and_recipe_name_only_while_one_runs() {
     let mut moment = turn_end();
     assert_eq!(given(&moment, "turn_end", None).get("recipe_name"), None);
     moment.base.recipe = "compact".to_owned();
@@ -138,7 +138,7 @@ fn the_recipe_is_told_under_both_names_and_the_newer_one_only_when_one_runs() {
 }
 
 #[test]
-fn a_callback_run_is_told_its_arguments() {
+fn a_callback_run_receives_its_arguments() {
     let mut moment = agent_stop();
     moment.base.callback_depth = 1;
     moment.base.callback_args.insert("target_conversation_id".to_owned(), "s_01".to_owned());
@@ -148,7 +148,7 @@ fn a_callback_run_is_told_its_arguments() {
 }
 
 #[test]
-fn what_is_off_or_unknown_is_omitted_and_the_window_is_never_0() {
+fn disabled_or_unknown_fields_are_omitted_and_the_window_is_never_0() {
     let mut moment = turn_end();
     moment.base.auto_compact = None;
     moment.base.usage = Default::default();
@@ -168,7 +168,7 @@ fn what_is_off_or_unknown_is_omitted_and_the_window_is_never_0() {
 }
 
 #[test]
-fn the_context_object_counts_and_names_what_is_pinned() {
+fn the_context_object_has_counts_and_pinned_entries() {
     let mut moment = turn_end();
     moment.base.context.entries = 34;
     moment.base.context.since_compaction = 4;
@@ -183,7 +183,7 @@ fn the_context_object_counts_and_names_what_is_pinned() {
 }
 
 #[test]
-fn attachments_and_a_transcript_are_told_by_their_places() {
+fn attachments_and_transcript_have_their_locations() {
     let mut moment = prompt("look");
     if let What::UserMessageSend { attachments, .. } = &mut moment.what {
         attachments.push(Attachment { kind: "image", uri: None, mime_type: Some("image/png".to_owned()) });
@@ -259,7 +259,7 @@ fn conversation() -> View {
 }
 
 #[test]
-fn the_conversation_is_given_with_ids_that_edits_can_name() {
+fn the_conversation_has_ids_that_edits_can_refer_to() {
     let given: Vec<String> = messages(&conversation(), Messages::Full)
         .iter()
         .map(|one| {
@@ -286,7 +286,7 @@ fn the_conversation_is_given_with_ids_that_edits_can_name() {
 }
 
 #[test]
-fn a_summary_is_known_by_its_kind() {
+fn a_summary_has_its_own_kind() {
     let view = log(vec![
         said(0, "one"),
         Change::Compacted {
@@ -308,7 +308,7 @@ fn a_summary_is_known_by_its_kind() {
 }
 
 #[test]
-fn the_messages_of_a_history_that_a_hook_made_have_ids_of_their_own() {
+fn messages_of_a_history_made_by_a_hook_have_their_own_ids() {
     let spoken = |role, id, words| Spoken { role, message: text(id, words) };
     let view = log(vec![
         said(0, "one"),
@@ -330,7 +330,7 @@ fn the_messages_of_a_history_that_a_hook_made_have_ids_of_their_own() {
 }
 
 #[test]
-fn a_hook_is_given_as_many_messages_as_it_asks_for() {
+fn a_hook_receives_as_many_messages_as_it_requests() {
     let at = |mut moment: Moment, asked| {
         moment.base.view = conversation();
         let given = given(&moment, "x", asked);
@@ -355,7 +355,7 @@ fn a_hook_is_given_as_many_messages_as_it_asks_for() {
 }
 
 #[test]
-fn of_a_conversation_beyond_the_bound_the_oldest_contents_are_cut() {
+fn beyond_the_size_limit_the_oldest_contents_are_cut() {
     let big = "ä".repeat(MESSAGES_BYTES_MAX / 4);
     let view = log(vec![said(0, "first"), said(1, &big), said(2, &big), said(3, "last")]);
     let given = messages(&view, Messages::Full);

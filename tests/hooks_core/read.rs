@@ -1,4 +1,4 @@
-//! What is taken for a result, from clean JSON to what shell scripts print.
+//! Parsing of printed results, from clean JSON to the output of typical shell scripts.
 
 use epitome::hooks::event::HookEvent;
 use epitome::hooks::normalise::normalise;
@@ -17,7 +17,7 @@ fn object_of(stdout: &str) -> (Value, Vec<String>) {
 }
 
 #[test]
-fn nothing_printed_is_no_action_as_an_empty_object_is() {
+fn empty_output_is_no_action_like_an_empty_object() {
     for nothing in ["", "  \n\t\n", "\u{feff}\n"] {
         assert_eq!(read(nothing.as_bytes()), Read::Nothing, "{nothing:?}");
     }
@@ -25,7 +25,7 @@ fn nothing_printed_is_no_action_as_an_empty_object_is() {
 }
 
 #[test]
-fn every_json_object_that_the_documents_print_is_taken_as_it_is() {
+fn every_documented_json_object_is_accepted_unchanged() {
     for printed in [
         r#"{"result": "callback", "callback": "compact"}"#,
         r#"{"result": "callback", "callback": "compact", "callback_args": {"target_conversation_id": "s_01"}}"#,
@@ -40,10 +40,10 @@ fn every_json_object_that_the_documents_print_is_taken_as_it_is() {
     }
 }
 
-/// A script that puts the first message into JSON by hand prints its line breaks as they are, which is no
-/// JSON. It worked nowhere but with one-line messages.
+/// A script that inserts the first message into JSON manually prints its line breaks unescaped, which is
+/// invalid JSON. It only worked with one-line messages.
 #[test]
-fn simple_compact_with_line_breaks_in_its_text_is_a_mutation() {
+fn simple_compact_with_raw_line_breaks_is_a_mutation() {
     let printed = "{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Previous context summary: Fix the bug\n\tin auth.go\r\nplease\"}]}\n";
     let Read::Object { object, warnings } = read(printed.as_bytes()) else { panic!("it is a result") };
     assert_eq!(warnings, Vec::<String>::new());
@@ -58,7 +58,7 @@ fn simple_compact_with_a_double_quote_in_its_text_is_a_failed_run() {
     assert!(matches!(read(printed.as_bytes()), Read::Invalid(_)));
 }
 
-/// The printed script forgets the quotes around the summary, so that it never was JSON.
+/// The printed script omits the quotes around the summary, so it was never valid JSON.
 #[test]
 fn the_recipe_completion_script_is_always_a_failed_run() {
     for summary in ["## Summary\n\n### Primary Objective\nFix it", "done"] {
@@ -85,7 +85,7 @@ fn a_banner_before_the_result_is_skipped_with_a_warning() {
 }
 
 #[test]
-fn a_line_that_is_an_object_without_a_known_field_is_no_result() {
+fn an_object_without_a_known_field_is_not_a_result() {
     assert!(matches!(read(b"hello\n{\"level\":\"info\"}\n"), Read::Invalid(_)));
 }
 
@@ -98,7 +98,7 @@ fn json_that_is_not_an_object_is_a_failed_run() {
 }
 
 #[test]
-fn what_is_shown_of_a_failed_output_is_short_and_safe_for_a_terminal() {
+fn the_excerpt_of_invalid_output_is_short_and_escaped() {
     let Read::Invalid(why) = read("\u{1b}[2J\u{202e}evil\u{7}\n".repeat(100).as_bytes()) else {
         panic!("it is no JSON")
     };
@@ -109,7 +109,7 @@ fn what_is_shown_of_a_failed_output_is_short_and_safe_for_a_terminal() {
 }
 
 #[test]
-fn bytes_that_are_no_utf_8_void_nothing_but_themselves() {
+fn invalid_utf_8_is_replaced_with_a_warning() {
     let Read::Object { object, warnings } = read(b"{\"blocked\": true, \"reason\": \"\xff\"}") else {
         panic!("it is a result")
     };
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn no_arrangement_of_json_s_pieces_makes_the_reader_panic(
+    fn no_combination_of_json_tokens_makes_the_reader_panic(
         pieces in prop::collection::vec(
             prop::sample::select(vec!["{", "}", "[", "]", "\"", "\\", "\n", "\t", ":", ",", "blocked", "true", "ä", "\u{1}"]),
             0..40,
@@ -135,16 +135,16 @@ proptest! {
         read(pieces.concat().as_bytes());
     }
 
-    /// Whatever text a script puts into a string by hand, short of quotes and backslashes, comes through.
+    /// Any text that a script inserts into a string, except quotes and backslashes, is preserved.
     #[test]
-    fn a_string_with_raw_controls_is_read_as_it_was_meant(text in "[a-z\n\r\t\u{1}ä ]{0,40}") {
+    fn a_string_with_raw_control_characters_is_preserved(text in "[a-z\n\r\t\u{1}ä ]{0,40}") {
         let printed = format!("{{\"reason\": \"{text}\"}}");
         let Read::Object { object, .. } = read(printed.as_bytes()) else { panic!("{printed:?}") };
         prop_assert_eq!(object["reason"].as_str(), Some(text.as_str()));
     }
 
     #[test]
-    fn what_a_json_library_prints_is_read_back(text: String, flag: bool) {
+    fn output_of_a_json_library_is_parsed_unchanged(text: String, flag: bool) {
         let value = json!({"blocked": flag, "reason": text});
         let Read::Object { object, warnings } = read(value.to_string().as_bytes()) else { panic!("{value}") };
         prop_assert_eq!(Value::Object(object), value);

@@ -1,4 +1,4 @@
-//! The guards: what hooks may not do, so that they never run in circles.
+//! The guards: limits on hooks that prevent endless loops.
 
 use epitome::hooks::output::{Action, Callback, Keep, Resolution, Utterance};
 use epitome::hooks::settle::{BEGINNING, Guards, checked, follow_up_text, goes_on, settle};
@@ -15,7 +15,7 @@ fn asked(value: Value) -> Resolution {
     resolve(agent_stop(), vec![(script("a"), printed(value))])
 }
 
-/// The same with an action that only handlers ask for.
+/// A resolution with an action that only handlers can request.
 fn wanting(action: Action) -> Resolution {
     let mut resolution = asked(json!({"action": "compact"}));
     resolution.action = action;
@@ -44,7 +44,7 @@ fn compact(threshold: bool) -> Action {
 }
 
 #[test]
-fn what_no_guard_forbids_stays_as_it_is() {
+fn what_no_guard_forbids_is_unchanged() {
     for action in [callback("compact"), callback("review"), compact(true), compact(false)] {
         let before = wanting(action);
         assert_eq!(settled(before.clone(), &guards()), before);
@@ -70,14 +70,14 @@ fn inside_a_callback_a_mutation_must_name_its_conversation() {
 }
 
 #[test]
-fn a_recipe_that_runs_is_not_entered_again() {
+fn a_running_recipe_is_not_started_again() {
     let running = Guards { running_recipe: Some("compact".to_owned()), ..guards() };
     assert_refused(&settled(wanting(callback("compact")), &running), "the recipe compact is running already");
     assert_eq!(settled(wanting(callback("review")), &running).action, callback("review"));
 }
 
 #[test]
-fn there_is_one_compaction_between_two_model_calls() {
+fn there_is_at_most_one_compaction_between_two_model_calls() {
     let compacted = Guards { compacted_since_call: true, ..guards() };
     for action in [callback("compact"), compact(true), compact(false)] {
         assert_refused(&settled(wanting(action), &compacted), "already compacted");
@@ -86,7 +86,7 @@ fn there_is_one_compaction_between_two_model_calls() {
 }
 
 #[test]
-fn two_useless_compactions_pause_the_automatic_one_alone() {
+fn two_useless_compactions_only_pause_the_automatic_one() {
     let paused = Guards { auto_compact_paused: true, ..guards() };
     assert_refused(&settled(wanting(compact(true)), &paused), "paused");
     assert_eq!(settled(wanting(compact(false)), &paused).action, compact(false));
@@ -94,7 +94,7 @@ fn two_useless_compactions_pause_the_automatic_one_alone() {
 }
 
 #[test]
-fn hooks_continue_a_prompt_so_many_times_and_no_more() {
+fn the_number_of_continuations_per_prompt_is_limited() {
     let follow_up = json!({"follow_up_messages": ["go"]});
     for continuations in 0..5 {
         let resolution = settled(asked(follow_up.clone()), &Guards { continuations, ..guards() });
@@ -110,7 +110,7 @@ fn hooks_continue_a_prompt_so_many_times_and_no_more() {
     assert_eq!(resolution.action, callback("compact"), "the callback itself is done");
 }
 
-/// The reminder to lint looks at the whole history, so it asks again after each answer.
+/// The reminder to lint looks at the entire history, so it prints the same after each reply.
 #[test]
 fn the_second_identical_follow_up_stops_with_a_notice() {
     let answer =
@@ -126,7 +126,7 @@ fn the_second_identical_follow_up_stops_with_a_notice() {
 }
 
 #[test]
-fn two_hooks_that_say_the_same_as_before_stop_too() {
+fn identical_follow_ups_of_two_hooks_stop_too() {
     let both = || {
         resolve(
             agent_stop(),
@@ -144,7 +144,7 @@ fn two_hooks_that_say_the_same_as_before_stop_too() {
 }
 
 #[test]
-fn after_a_mutation_or_a_callback_the_agent_stops_unless_a_hook_says_otherwise() {
+fn after_a_mutation_or_callback_the_agent_stops_unless_a_hook_continues() {
     for (answer, expected) in [
         (json!({"action": "compact"}), false),
         (json!({"result": "mutate", "messages": ["S"]}), false),

@@ -1,4 +1,4 @@
-//! Moments and hooks to try things on.
+//! Sample events and hooks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ pub fn pre_compact(must: bool) -> Moment {
     })
 }
 
-/// One moment of each kind.
+/// One event of each kind.
 pub fn every_moment() -> Vec<Moment> {
     vec![
         at(What::SessionStart { source: "startup" }),
@@ -119,7 +119,7 @@ pub fn every_moment() -> Vec<Moment> {
     ]
 }
 
-/// A script that handles every moment under its canonical name.
+/// A script that is registered for every event under its canonical name.
 pub fn script(name: &str) -> Hook {
     Hook {
         name: name.to_owned(),
@@ -132,7 +132,7 @@ pub fn script(name: &str) -> Hook {
     }
 }
 
-/// A hook of a Claude Code group, for every moment that Claude Code knows, under its name there.
+/// A hook of a Claude Code group, for every event of Claude Code, under its name there.
 pub fn claude(name: &str, group: usize) -> Hook {
     let theirs = |event: HookEvent| {
         let name = event.names().iter().find(|name| name.starts_with(char::is_uppercase))?;
@@ -160,12 +160,12 @@ pub fn printed(value: Value) -> Ran {
     exit(0, &value.to_string(), "")
 }
 
-/// An answer that no process printed, so that a hook of any kind may give it.
+/// A result that no process printed, so that a hook of any kind may return it.
 pub fn answered(value: Value) -> Ran {
     Ran::Object(object(value))
 }
 
-/// Runs hooks one after another, each with what comes of it; gives what they mean.
+/// Runs hooks in sequence with the given results; returns the resolution.
 pub fn resolve(moment: Moment, runs: Vec<(Hook, Ran)>) -> Resolution {
     let hooks: Vec<Arc<Hook>> = runs.iter().map(|(hook, _)| Arc::new(hook.clone())).collect();
     let links = links(&hooks, &moment);
@@ -185,7 +185,7 @@ pub fn drive(moment: Moment, links: Vec<Link>, mut ran: impl FnMut(&str) -> Ran)
     chain.finish()
 }
 
-/// The trail's line of a hook.
+/// The trail entry of a hook.
 pub fn trail<'a>(resolution: &'a Resolution, hook: &str) -> &'a HookRun {
     resolution.trail.iter().find(|run| run.hook == hook).unwrap_or_else(|| panic!("{hook} is in the trail"))
 }

@@ -1,4 +1,4 @@
-//! Whole chains of hooks of every kind.
+//! Complete chains with hooks of every kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -117,13 +117,13 @@ fn declared(name: &str, kind: Kind) -> Hook {
 
 async fn resolve(runner: &Runner, folder: &Path, links: Vec<Link>) -> Resolution {
     let (runner, chain) = (runner.clone(), Chain::new(prompt(folder), links));
-    // As a session does it: in a task of its own.
+    // In a task of its own, like in a session.
     let task = tokio::spawn(async move { perform(&runner, chain).await });
     patiently(task).await.expect("no panic")
 }
 
 #[tokio::test]
-async fn each_hook_is_given_what_the_ones_before_made_of_it() {
+async fn each_hook_receives_the_changes_of_the_previous_ones() {
     let folder = tempfile::tempdir().expect("a folder");
     let then = json!({"message": "Fix it all."}).as_object().cloned().expect("an object");
     let text = "#!/bin/sh\ncat > \"$EPITOME_CWD/payload\"; env | grep ^EPITOME | sort > names\n\
@@ -146,9 +146,9 @@ async fn each_hook_is_given_what_the_ones_before_made_of_it() {
     assert_eq!(names, expected);
 }
 
-/// Two hooks of a group, each of which ends only when the other one has begun.
+/// Two hooks of a group, each of which only ends when the other one has started.
 #[tokio::test]
-async fn hooks_of_a_group_run_side_by_side() {
+async fn hooks_of_a_group_run_concurrently() {
     let folder = tempfile::tempdir().expect("a folder");
     let made = std::process::Command::new("mkfifo").arg(folder.path().join("meet")).status();
     assert!(made.expect("mkfifo runs").success());
@@ -163,7 +163,7 @@ async fn hooks_of_a_group_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn hooks_of_claude_code_find_the_conversation_in_a_private_file() {
+async fn claude_code_hooks_receive_the_conversation_in_a_private_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let line = "cat > payload; echo \"$CLAUDE_PROJECT_DIR\" > project".to_owned();
     let kind = Kind::Claude { line, group: 1, matcher: String::new(), only_if: String::new() };
@@ -189,10 +189,11 @@ async fn hooks_of_claude_code_find_the_conversation_in_a_private_file() {
     assert!(!transcript.exists(), "it goes with the session");
 }
 
-/// An agent that was killed left the conversation in the directory for temporary files, for whoever looks there and
-/// for ever. It lies in the person's own folder now, and the next session that writes one removes what is old.
+/// A killed agent left the conversation in the directory for temporary files, readable by others and
+/// permanently. It is now stored in the user's own folder, and the next session that writes one removes old
+/// ones.
 #[tokio::test]
-async fn what_killed_processes_left_of_conversations_goes() {
+async fn transcripts_left_by_killed_processes_are_removed() {
     let folder = tempfile::tempdir().expect("a folder");
     let paths = Paths::below(folder.path());
     let left = paths.state.join("transcripts");
@@ -215,7 +216,7 @@ async fn what_killed_processes_left_of_conversations_goes() {
 }
 
 #[tokio::test]
-async fn what_a_repository_changed_since_it_was_trusted_does_not_run() {
+async fn a_repository_hook_that_changed_since_consent_does_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = script(folder.path(), "audit", "#!/bin/sh\ntouch ran\n");
     let mut audit = declared("audit", Kind::Script { path: path.clone() });
@@ -232,7 +233,7 @@ async fn what_a_repository_changed_since_it_was_trusted_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_hook_that_fails_keeps_no_other_from_its_run() {
+async fn a_failing_hook_does_not_prevent_others_from_running() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut functions = Functions::default();
     functions.register_handler("panics", |_, _| async { panic!("not ours") });

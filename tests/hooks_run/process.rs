@@ -1,4 +1,4 @@
-//! One process for a hook.
+//! A hook as a single process.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use epitome::hooks::process::{self, Program, STDERR_BYTES_MAX, STDOUT_BYTES_MAX}
 
 use crate::scripts::{environment, group, is_gone, order, patiently, pipe, script, told};
 
-/// A payload that fits no pipe.
+/// A payload larger than a pipe's buffer.
 fn large() -> Vec<u8> {
     vec![b'x'; 1_000_000]
 }
 
 #[tokio::test]
-async fn what_a_script_does_is_told_as_it_is() {
+async fn exit_status_stdout_and_stderr_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (small, large) = (b"{}\n".to_vec(), large());
     for (title, stdin, text, exit, stdout, stderr) in [
@@ -35,7 +35,7 @@ async fn what_a_script_does_is_told_as_it_is() {
 }
 
 #[tokio::test]
-async fn it_gets_the_environment_that_is_given_and_no_other() {
+async fn a_script_gets_only_the_given_environment() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut order = order(folder.path(), script(folder.path(), "hook", "#!/bin/sh\nenv\npwd\n"), b"");
     order.more = vec![("EPITOME_HOOK_NAME", "hook".into())];
@@ -46,18 +46,18 @@ async fn it_gets_the_environment_that_is_given_and_no_other() {
     let mut names: Vec<&str> =
         text.lines().filter_map(|line| Some(line.split_once('=')?.0)).filter(|name| *name != "_").collect();
     names.sort_unstable();
-    // bash as sh adds some of its own.
+    // bash as sh adds some variables.
     names.retain(|name| !["SHLVL", "OLDPWD"].contains(name));
     assert_eq!(names, ["EPITOME_HOOK_NAME", "PATH", "PWD"]);
     assert_eq!(text.lines().last(), folder.path().to_str());
 }
 
 #[tokio::test]
-async fn at_its_limit_a_script_is_ended_with_all_that_it_started() {
+async fn at_its_time_limit_a_script_is_killed_with_its_descendants() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "#!/bin/sh\ntrap '' TERM\necho $$\nsleep 600 &\nwhile :; do sleep 1; done\n";
     let mut order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
-    // Long enough for a shell to say its number on a busy machine.
+    // Long enough for a shell to print its process id on a busy machine.
     order.limit = Duration::from_secs(2);
     let ran = patiently(process::run(order)).await.expect("it starts");
     let Ran::Ended { exit, stdout, .. } = ran else { panic!("{ran:?}") };
@@ -66,7 +66,7 @@ async fn at_its_limit_a_script_is_ended_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_child_that_keeps_the_pipe_keeps_nobody_waiting() {
+async fn a_child_that_keeps_the_pipe_open_does_not_delay_the_result() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "#!/bin/sh\nsleep 600 &\necho $$\n";
     let order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
@@ -77,7 +77,7 @@ async fn a_child_that_keeps_the_pipe_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn of_too_much_output_the_beginning_is_kept_and_of_errors_the_end() {
+async fn long_stdout_keeps_its_beginning_and_long_stderr_its_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "#!/bin/sh\nhead -c 100000000 /dev/zero\nhead -c 1000000 /dev/zero >&2\necho last >&2\n";
     let order = order(folder.path(), script(folder.path(), "hook", text), b"{}\n");
@@ -89,7 +89,7 @@ async fn of_too_much_output_the_beginning_is_kept_and_of_errors_the_end() {
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_waits_for_any_more_is_ended() {
+async fn dropping_a_run_kills_its_processes() {
     let folder = tempfile::tempdir().expect("a folder");
     let fifo = pipe(folder.path());
     let text = format!("#!/bin/sh\nsleep 600 &\necho $$ > '{}'\nwait\n", fifo.display());
@@ -105,7 +105,7 @@ async fn a_run_that_nobody_waits_for_any_more_is_ended() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_why() {
+async fn a_script_that_cannot_be_started_is_an_error_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     script(folder.path(), "plain", "#!/bin/sh\n");
@@ -130,7 +130,7 @@ async fn what_cannot_be_started_says_why() {
 }
 
 #[tokio::test]
-async fn a_gone_directory_is_named() {
+async fn a_missing_directory_is_named_in_the_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut order = order(folder.path(), "/bin/sh".into(), b"");
     order.program = Program::Line("true".to_owned());

@@ -1,4 +1,4 @@
-//! Resident hooks, and the examples that ship.
+//! Resident hooks, and the shipped examples.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::scripts::{AMPLE, is_gone, order, patiently, script};
 
-/// Gives back what it was asked; `nested` first asks the hook itself, and `boom` panics.
+/// Returns each request; `nested` first calls the hook itself, and `boom` panics.
 #[derive(Default)]
 struct Echo {
     nested: OnceLock<(Arc<Residents>, Order)>,
@@ -49,7 +49,7 @@ fn resident_with(order: Order, services: Arc<dyn Services>) -> Resident {
     Resident { name: "hook".to_owned(), digest: "1".to_owned(), order, services }
 }
 
-/// A hook in a folder of its own, and the session that asks it.
+/// A hook in its own folder, and the session that calls it.
 struct Session {
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -58,7 +58,7 @@ struct Session {
 }
 
 impl Session {
-    /// A hook whose script does `body` for each line that it reads, `$id` being the request's id.
+    /// A hook whose script runs `body` for each line that it reads, with the request's id in `$id`.
     fn new(body: &str) -> Session {
         let reading = "while IFS= read -r line; do id=${line#'{\"id\":'}; id=${id%%,*}";
         Session::of(&format!("#!/bin/sh\n{reading}\n{body}\ndone\n"))
@@ -94,7 +94,7 @@ impl Session {
         result
     }
 
-    /// A result with what was noticed beside it.
+    /// Returns a result and its remarks.
     async fn remarked(&self, payload: Value) -> (Value, Vec<String>) {
         let (ran, remarks) = apart(self.ask(payload).await);
         match ran {
@@ -119,7 +119,7 @@ fn apart(ran: Ran) -> (Ran, Vec<String>) {
 }
 
 #[tokio::test]
-async fn one_process_answers_one_request_after_another() {
+async fn one_process_answers_successive_requests() {
     let session = Session::new(r#"echo '{"id":'"$id"',"result":{"id":'"$id"',"process":'$$'}}'"#);
     let (first, second) = (session.result(json!({})).await, session.result(json!({})).await);
     assert_eq!((&first["id"], &second["id"]), (&json!(1), &json!(2)));
@@ -127,7 +127,7 @@ async fn one_process_answers_one_request_after_another() {
 }
 
 #[tokio::test]
-async fn requests_at_once_come_one_by_one() {
+async fn concurrent_requests_are_sent_one_by_one() {
     let session = Session::new(r#"echo '{"id":'"$id"',"result":{"id":'"$id"'}}'"#);
     let asks = (0..20).map(|_| session.result(json!({"event": "before_tool_call"})));
     let mut results = futures_util::future::join_all(asks).await;
@@ -137,7 +137,7 @@ async fn requests_at_once_come_one_by_one() {
 }
 
 #[tokio::test]
-async fn answers_may_be_null_or_errors_or_of_a_wrong_form() {
+async fn a_response_may_be_null_an_error_or_malformed() {
     for (answer, expected) in [
         (r#""result":null"#, Ran::Object(serde_json::Map::new())),
         (r#""error":{"message":"no linter"}"#, Ran::Failed("no linter".to_owned())),
@@ -151,7 +151,7 @@ async fn answers_may_be_null_or_errors_or_of_a_wrong_form() {
 }
 
 #[tokio::test]
-async fn lines_that_mean_nothing_are_passed_over_and_told() {
+async fn unexpected_lines_are_skipped_and_reported() {
     let session = Session::new(
         r#"case $line in *first*) echo; echo starting up...; echo '[1]'; echo '{"method":"progress"}'
         echo '{"id":99,"result":{}}' ;; *second*) echo oops ;; esac
@@ -172,7 +172,7 @@ async fn lines_that_mean_nothing_are_passed_over_and_told() {
 }
 
 #[tokio::test]
-async fn after_too_many_lines_that_mean_nothing_the_process_is_ended() {
+async fn too_many_unexpected_lines_end_the_process() {
     let most = STRAY_LINES_MAX + 1;
     let session =
         Session::new(&format!("i=0; while [ $i -lt {most} ]; do echo oops; i=$((i+1)); done; read -r l"));
@@ -180,16 +180,16 @@ async fn after_too_many_lines_that_mean_nothing_the_process_is_ended() {
     assert!(why.contains("too many lines"), "{why}");
 }
 
-/// A hook that called and never read had every refusal kept for it, without end.
+/// For a hook that sent calls and never read, every refusal was queued, without limit.
 #[tokio::test]
-async fn a_hook_that_calls_without_end_is_ended() {
+async fn a_hook_that_calls_endlessly_is_ended() {
     let session = Session::new(r#"while :; do echo '{"id":"a1","method":"wait"}'; done"#);
     let why = session.failure().await;
     assert!(why.contains("too many lines"), "{why}");
 }
 
 #[tokio::test]
-async fn of_calls_at_once_those_that_are_too_many_are_refused() {
+async fn too_many_concurrent_calls_are_refused() {
     let session = Session::new(&format!(
         r#"i=0; while [ $i -le {CALLS_OPEN_MAX} ]; do echo '{{"id":'"$i"',"method":"wait"}}'; i=$((i+1)); done
         IFS= read -r got; echo '{{"id":'"$id"',"result":{{"got":'"$got"'}}}}'"#
@@ -201,7 +201,7 @@ async fn of_calls_at_once_those_that_are_too_many_are_refused() {
 }
 
 #[tokio::test]
-async fn of_calls_for_one_request_those_that_are_too_many_are_refused() {
+async fn too_many_calls_during_one_request_are_refused() {
     let session = Session::new(&format!(
         r#"i=0; while [ $i -le {CALLS_A_RUN_MAX} ]; do
             echo '{{"id":'"$i"',"method":"no"}}'; IFS= read -r got; i=$((i+1))
@@ -209,7 +209,7 @@ async fn of_calls_for_one_request_those_that_are_too_many_are_refused() {
         echo '{{"id":'"$id"',"result":{{"got":'"$got"'}}}}'"#
     ));
     let refused = json!({"message": format!("more than {CALLS_A_RUN_MAX} calls for one request")});
-    // Each request may make as many.
+    // The limit applies to each request separately.
     for _ in 0..2 {
         let (result, _) = session.remarked(json!({})).await;
         assert_eq!(result["got"], json!({"id": CALLS_A_RUN_MAX, "error": refused}));
@@ -217,14 +217,14 @@ async fn of_calls_for_one_request_those_that_are_too_many_are_refused() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_too_long_fails_the_request_also_when_it_ends() {
+async fn an_overlong_line_fails_the_request_even_with_a_line_end() {
     let session = Session::new("head -c 3000000 /dev/zero | tr '\\0' x; echo");
     let why = session.failure().await;
     assert!(why.contains("longer than 1 MiB"), "{why}");
 }
 
 #[tokio::test]
-async fn a_hook_may_call_back_while_a_request_is_open() {
+async fn a_hook_may_call_back_during_a_request() {
     let calls = [
         (
             r#"{"id":"a1","method":"context.read","params":{"last":3}}"#,
@@ -246,10 +246,10 @@ async fn a_hook_may_call_back_while_a_request_is_open() {
     }
 }
 
-/// A hook that calls for a compaction is asked again before the compaction: if that waited for the first
-/// answer, both would wait for ever.
+/// A hook that requests a compaction is called again before the compaction: if that call waited for the first
+/// response, both would wait forever.
 #[tokio::test]
-async fn a_request_that_a_call_brings_about_comes_while_the_call_is_open() {
+async fn a_request_caused_by_a_call_is_sent_while_the_call_is_open() {
     let session = Session::new(
         r#"echo '{"id":"a1","method":"nested"}'
         IFS= read -r second; second=${second#'{"id":'}; second=${second%%,*}
@@ -263,7 +263,7 @@ async fn a_request_that_a_call_brings_about_comes_while_the_call_is_open() {
 }
 
 #[tokio::test]
-async fn a_process_that_ends_is_started_again_a_few_times() {
+async fn a_process_that_exits_is_restarted_a_limited_number_of_times() {
     let session = Session::new("echo broken >&2; exit 3");
     for _ in 0..=RESTARTS_MAX {
         let why = session.failure().await;
@@ -274,7 +274,7 @@ async fn a_process_that_ends_is_started_again_a_few_times() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_answer_costs_the_process_and_not_the_hook() {
+async fn a_request_that_times_out_ends_the_process_but_not_the_hook() {
     let session = Session::new(
         r#"case $line in *hang*) sleep 600 ;; esac
         echo '{"id":'"$id"',"result":{"process":'$$'}}'"#,
@@ -295,14 +295,14 @@ async fn a_line_without_end_fails_the_request() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_says_so() {
+async fn a_program_that_cannot_be_started_fails_with_a_reason() {
     let session = Session::of("#!/no/such/interpreter\n");
     let why = session.failure().await;
     assert!(why.contains("/no/such/interpreter"), "{why}");
 }
 
 #[tokio::test]
-async fn with_the_session_the_process_ends() {
+async fn dropping_the_session_ends_the_process() {
     let session = Session::new(r#"sleep 600 & echo '{"id":'"$id"',"result":{"process":'$$'}}'; wait"#);
     let process = group(&session.result(json!({})).await);
     drop(session);
@@ -310,7 +310,7 @@ async fn with_the_session_the_process_ends() {
 }
 
 #[tokio::test]
-async fn another_version_of_the_hook_gets_another_process() {
+async fn a_new_version_of_the_hook_gets_a_new_process() {
     let session = Session::new(r#"echo '{"id":'"$id"',"result":{"process":'$$'}}'"#);
     let before = session.result(json!({})).await;
     let changed =
@@ -325,7 +325,7 @@ fn group(result: &Value) -> rustix::process::Pid {
 }
 
 #[tokio::test]
-async fn the_example_in_python_refuses_a_forced_push_and_asks_for_tests() {
+async fn the_python_example_blocks_a_forced_push_and_asks_for_tests() {
     let session = Session::shipped("resident.py");
     let call = |command: &str| json!({"canonical_event": "before_tool_call", "tool_name": "bash", "tool_input": {"command": command}});
     let refused = session.result(call("git push --force")).await;
@@ -337,7 +337,7 @@ async fn the_example_in_python_refuses_a_forced_push_and_asks_for_tests() {
 }
 
 #[tokio::test]
-async fn the_example_in_sh_refuses_a_forced_push() {
+async fn the_sh_example_blocks_a_forced_push() {
     let session = Session::shipped("resident.sh");
     let call = |command: &str| json!({"tool_name": "bash", "tool_input": {"command": command}});
     assert_eq!(session.result(call("git push --force")).await["blocked"], json!(true));
@@ -345,7 +345,7 @@ async fn the_example_in_sh_refuses_a_forced_push() {
     assert!(manifest(&session).contains("resident"));
 }
 
-/// What a program says of itself.
+/// The manifest that a program prints.
 fn manifest(session: &Session) -> String {
     let Program::File { path, .. } = session.order().program else { panic!("a file") };
     let said = std::process::Command::new(path).arg("hook").output().expect("it runs");

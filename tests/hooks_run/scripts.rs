@@ -1,4 +1,4 @@
-//! Scripts of tests, and how to wait for what they do.
+//! Scripts for tests, and helpers that wait for their effects.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -11,10 +11,10 @@ use epitome::hooks::process::{Order, Program};
 use epitome::tools::reaper::Reaper;
 use rustix::process::{Pid, test_kill_process_group};
 
-/// No test takes so long, except for one that hangs.
+/// A test that takes longer hangs.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A limit that no run of a test reaches.
+/// A time limit that no run of a test reaches.
 pub const AMPLE: Duration = Duration::from_secs(35);
 
 pub fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
@@ -40,12 +40,12 @@ pub fn environment() -> Arc<Vec<(OsString, OsString)>> {
     Arc::new(vec![("PATH".into(), std::env::var_os("PATH").expect("a PATH"))])
 }
 
-/// What the future comes to; a hang is a failed test.
+/// The output of a future; panics if it hangs.
 pub async fn patiently<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it hangs")
 }
 
-/// A named pipe through which a script tells its process number.
+/// A named pipe through which a script reports its process id.
 pub fn pipe(folder: &Path) -> PathBuf {
     let path = folder.join("told");
     let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
@@ -53,7 +53,7 @@ pub fn pipe(folder: &Path) -> PathBuf {
     path
 }
 
-/// The process group that a script told through `pipe`.
+/// The process group that a script reported through `pipe`.
 pub async fn told(pipe: &Path) -> Pid {
     let pipe = pipe.to_path_buf();
     let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(pipe)).await;
@@ -64,7 +64,7 @@ pub fn group(text: &str) -> Pid {
     Pid::from_raw(text.trim().parse().expect("a number")).expect("not 0")
 }
 
-/// Waits until nobody of a group is left.
+/// Waits until no process of a group is left.
 pub async fn is_gone(group: Pid) {
     let begun = Instant::now();
     while test_kill_process_group(group).is_ok() {

@@ -15,7 +15,7 @@ use crate::scripts::{AMPLE, patiently};
 /// A request: its head in lower case, and its body.
 type Got = (String, String);
 
-/// Answers every request with `answer`, or never where it is empty.
+/// Answers every request with `answer`, or never if that is empty.
 fn server(answer: String) -> (String, Receiver<Got>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -37,7 +37,7 @@ fn server(answer: String) -> (String, Receiver<Got>) {
             if tell.send((head, String::from_utf8(body).expect("text"))).is_err() {
                 return;
             }
-            // The other side may have heard enough.
+            // The client may have closed the connection already.
             let _ = reader.get_mut().write_all(answer.as_bytes());
             if answer.is_empty() {
                 silent.push(reader);
@@ -58,14 +58,15 @@ async fn post(url: &str, secret: Option<&str>, limit: Duration) -> Ran {
 }
 
 #[tokio::test]
-async fn the_payload_is_posted_with_its_headers_and_signed() {
+async fn the_payload_is_posted_with_its_headers_and_signature() {
     let (url, got) = server(answer("200 OK", "", r#"{"blocked":true}"#));
     let ran = post(&url, Some("a secret"), AMPLE).await;
     assert_eq!(ran, Ran::Replied { status: 200, body: br#"{"blocked":true}"#.to_vec() });
     let (head, body) = got.recv().expect("a request");
     assert_eq!(body, "{\"event\":\"turn_end\"}\n");
     assert!(head.starts_with("post /services/key http/1.1"), "{head}");
-    // By `printf '{"event":"turn_end"}\n' | openssl dgst -sha256 -hmac 'a secret'`.
+    // Computed by `printf '{"event":"turn_end"}
+    // ' | openssl dgst -sha256 -hmac 'a secret'`.
     let signature = "d8dff414bcc6014770be2e58c1655173ca13b6692e4691c441ce949f7712357b";
     for expected in
         ["content-type: application/json", "authorization: bearer hidden", "x-epitome-signature: sha256="]
@@ -76,13 +77,13 @@ async fn the_payload_is_posted_with_its_headers_and_signed() {
 }
 
 #[tokio::test]
-async fn an_empty_good_answer_is_no_result() {
+async fn a_successful_empty_response_is_no_result() {
     let (url, _got) = server("HTTP/1.1 204 No Content\r\n\r\n".to_owned());
     assert_eq!(post(&url, None, AMPLE).await, Ran::Replied { status: 204, body: Vec::new() });
 }
 
 #[tokio::test]
-async fn other_answers_are_failures_that_show_no_key() {
+async fn other_responses_are_failures_that_show_no_key() {
     let (elsewhere, second) = server(answer("200 OK", "", "{}"));
     let large = "x".repeat(2 * 1024 * 1024);
     for (answer, limit, expected) in [

@@ -1,16 +1,16 @@
-//! What a script may answer, and how it may fail: nothing of it stops the work.
+//! Results and failures of scripts: none of them stops the work.
 
 use std::time::{Duration, Instant};
 
 use crate::desk::*;
 
-/// A script with one event whose `run` is these lines.
+/// A script for one event that runs these lines.
 fn script(event: &str, run: &str) -> String {
     format!("#!/bin/sh\ncase \"$1\" in\nhook) echo {event} ;;\nrun)\n{run}\n;;\nesac\n")
 }
 
 #[test]
-fn a_prompt_that_is_blocked_reaches_no_model() {
+fn a_blocked_prompt_reaches_no_model() {
     let desk = Desk::new();
     let secrets = "grep -q '\"message\":\"[^\"]*password' && echo '{\"blocked\": true, \"reason\": \"no secrets here\"}'\nexit 0";
     desk.hook("secrets", &script("user_message_send", secrets));
@@ -36,7 +36,7 @@ fn a_changed_input_is_what_runs() {
 }
 
 #[test]
-fn an_input_that_the_tool_does_not_take_leaves_the_call_as_it_was() {
+fn an_input_that_the_tool_rejects_leaves_the_call_unchanged() {
     let desk = Desk::new();
     desk.hook(
         "wrong",
@@ -49,7 +49,7 @@ fn an_input_that_the_tool_does_not_take_leaves_the_call_as_it_was() {
 }
 
 #[test]
-fn a_changed_output_is_what_model_client_and_store_have() {
+fn a_changed_output_is_sent_to_model_and_client_and_stored() {
     let desk = Desk::new();
     let answer = r#"cat > /dev/null
 echo '{"output": {"toolName": "bash", "success": true, "metadata": {"stdout": "masked"}, "timestamp": "2026-01-01T00:00:00Z"}, "output_text": "masked"}'"#;
@@ -64,9 +64,9 @@ echo '{"output": {"toolName": "bash", "success": true, "metadata": {"stdout": "m
     assert_eq!(desk.trail(), ["after_tool_call mask done: changed output"]);
 }
 
-/// Whatever a script does wrong, the call runs and the turn ends well.
+/// Whatever a script does wrong, the call runs and the turn ends normally.
 #[test]
-fn a_script_that_fails_stops_nothing() {
+fn a_failing_script_stops_nothing() {
     let cases = [
         ("exit 1", "failed", "exit 1"),
         ("echo '{\"blocked\": true}'; exit 1", "failed", "exit 1"),
@@ -90,7 +90,7 @@ fn a_script_that_fails_stops_nothing() {
 }
 
 #[test]
-fn a_script_that_says_nothing_or_allows_is_counted_and_no_more() {
+fn a_silent_or_allowing_script_is_only_counted() {
     for run in ["exit 0", "cat > /dev/null", "echo '{}'", "echo '{\"blocked\": false, \"reason\": \"\"}'"] {
         let desk = Desk::new();
         desk.hook("calm", &script("before_tool_call", run));
@@ -102,7 +102,7 @@ fn a_script_that_says_nothing_or_allows_is_counted_and_no_more() {
 }
 
 #[test]
-fn a_banner_before_the_result_is_overlooked() {
+fn a_banner_before_the_result_is_skipped() {
     let desk = Desk::new();
     let run =
         "cat > /dev/null\necho 'nvm: now using node'\necho '{\"blocked\": true, \"reason\": \"not today\"}'";
@@ -111,11 +111,11 @@ fn a_banner_before_the_result_is_overlooked() {
     assert_eq!(desk.trail(), ["before_tool_call chatty done: block"]);
 }
 
-/// Far below what a sleeping script would take, far above what a busy machine needs.
+/// Far below the duration of a sleeping script, far above what a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_script_that_sleeps_past_its_limit_is_ended() {
+fn a_script_that_exceeds_its_time_limit_is_killed() {
     let desk = Desk::new();
     write(
         &desk.home.join(".epitome/config.toml"),
@@ -129,9 +129,9 @@ fn a_script_that_sleeps_past_its_limit_is_ended() {
     assert_eq!(desk.trail(), ["before_tool_call sleepy failed"]);
 }
 
-/// A child that is left behind holds the pipe open: waiting for its end would take as long as the child.
+/// A remaining child process keeps the pipe open: waiting for its end would take as long as the child runs.
 #[test]
-fn a_child_that_keeps_the_pipe_holds_nothing_up() {
+fn a_child_that_keeps_the_pipe_open_causes_no_delay() {
     let desk = Desk::new();
     let run =
         "cat > /dev/null\nsleep 300 &\necho '{\"blocked\": true, \"reason\": \"said before the child\"}'";
@@ -143,9 +143,9 @@ fn a_child_that_keeps_the_pipe_holds_nothing_up() {
     assert_eq!(desk.trail(), ["before_tool_call parent done: block"]);
 }
 
-/// Files that look like hooks and are none are told where hooks are listed, and are never run.
+/// Files that look like hooks but are not are reported when hooks are listed, and never run.
 #[test]
-fn what_is_no_hook_is_left_alone() {
+fn invalid_hooks_are_listed_and_never_run() {
     let desk = Desk::new();
     desk.hook("silent", "#!/bin/sh\nexit 0\n");
     desk.hook("unknown", "#!/bin/sh\necho before_breakfast\n");

@@ -1,10 +1,10 @@
-//! Hooks out of a project's `.claude/settings.json`, allowed by `--trust-hooks`.
+//! Hooks in a project's `.claude/settings.json`, allowed by `--trust-hooks`.
 
 use serde_json::{Value, json};
 
 use crate::desk::*;
 
-/// A project with one command at one event.
+/// A project with one command for one event.
 fn project(event: &str, matcher: Option<&str>, command: &str) -> Desk {
     let desk = Desk::new();
     let mut group = json!({ "hooks": [{ "type": "command", "command": command }] });
@@ -21,7 +21,7 @@ fn trusted(desk: &Desk, arguments: &[&str]) -> Heard {
 }
 
 #[test]
-fn exit_2_blocks_a_call_with_what_is_on_stderr() {
+fn exit_2_blocks_a_call_with_stderr_as_the_reason() {
     let desk = project("PreToolUse", Some("Bash"), "\"$CLAUDE_PROJECT_DIR\"/.claude/hooks/guard.sh");
     let guard = "#!/bin/sh\nif grep -q '\"command\":\"rm '; then echo 'No rm here' >&2; exit 2; fi\n";
     desk.program(".claude/hooks/guard.sh", guard);
@@ -52,7 +52,7 @@ fn an_updated_input_is_what_runs() {
 }
 
 #[test]
-fn additional_context_goes_to_the_model_beside_the_prompt() {
+fn additional_context_is_sent_to_the_model_with_the_prompt() {
     let answer = json!({ "hookSpecificOutput": {
         "hookEventName": "UserPromptSubmit", "additionalContext": "The branch is main.",
     } });
@@ -67,7 +67,7 @@ fn additional_context_goes_to_the_model_beside_the_prompt() {
 }
 
 #[test]
-fn a_stop_that_is_blocked_goes_on_with_the_reason_once() {
+fn a_blocked_stop_continues_once_with_the_reason() {
     let desk = project("Stop", None, ".claude/stop.sh");
     let stop = "#!/bin/sh\nif grep -q '\"stop_hook_active\":true'; then exit 0; fi\n\
                 echo '{\"decision\": \"block\", \"reason\": \"say the tests ran\"}'\n";
@@ -79,7 +79,7 @@ fn a_stop_that_is_blocked_goes_on_with_the_reason_once() {
 }
 
 #[test]
-fn a_hook_before_compactions_hears_why_and_adds_nothing() {
+fn a_pre_compact_hook_receives_the_trigger() {
     let desk = project("PreCompact", Some("manual"), "cat > compact.json");
     trusted(&desk, &["fill"]);
     let heard = trusted(&desk, &["--follow", "-r", "compact"]);
@@ -92,7 +92,7 @@ fn a_hook_before_compactions_hears_why_and_adds_nothing() {
 }
 
 #[test]
-fn without_a_word_of_the_person_nothing_of_a_project_runs() {
+fn without_consent_no_hook_of_a_project_runs() {
     let desk = project("PreToolUse", None, "touch it-ran; exit 2");
     let heard = desk.run("run echo one");
     assert_eq!(heard.told_results(), ["one\n[exit code 0]"]);
@@ -102,9 +102,9 @@ fn without_a_word_of_the_person_nothing_of_a_project_runs() {
     assert!(desk.trail().is_empty());
 }
 
-/// Who ran a prompt without a terminal was told to try `--mode full`, which lets no hook run.
+/// A user who ran a prompt without a terminal was advised to try `--mode full`, which does not allow hooks.
 #[test]
-fn who_can_not_be_asked_is_told_how_to_allow_a_projects_hooks() {
+fn without_a_terminal_a_hint_explains_how_to_trust_a_projects_hooks() {
     let desk = project("PreToolUse", None, "exit 2");
     let (_, told) = desk.ends_with(0, &["run", "say hello"]);
     assert!(told.contains("Run 1 hook of this repository. To let them: `epitome hooks trust`"), "{told}");

@@ -1,10 +1,10 @@
-//! Scripts that have the conversation compacted at a share of their own, in each of the spellings.
+//! Scripts that request a compaction at their own threshold, in each of the spellings.
 
 use epitome::provider::scripted::Seen;
 
 use crate::desk::*;
 
-/// Scripts that hear of the end of the agent hear of the end of the recipe too; careful ones leave it out.
+/// Scripts for `agent_stop` also run at the end of the recipe; careful ones skip that.
 const NOT_IN_THE_RECIPE: &str = r#"if [ "$(field invoked_recipe)" = "compact" ]; then exit 0; fi"#;
 
 /// A script that acts above 70 % of the window.
@@ -33,8 +33,8 @@ esac
     )
 }
 
-/// One compaction, seen by the model, the client and the store; the conversation goes on behind it.
-/// Gives the run in which it was made.
+/// Asserts one compaction, as seen by the model, the client and the store, after which the conversation
+/// continues. Returns the run that compacted.
 #[track_caller]
 fn compacts_once(desk: &Desk, trail: &[&str]) -> Heard {
     desk.run("say one");
@@ -63,9 +63,9 @@ fn a_callback_after_a_turn_compacts_once() {
     compacts_once(&desk, &["turn_end at_70 done: callback compact"]);
 }
 
-/// Between a tool's result and the next call of the model, the turn goes on with the summary.
+/// Between a tool result and the next model call, the turn continues with the summary.
 #[test]
-fn a_callback_in_the_middle_of_the_work_keeps_the_turn_going() {
+fn a_callback_within_a_turn_compacts_and_continues_the_turn() {
     let desk = Desk::new();
     desk.hook("at_70", &above_70("after_turn", r#"echo '{"result": "callback", "callback": "compact"}'"#));
     let heard = desk.run("work echo one");
@@ -76,8 +76,8 @@ fn a_callback_in_the_middle_of_the_work_keeps_the_turn_going() {
     assert_eq!(desk.trail(), ["turn_end at_70 done: callback compact", "quiet 1"]);
 }
 
-/// This one does not look whose end it is, and asks again at the recipe's: the trail has it, and the
-/// person, who did nothing wrong, is not told.
+/// This script does not check whose end it handles, and requests again at the recipe's: the trail records
+/// that, and the user, who did nothing wrong, gets no notice.
 #[test]
 fn an_action_compacts_once() {
     let desk = Desk::new();
@@ -94,7 +94,7 @@ fn smart() -> String {
 }
 
 #[test]
-fn a_callback_on_the_own_conversation_compacts_once() {
+fn a_callback_with_its_own_conversation_as_target_compacts_once() {
     let desk = Desk::new();
     desk.hook("smart", &smart());
     compacts_once(&desk, &["agent_stop smart done: callback compact"]);
@@ -114,12 +114,12 @@ fn a_declared_threshold_compacts_at_each_crossing() {
     assert_eq!((desk.summaries(), desk.stored("compacted")), (2, 2), "once more at the second crossing");
 }
 
-/// Makes its own history out of the first message, and puts it into JSON by hand.
+/// Builds its own history from the first message, and inserts it into JSON manually.
 const SIMPLE: &str = r#"summary=$(printf '%s\n' "$payload" | sed 's/.*"messages":\[{//; s/"kind".*//; s/.*"content":"//; s/",*$//' | sed 's/\\"/"/g')
             echo "{\"result\": \"mutate\", \"messages\": [{\"role\": \"user\", \"content\": \"Before this: $summary\"}]}""#;
 
 #[test]
-fn a_history_made_by_a_script_takes_the_place_of_the_old_one() {
+fn a_history_made_by_a_script_replaces_the_old_one() {
     let desk = Desk::new();
     desk.hook("simple", &above_70("agent_stop", SIMPLE));
     desk.run("say one");
@@ -132,7 +132,7 @@ fn a_history_made_by_a_script_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn a_history_with_line_breaks_in_its_strings_is_read_all_the_same() {
+fn a_history_with_raw_line_breaks_in_strings_is_accepted() {
     let desk = Desk::new();
     desk.hook(
         "simple",
@@ -147,7 +147,7 @@ fn a_history_with_line_breaks_in_its_strings_is_read_all_the_same() {
 }
 
 #[test]
-fn a_history_with_a_bare_quote_in_it_is_told_and_changes_nothing() {
+fn a_history_with_an_unescaped_quote_is_reported_and_changes_nothing() {
     let desk = Desk::new();
     desk.hook("simple", &above_70("agent_stop", SIMPLE));
     desk.run("say \"one\"");
@@ -161,8 +161,8 @@ fn a_history_with_a_bare_quote_in_it_is_told_and_changes_nothing() {
     assert_eq!(desk.trail(), ["quiet 1", "agent_stop simple failed", "quiet 1"]);
 }
 
-/// Hears of the end of the compact recipe, and answers with the last text of the agent; `$content` is
-/// how it puts it into its JSON.
+/// Runs at the end of the compact recipe, and returns the agent's last text; `$content` is how it is inserted
+/// into the JSON.
 fn completion(content: &str) -> String {
     format!(
         r#"#!/bin/sh
@@ -187,7 +187,7 @@ esac
 }
 
 #[test]
-fn an_answer_without_quotes_to_the_recipes_end_is_told_and_the_compaction_stands() {
+fn malformed_output_at_the_recipes_end_is_reported_and_changes_nothing() {
     let desk = Desk::new();
     desk.hook("a_smart", &smart());
     desk.hook("b_done", &completion("$summary"));
@@ -197,10 +197,10 @@ fn an_answer_without_quotes_to_the_recipes_end_is_told_and_the_compaction_stands
     assert!(told.len() == 1 && told[0].contains("not a JSON object"), "{:?}", heard.notices());
 }
 
-/// The same script in good JSON put the reply before the compaction in the place of the history: the
-/// payload at the recipe's end did not have what the recipe had written.
+/// The same script with valid JSON replaced the history with the reply before the compaction: the payload at
+/// the recipe's end lacked the recipe's own reply.
 #[test]
-fn an_answer_to_the_recipes_end_has_the_recipes_own_text() {
+fn the_payload_at_the_recipes_end_has_the_recipes_reply() {
     let desk = Desk::new();
     desk.hook("a_smart", &smart());
     desk.hook("b_done", &completion("\\\"Its summary: $summary\\\""));
@@ -210,10 +210,10 @@ fn an_answer_to_the_recipes_end_has_the_recipes_own_text() {
     assert_eq!((desk.stored("mutated"), desk.stored("compacted")), (1, 0));
 }
 
-/// A script asks for a compaction of a conversation that is too short for one. Its trail said `done`,
-/// with nothing done and nobody told.
+/// A script requests a compaction of a conversation that is too short for one. Its trail said `done`,
+/// although nothing was done and nobody was notified.
 #[test]
-fn a_compaction_that_would_gain_nothing_is_refused_in_the_trail() {
+fn a_compaction_that_gains_nothing_is_refused_in_the_trail() {
     let desk = Desk::new();
     desk.hook(
         "always",
@@ -227,10 +227,10 @@ fn a_compaction_that_would_gain_nothing_is_refused_in_the_trail() {
     assert!(remark.as_str().is_some_and(|remark| remark.contains("not be shorter")), "{remark}");
 }
 
-/// The model was asked for a summary, and the history stayed: without a word the trail's `done` was all
-/// that the person had.
+/// The model was asked for a summary, and the history was kept: the trail's `done` was the only information
+/// the user got.
 #[test]
-fn a_summary_that_is_no_shorter_than_the_history_is_told() {
+fn a_summary_that_is_no_shorter_than_the_history_causes_a_notice() {
     let desk = Desk::with(|request| match wants_summary(request) {
         true => vec![text(&format!("<summary>{}</summary>", long().repeat(2)))],
         false => obey(request),

@@ -1,4 +1,4 @@
-//! What a repository brings runs after the person's word, and a changed script asks again.
+//! Hooks of a repository run after the user's consent, and a changed script requires it again.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::desk::Desk;
 use crate::editor::{Editor, questions, statuses};
 
 #[test]
-fn the_person_is_asked_once_for_each_version_of_a_projects_hooks() {
+fn consent_is_requested_once_for_each_version_of_a_projects_hooks() {
     let desk = Desk::new();
     let group =
         json!([{ "matcher": "Bash", "hooks": [{ "type": "command", "command": ".claude/guard.sh" }] }]);
@@ -23,14 +23,14 @@ fn the_person_is_asked_once_for_each_version_of_a_projects_hooks() {
     let seen = editor.turn(&session, "run echo two", "reject_once");
     assert_eq!((questions(&seen).len(), ran()), (0, 2));
 
-    // Another agent, on another day: the word is kept.
+    // A different agent process: the decision is stored.
     drop(editor);
     let mut editor = Editor::start(&desk);
     let session = editor.new_session(&desk);
     let seen = editor.turn(&session, "run echo three", "reject_once");
     assert_eq!((questions(&seen).len(), ran()), (0, 3));
 
-    // The settings are the same to the byte; the script that they name is not.
+    // The settings are byte-identical, but the script that they name is not.
     drop(editor);
     desk.program(".claude/guard.sh", "#!/bin/sh\necho ran >> guard.log\necho changed >> guard.log\n");
     let mut editor = Editor::start(&desk);
@@ -45,9 +45,9 @@ fn the_person_is_asked_once_for_each_version_of_a_projects_hooks() {
     assert_eq!((questions(&seen).len(), ran()), (1, 5));
 }
 
-/// A hook in the person's own folder that changes while a session is open is the person's own change.
+/// A hook in the user's own folder that changes during a session is the user's own change.
 #[test]
-fn hooks_of_the_person_are_never_asked_about() {
+fn the_users_own_hooks_never_require_consent() {
     let desk = Desk::new();
     desk.hook(
         "guard",

@@ -1,4 +1,4 @@
-//! A person's machine: a home with hooks, a project, a scripted model, and `epitome run` on them.
+//! A user's machine: a home with hooks, a project, a scripted model, and runs of `epitome run`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,14 +13,13 @@ pub const SUMMARY: &str = "They spoke of numbers.";
 /// Tokens of the scripted model's window.
 pub const WINDOW: u64 = 20_000;
 
-/// Tokens that a full request reports: 75 % of the window, which is below the 80 % at which a
-/// compaction happens by itself.
+/// Tokens that a full request reports: 75 % of the window, below the 80 % of an automatic compaction.
 pub const FULL: u64 = 15_000;
 
 /// Repetitions of a sentence that make a text far longer than any summary of it.
 const LONG: usize = 400;
 
-/// A model that does as it is told by the last paragraph of what it read.
+/// A model that does what the last paragraph of its input says.
 pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
     if wants_summary(request) {
         return vec![text(&format!("<summary>\n{SUMMARY}\n</summary>"))];
@@ -84,12 +83,12 @@ impl Desk {
         Desk { model, home, project, _scratch: scratch }
     }
 
-    /// Puts a script where kodelet has its own.
+    /// Installs a script in kodelet's hooks folder.
     pub fn hook(&self, name: &str, script: &str) {
         write_executable(&self.home.join(".kodelet/hooks").join(name), script);
     }
 
-    /// Puts an executable file into the project.
+    /// Installs an executable file in the project.
     pub fn program(&self, name: &str, script: &str) {
         write_executable(&self.project.join(name), script);
     }
@@ -98,7 +97,7 @@ impl Desk {
         write(&self.project.join(name), content);
     }
 
-    /// What is in a file below the home; nothing where there is none.
+    /// The contents of a file below the home; empty if it does not exist.
     pub fn read_home(&self, name: &str) -> String {
         fs::read_to_string(self.home.join(name)).unwrap_or_default()
     }
@@ -114,13 +113,13 @@ impl Desk {
         command
     }
 
-    /// Runs a command that has to end well, and gives what it printed.
+    /// Runs a command that has to succeed, and returns its stdout.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
         self.ends_with(0, arguments).0
     }
 
-    /// Runs a command that has to end with this code, and gives what it printed on either pipe.
+    /// Runs a command that has to exit with this code, and returns stdout and stderr.
     #[track_caller]
     pub fn ends_with(&self, code: i32, arguments: &[&str]) -> (String, String) {
         let output = self.command(arguments).output().expect("the binary starts");
@@ -130,19 +129,19 @@ impl Desk {
         (out, errors)
     }
 
-    /// A prompt in a new session.
+    /// Runs a prompt in a new session.
     #[track_caller]
     pub fn run(&self, prompt: &str) -> Heard {
         self.run_with(&[prompt])
     }
 
-    /// A prompt in a new session that a hook keeps out.
+    /// Runs a prompt in a new session that a hook blocks.
     #[track_caller]
     pub fn refused(&self, prompt: &str) -> Heard {
         self.hear(1, &[prompt])
     }
 
-    /// A prompt in the newest session.
+    /// Runs a prompt in the newest session.
     #[track_caller]
     pub fn follow(&self, prompt: &str) -> Heard {
         self.run_with(&["--follow", prompt])
@@ -160,8 +159,8 @@ impl Desk {
         Heard { lines: objects(&out), asked: self.model.requests().split_off(before) }
     }
 
-    /// The trail of the newest session, a line for each run: the moment, the hook, what was made of it,
-    /// and what it asked for; `quiet N` at the end of a turn for the runs that did nothing.
+    /// The trail of the newest session, one line per run: event, hook, verdict and request; `quiet N` at the
+    /// end of a turn counts the runs without effect.
     #[track_caller]
     pub fn trail(&self) -> Vec<String> {
         let lines = self.trail_entries();
@@ -173,13 +172,13 @@ impl Desk {
         objects(&self.ok(&["hooks", "log", "--json"]))
     }
 
-    /// The log of the only session, as it is exported.
+    /// The exported log of the only session.
     #[track_caller]
     pub fn export(&self) -> Vec<Value> {
         objects(&self.ok(&["sessions", "export", &self.session()]))
     }
 
-    /// How often the store has a change of this kind.
+    /// How many changes of this kind the store contains.
     #[track_caller]
     pub fn stored(&self, change: &str) -> usize {
         self.export().iter().filter(|entry| entry["change"] == change).count()
@@ -192,7 +191,7 @@ impl Desk {
         header["session"].as_str().expect("it has an id").to_owned()
     }
 
-    /// Calls of the model that wanted a summary.
+    /// The number of model calls that requested a summary.
     pub fn summaries(&self) -> usize {
         self.model.requests().iter().filter(|request| wants_summary(request)).count()
     }
@@ -214,15 +213,15 @@ fn word(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// What one `epitome run` came to.
+/// The result of one `epitome run`.
 pub struct Heard {
     pub lines: Vec<Value>,
-    /// What the model was asked meanwhile.
+    /// Requests to the model during the run.
     pub asked: Vec<RecordedRequest>,
 }
 
 impl Heard {
-    /// All that the model said.
+    /// All text of the model.
     pub fn said(&self) -> String {
         self.of("text").filter_map(|line| line["text"].as_str()).collect()
     }
@@ -231,7 +230,7 @@ impl Heard {
         self.of("notice").filter_map(|line| line["text"].as_str()).collect()
     }
 
-    /// Status and text of each tool result, as the client has it.
+    /// Status and text of each tool result, as the client sees it.
     pub fn results(&self) -> Vec<(&str, &str)> {
         self.of("tool_result").map(|line| (word(&line["status"]), word(&line["text"]))).collect()
     }
@@ -244,12 +243,12 @@ impl Heard {
         self.lines.iter().filter(move |line| line["type"] == kind)
     }
 
-    /// What the last call of the model was told, flat.
+    /// The contents of the last request to the model, flattened.
     pub fn last_seen(&self) -> Vec<Seen> {
         self.asked.last().expect("the model was asked").seen()
     }
 
-    /// The tool results that the last call of the model was told, in their order.
+    /// The tool results in the last request to the model, in order.
     pub fn told_results(&self) -> Vec<String> {
         let results = self.last_seen().into_iter().filter_map(|seen| match seen {
             Seen::Result { text, .. } => Some(text),

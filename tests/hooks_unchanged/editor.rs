@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::desk::Desk;
 
-/// How long the agent may be silent. Everything here takes milliseconds; a busy machine takes seconds.
+/// How long the agent may be silent. Everything here takes milliseconds, or seconds on a busy machine.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Messages that are read ahead.
@@ -23,7 +23,7 @@ pub struct Editor {
 }
 
 impl Editor {
-    /// Starts an agent and greets it.
+    /// Starts an agent and initializes it.
     pub fn start(desk: &Desk) -> Editor {
         let mut command = desk.command(&["acp", "--standalone"]);
         command.stdin(Stdio::piped()).stderr(Stdio::null());
@@ -51,8 +51,8 @@ impl Editor {
         made["sessionId"].as_str().expect("it has an id").to_owned()
     }
 
-    /// Sends a prompt, and answers each permission request with this option. Gives all that came up to
-    /// the prompt's answer, requests included, with the answer as the last.
+    /// Sends a prompt, and answers each permission request with this option. Returns all messages up to and
+    /// including the prompt's answer, with requests.
     pub fn turn(&mut self, session: &str, words: &str, option: &str) -> Vec<Value> {
         let prompt = json!([{ "type": "text", "text": words }]);
         let id = self.request("session/prompt", json!({ "sessionId": session, "prompt": prompt }));
@@ -108,12 +108,12 @@ fn is_answer(message: &Value, id: u64) -> bool {
     message["id"] == id && message.get("method").is_none()
 }
 
-/// The permission requests among messages.
+/// The permission requests among the messages.
 pub fn questions(messages: &[Value]) -> Vec<&Value> {
     messages.iter().filter(|message| message["method"] == "session/request_permission").collect()
 }
 
-/// Status of each tool call that came to an end, without the question about trust.
+/// Status of each completed tool call, without the trust question.
 pub fn statuses(messages: &[Value]) -> Vec<&str> {
     let updates = messages.iter().map(|message| &message["params"]["update"]);
     let ended = updates.filter(|update| {

@@ -2,7 +2,7 @@
 
 use crate::desk::*;
 
-/// Appends each payload behind a time, like the shell's own history.
+/// Appends each payload after a time, like the shell's own history.
 const AUDIT: &str = r#"#!/bin/sh
 if [ "$1" = "hook" ]; then
     echo "after_tool_call"
@@ -43,7 +43,7 @@ fn an_audit_log_has_a_line_for_each_tool_call() {
     assert_eq!(desk.trail(), ["quiet 1", "quiet 1"]);
 }
 
-/// Stops commands that hold one of its words; says `blocked: false` to all others.
+/// Blocks commands that contain one of its words; prints `blocked: false` for all others.
 const GUARD: &str = r#"#!/bin/sh
 [ $# -lt 1 ] && exit 1
 if [ "$1" = "hook" ]; then echo "before_tool_call"; exit 0; fi
@@ -66,7 +66,7 @@ exit 1
 "#;
 
 #[test]
-fn a_guard_rail_stops_what_it_names_and_nothing_else() {
+fn a_guard_blocks_matching_commands_and_nothing_else() {
     let desk = Desk::new();
     desk.hook("guard", GUARD);
     let heard = desk.run("run sudo touch stopped");
@@ -84,7 +84,7 @@ fn a_guard_rail_stops_what_it_names_and_nothing_else() {
     assert_eq!(desk.trail(), ["before_tool_call guard done: block", "quiet 1", "quiet 1"]);
 }
 
-/// Asks for a file to be put away while it is there.
+/// Requests the removal of a file while it exists.
 const FOLLOW_UP: &str = r#"#!/bin/sh
 case "$1" in
     hook)
@@ -107,7 +107,7 @@ esac
 "#;
 
 #[test]
-fn a_follow_up_is_the_next_thing_that_the_model_reads() {
+fn a_follow_up_is_the_next_message_that_the_model_reads() {
     let desk = Desk::new();
     desk.hook("tidy_up", FOLLOW_UP);
     desk.write("left.txt", "x");
@@ -123,7 +123,7 @@ fn a_follow_up_is_the_next_thing_that_the_model_reads() {
     assert_eq!(origins[1]["origin"], serde_json::json!({ "from": "hook", "hook": "tidy_up" }));
 }
 
-/// Tells how full the context is, on stderr, and once in a file for the test.
+/// Logs how full the context is, to stderr and to a file for the test.
 const TURN_LOGGER: &str = r#"#!/bin/sh
 case "$1" in
     hook)
@@ -146,7 +146,7 @@ esac
 "#;
 
 #[test]
-fn a_turn_logger_hears_of_each_reply_of_the_model() {
+fn a_turn_end_hook_runs_after_each_reply() {
     let desk = Desk::new();
     desk.hook("turn_logger", TURN_LOGGER);
     let heard = desk.run("run echo one");
@@ -157,7 +157,7 @@ fn a_turn_logger_hears_of_each_reply_of_the_model() {
     assert_eq!(desk.stored("compacted"), 0);
 }
 
-/// Counts the turns of recipes, by a field that is there only in them.
+/// Counts the turns of recipes, by a field that only they have.
 const RECIPE_LOGGER: &str = r#"#!/bin/sh
 case "$1" in
 hook) echo turn_end ;;
@@ -169,7 +169,7 @@ esac
 "#;
 
 #[test]
-fn a_logger_of_recipes_writes_a_line_for_each_of_their_turns() {
+fn a_recipe_logger_writes_a_line_for_each_turn_of_a_recipe() {
     let desk = Desk::new();
     desk.hook("recipe_logger", RECIPE_LOGGER);
     desk.write("recipes/tour.md", "---\ndescription: Look around\n---\nrun ls\n");
@@ -182,7 +182,7 @@ fn a_logger_of_recipes_writes_a_line_for_each_of_their_turns() {
     assert_eq!(desk.read_home("recipes.log"), "turn of tour\nturn of tour\n");
 }
 
-/// Wants a check after files were written: it finds the tool's name in the texts of the messages.
+/// Requests a check after files were written: it searches for the tool's name in the messages.
 const LINT: &str = r#"#!/bin/sh
 case "$1" in
     hook)
@@ -197,7 +197,7 @@ esac
 "#;
 
 #[test]
-fn a_reminder_that_says_the_same_again_stops_with_a_notice() {
+fn a_reminder_that_repeats_itself_stops_with_a_notice() {
     let desk = Desk::new();
     desk.hook("lint", LINT);
     let heard = desk.run("say hello");
@@ -213,7 +213,7 @@ fn a_reminder_that_says_the_same_again_stops_with_a_notice() {
     assert_eq!(again, "agent_stop lint refused: continue with 1 message");
 }
 
-/// Never content, and each time in other words.
+/// Always requests another turn, each time in different words.
 const NAGGING: &str = r#"#!/bin/sh
 case "$1" in
     hook) echo "agent_stop" ;;
@@ -237,10 +237,10 @@ fn a_reminder_in_ever_new_words_continues_a_prompt_three_times() {
     assert_eq!(desk.trail(), [done, done, done, refused]);
 }
 
-/// Two scripts that each say one thing: only the last of them was remembered, so they took turns in
-/// continuing until the limit.
+/// Two scripts that each repeat one text: only the last follow-up was remembered, so they alternated until
+/// the limit.
 #[test]
-fn two_reminders_that_say_the_same_again_stop_together() {
+fn two_reminders_that_repeat_themselves_stop_together() {
     let desk = Desk::new();
     for name in ["one", "two"] {
         let answer = format!("{{\"follow_up_messages\":[\"say {name}\"]}}");

@@ -1,8 +1,8 @@
-//! Hooks that were written for other agents, run as they are: the real binary, a home with scripts in
-//! the spellings that kodelet's and Claude Code's users write, and a scripted model on loopback.
+//! Hooks that were written for other agents, run unmodified: the real binary, a home with scripts in the
+//! spellings that users of kodelet and Claude Code write, and a scripted model on loopback.
 //!
-//! Each test asks three witnesses: what the model was sent, what the client saw, and what the store and
-//! its trail kept. The scripts need a POSIX shell with grep and sed, and nothing else.
+//! Each test checks three views: the requests to the model, the client's messages, and the log with its
+//! trail. The scripts only need a POSIX shell with grep and sed.
 
 mod desk;
 mod editor;

@@ -1,4 +1,4 @@
-//! The page in a real browser, where there is one: that it works there, and its pictures.
+//! The page in a real browser, if one is installed: a functional test, and screenshots.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use super::server::Served;
 use super::story;
 
-/// Names under which distributions have it.
+/// Names of the executable in different distributions.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Milliseconds of the browser's own time until the page is looked at. It stands still while something is loaded, as
-/// the events are that the page follows.
+/// Milliseconds of the browser's virtual time until the page is captured. Virtual time stops during requests,
+/// such as the event stream that the page follows.
 const LOOK_AFTER: &str = "6000";
 
 fn chromium() -> Option<PathBuf> {
@@ -21,7 +21,7 @@ fn chromium() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Lets a browser look at an address.
+/// Runs a browser on an address.
 fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
     let mut command = Command::new(browser);
     command
@@ -49,8 +49,9 @@ fn look(browser: &Path, profile: &Path, link: &str, more: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Lets a browser look at a page, whose daemon ends as soon as the page follows the session, and with it the events:
-/// what is shown is drawn by then. When the daemon ended after some seconds, a busy machine had nothing drawn yet.
+/// Runs a browser on a page whose daemon stops as soon as the page follows the session, which ends the event
+/// stream: everything has been rendered by then. With a daemon that stopped after a few seconds, nothing was
+/// rendered yet on a busy machine.
 fn look_at(browser: &Path, profile: &Path, served: &Served, link: &str, more: &[&str]) -> String {
     let daemon = served.daemon.clone();
     let ends = served.runtime.spawn(async move {
@@ -65,7 +66,7 @@ fn look_at(browser: &Path, profile: &Path, served: &Served, link: &str, more: &[
 }
 
 #[test]
-fn the_page_shows_a_session_in_a_browser() {
+fn the_page_renders_a_session_in_a_browser() {
     let Some(browser) = chromium() else {
         eprintln!("skipped: there is no chromium on the PATH to look at the page with");
         return;
@@ -90,8 +91,8 @@ fn the_page_shows_a_session_in_a_browser() {
     assert!(!page.contains("ticket="), "the ticket stays in the address");
 }
 
-/// Draws the pictures of `docs/inspect.md` anew: `cargo test --test inspect pictures -- --ignored`, with the folder
-/// for all of them in `INSPECT_PICTURES`.
+/// Regenerates the pictures of `docs/inspect.md`: `cargo test --test inspect pictures -- --ignored`, with the
+/// target folder in `INSPECT_PICTURES`.
 #[test]
 #[ignore = "draws the documentation's pictures"]
 fn pictures() {

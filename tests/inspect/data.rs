@@ -1,4 +1,4 @@
-//! What the timeline tells of logs.
+//! Timelines computed from logs.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn told(thread: &Thread) -> Timeline {
     timeline::timeline(thread, &Facts { ruler: &ruler, settings: &settings, window })
 }
 
-/// One line for each thing that is told.
+/// One line for each item of the timeline.
 fn lines(timeline: &Timeline) -> Vec<String> {
     let mut lines = Vec::new();
     for turn in &timeline.turns {
@@ -70,7 +70,7 @@ fn assert_sound(thread: &Thread) {
 }
 
 #[test]
-fn golden_logs_are_told_in_order() {
+fn golden_logs_yield_complete_timelines() {
     for name in ["format-1", "hooks", "layers"] {
         let thread = golden(name);
         assert_sound(&thread);
@@ -85,7 +85,7 @@ fn golden_logs_are_told_in_order() {
 }
 
 #[test]
-fn a_story_is_told_with_what_came_of_each_part() {
+fn a_sessions_timeline_shows_the_outcome_of_each_part() {
     let home = super::story::played();
     let store = epitome::store::Store::new(&home.paths);
     let thread = Thread::replay(store.read(&home.session).expect("a whole log")).expect("a log that folds");
@@ -125,7 +125,7 @@ fn a_story_is_told_with_what_came_of_each_part() {
 }
 
 #[test]
-fn an_entry_says_whether_it_is_seen_and_its_text_is_bounded() {
+fn an_entry_shows_its_visibility_and_bounded_text() {
     let long = "é".repeat(100_000);
     let thread = thread_of(vec![said(&long)]);
     let looked = entry::look(&thread, Seq(1)).expect("it is there");
@@ -136,7 +136,7 @@ fn an_entry_says_whether_it_is_seen_and_its_text_is_bounded() {
 }
 
 #[test]
-fn of_very_many_rounds_the_newest_are_told() {
+fn only_the_newest_rounds_are_listed() {
     let mut changes = vec![said("go on")];
     changes.extend((0..timeline::ROUNDS_MAX + 7).map(|at| replied(at as u64 + 10, "yes", &[])));
     let thread = thread_of(changes);
@@ -146,14 +146,14 @@ fn of_very_many_rounds_the_newest_are_told() {
     assert_sound(&thread);
 }
 
-// ── Any log ────────────────────────────────────────────────────────────────────────────────────────
+// ── Arbitrary logs ─────────────────────────────────────────────────────────────────────────────────
 
 fn thread_of(changes: Vec<Change>) -> Thread {
     let session = SessionId("s_00000000000000000000".into());
     let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
     let entries = std::iter::once(opened).chain(changes).enumerate();
     let entry = |(at, mut change): (usize, Change)| {
-        // A layer is written behind what it stands for.
+        // A layer follows the entries that it replaces.
         if let Change::Compacted { through, .. } | Change::Mutated { through, .. } = &mut change {
             *through = (*through).min(Seq(at as u64 - 1));
         }
@@ -189,8 +189,8 @@ fn replied(id: u64, text: &str, calls: &[String]) -> Change {
     }
 }
 
-/// Changes of which any sequence is a log, sensible or not: also layers over what is not there, outcomes of
-/// calls that nobody made, and an undo of anything.
+/// Changes that form a log in any sequence, valid or not: including layers over missing entries, outcomes of
+/// unknown calls, and an undo of anything.
 fn any_change() -> impl Strategy<Value = Change> {
     let seq = (0_u64..40).prop_map(Seq);
     let id = (0_u8..6).prop_map(|id| format!("call_{id}"));
@@ -245,7 +245,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_log_is_told_and_its_last_point_is_the_view(changes in prop::collection::vec(any_change(), 0..40)) {
+    fn any_log_has_a_timeline_that_ends_with_the_view(changes in prop::collection::vec(any_change(), 0..40)) {
         assert_sound(&thread_of(changes));
     }
 }

@@ -1,4 +1,4 @@
-//! The page to look at sessions: what it tells of a log, whom its server lets in, and how it looks in a browser.
+//! The page that shows sessions: its data, the access control of its server, and its rendering in a browser.
 
 mod browser;
 mod data;

@@ -1,4 +1,4 @@
-//! The page's server over real connections: what it gives, and whom it refuses.
+//! The page's server over real connections: its responses, and the requests that it refuses.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 /// Nothing on loopback takes this long.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// A daemon of a home, and its page.
+/// The daemon of a home, and its page.
 pub struct Served {
     pub daemon: Arc<Daemon>,
     pub runtime: tokio::runtime::Runtime,
@@ -131,7 +131,7 @@ impl Browser {
     }
 }
 
-/// A home in which somebody said something.
+/// A home with one session that has one prompt.
 fn home() -> (tempfile::TempDir, Paths, SessionId) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let paths = Paths::below(&directory.path().join("home"));
@@ -148,7 +148,7 @@ fn home() -> (tempfile::TempDir, Paths, SessionId) {
 }
 
 #[test]
-fn a_link_is_good_once_and_leaves_a_cookie() {
+fn a_link_works_once_and_sets_a_cookie() {
     let (_directory, paths, _) = home();
     let served = Served::of(&paths);
     let browser = served.browser();
@@ -207,7 +207,7 @@ fn the_page_reads_and_changes_nothing() {
 }
 
 #[test]
-fn foreign_pages_and_names_are_refused() {
+fn foreign_origins_and_host_names_are_refused() {
     let (_directory, paths, _) = home();
     let served = Served::of(&paths);
     let browser = served.browser();
@@ -228,7 +228,7 @@ fn foreign_pages_and_names_are_refused() {
     ];
     for (status, head) in rows {
         let answer = browser.send(&head, call);
-        // hyper itself refuses a head with two hosts.
+        // hyper itself rejects a head with two hosts.
         assert!(
             answer.status == status || (status == 403 && answer.status == 400),
             "{} for {head}",
@@ -248,7 +248,7 @@ fn foreign_pages_and_names_are_refused() {
 }
 
 #[test]
-fn what_is_new_comes_as_events() {
+fn new_entries_are_sent_as_events() {
     let (_directory, paths, session) = home();
     let served = Served::of(&paths);
     let browser = served.browser();
@@ -272,7 +272,7 @@ fn what_is_new_comes_as_events() {
 }
 
 #[test]
-fn a_page_that_nobody_uses_ends() {
+fn an_unused_page_server_stops() {
     let (_directory, paths, _) = home();
     let served = Served::of(&paths);
     let ended = served.runtime.block_on(async {
@@ -286,7 +286,7 @@ fn a_page_that_nobody_uses_ends() {
 }
 
 #[test]
-fn the_page_ends_with_its_daemon() {
+fn the_page_server_stops_with_its_daemon() {
     let (_directory, paths, _) = home();
     let served = Served::of(&paths);
     let browser = served.browser();
@@ -298,13 +298,13 @@ fn the_page_ends_with_its_daemon() {
 }
 
 #[test]
-fn the_command_starts_the_daemon_that_serves_the_page() {
+fn the_inspect_command_starts_a_daemon_that_serves_the_page() {
     let (directory, _, session) = home();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_epitome"));
     command
         .args(["inspect", "--json", "--no-open", &session.0[..8]])
         .env("EPITOME_HOME", directory.path().join("home"))
-        // Nobody is attached behind this test, and it ends by itself.
+        // No client is attached after this test, so the daemon exits on its own.
         .env("EPITOME_IDLE_S", "2");
     let output = command.output().expect("the program runs");
     let told = String::from_utf8_lossy(&output.stdout);

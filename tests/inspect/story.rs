@@ -1,6 +1,7 @@
-//! A session with something of everything, by a scripted model and real tools and hooks: rounds, calls that
-//! run together, fail, are changed, blocked and refused, an outcome cut on arrival, three compactions, an undo.
-//! What took a moment is stretched over an hour and two, so that it looks like a day's work.
+//! A session that contains every kind of event, with a scripted model and real tools and hooks: rounds, calls
+//! that run concurrently, fail, are changed, blocked and refused, an outcome truncated on arrival, three
+//! compactions, an undo. Its timestamps are stretched from moments to hours, so that it looks like a day's
+//! work.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -43,12 +44,12 @@ struct Tray(Mutex<Sender<Out>>);
 
 impl Outlet for Tray {
     fn put(&self, _: &SessionId, out: Out) {
-        // A story that has ended listens no more.
+        // A finished story has dropped the receiver.
         drop(self.0.lock().expect("no panic under it").send(out));
     }
 }
 
-/// Plays the story.
+/// Runs the story.
 pub fn played() -> Home {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let (home, workspace) = (directory.path().join("home"), directory.path().join("lines"));
@@ -123,7 +124,7 @@ pub fn played() -> Home {
     Home { paths, session, _directory: directory }
 }
 
-/// An entry as a journal has it.
+/// An entry in journal format.
 fn line(entry: &Entry) -> String {
     let body = serde_json::to_string(entry).expect("an entry")[1..].to_owned();
     format!("{{\"crc\":\"{:08x}\",{body}\n", crc32fast::hash(body.as_bytes()))
@@ -145,7 +146,7 @@ impl Player {
         self.answered(Ticket(self.tickets));
     }
 
-    /// Waits for the answer; of what it is asked it allows the first for the session, and once every other.
+    /// Waits for the answer. The first permission request is allowed for the session, all others once.
     fn answered(&mut self, wanted: Ticket) {
         loop {
             match self.news.recv_timeout(WITHIN).expect("the session answers") {
@@ -174,12 +175,12 @@ impl Player {
     }
 }
 
-/// The same entries with times of an ordinary day, and a directory that does not change from run to run.
+/// The same entries with times of an ordinary day, and a directory that is the same in every run.
 fn stretched(entries: &[Arc<Entry>]) -> Vec<Entry> {
     let mut at = BEGINS;
     let mut turns = 0;
     let later = |entry: &Arc<Entry>| {
-        // By chance, and the same each time.
+        // Pseudorandom and deterministic.
         let chance = (entry.seq.0 * 7_919 + 13) % 97;
         at += match &entry.change {
             Change::Said { .. } | Change::Commanded { .. } => {
@@ -206,7 +207,7 @@ fn stretched(entries: &[Arc<Entry>]) -> Vec<Entry> {
     entries.iter().map(later).collect()
 }
 
-// ── What is said ───────────────────────────────────────────────────────────────────────────────────
+// ── Prompts and replies ────────────────────────────────────────────────────────────────────────────
 
 const PROMPTS: [&str; 10] = [
     "The reader loses the last line of a file that does not end in a newline. Find out why and fix it; never touch \
@@ -379,7 +380,7 @@ fn prose(head: &str, lines: usize) -> String {
     (1..=lines).map(line).collect()
 }
 
-/// Keeps folders where they are.
+/// Blocks the removal of folders, and requires permission for a push.
 const GUARD: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then echo before_tool_call; exit 0; fi
 read -r call
@@ -389,7 +390,7 @@ case "$call" in
 esac
 "#;
 
-/// Says what holds here, once.
+/// Adds a rule of the project to one of the prompts.
 const RULES: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then echo user_message_send; exit 0; fi
 read -r prompt
@@ -398,7 +399,7 @@ case "$prompt" in
 esac
 "#;
 
-/// Fails, as hooks do.
+/// Fails, as hooks sometimes do.
 const REVIEWER: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then echo agent_stop; exit 0; fi
 read -r end

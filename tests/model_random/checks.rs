@@ -1,5 +1,5 @@
-//! What must hold after each step. Each check takes what it looks at, so that `proofs` can give it something
-//! that is wrong.
+//! The invariants that are checked after each step. Each check takes its data as arguments, so that `proofs`
+//! can pass invalid data.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use epitome::config::WireFormat;
 use epitome::provider::wire::encoding::Encoded;
 use epitome::thread::{CallId, Change, Content, Entry, Message, Part, Piece, Seq, Thread, View};
 
-/// How often each check had something to look at.
+/// How often each check had something to check.
 pub type Counts = BTreeMap<&'static str, u64>;
 
 pub fn count(counts: &mut Counts, what: &'static str, times: u64) {
     *counts.entry(what).or_default() += times;
 }
 
-/// A view that was kept up to date is the one that a fold of the whole log gives.
+/// An incrementally updated view equals a fold of the entire log.
 pub fn same_view(kept: &View, cold: &View) -> Result<(), String> {
     if kept.revision() != cold.revision() {
         return Err(format!("revision {} is kept, {} is folded", kept.revision(), cold.revision()));
@@ -25,7 +25,7 @@ pub fn same_view(kept: &View, cold: &View) -> Result<(), String> {
         return Err(format!("{:?} is kept, {:?} is folded", numbers(kept), numbers(cold)));
     }
     for (kept, cold) in kept.entries().iter().zip(cold.entries()) {
-        // Most are the log's own.
+        // Most entries are shared with the log.
         if Arc::ptr_eq(kept, cold) {
             continue;
         }
@@ -41,12 +41,12 @@ pub fn same_view(kept: &View, cold: &View) -> Result<(), String> {
     Ok(())
 }
 
-/// An entry as a line of a journal.
+/// An entry in journal format.
 pub fn line(entry: &Entry) -> String {
     serde_json::to_string(entry).expect("an entry can be written")
 }
 
-/// A request of which most was written earlier is the one that is written anew.
+/// An incrementally encoded request equals one that is encoded from scratch.
 pub fn same_request(kept: &Encoded, cold: &Encoded) -> Result<(), String> {
     if kept.prefix != cold.prefix {
         return Err(format!("the prefix {} is kept, {} is written anew", kept.prefix, cold.prefix));
@@ -58,15 +58,15 @@ pub fn same_request(kept: &Encoded, cold: &Encoded) -> Result<(), String> {
     Ok(())
 }
 
-/// A request's list of messages as it is sent, from its first message to the last, without cache marks.
+/// A request's list of messages as it is sent, from the first message to the last, without cache marks.
 pub fn messages(wire: WireFormat, text: &str) -> &str {
     let open = format!("\"{}\":[", super::service::list_of(wire));
-    // No text can hold it: quotes in texts are escaped.
+    // Texts cannot contain it, because their quotes are escaped.
     let at = text.find(&open).expect("a request has a list of messages") + open.len();
     &text[at..text.len() - "]}".len()]
 }
 
-/// A later request begins with what an earlier one has sent.
+/// A later request begins with the messages of an earlier one.
 pub fn continues(before: &str, now: &str) -> Result<(), String> {
     if now.starts_with(before) && matches!(now.as_bytes().get(before.len()), None | Some(b',')) {
         return Ok(());
@@ -74,7 +74,7 @@ pub fn continues(before: &str, now: &str) -> Result<(), String> {
     Err(format!("what was sent has changed:\nbefore: {before}\nnow: {now}"))
 }
 
-/// Each outcome in a view stands behind its call, and each call has one or waits for it.
+/// Each outcome in a view follows its call, and each call has an outcome or is open.
 pub fn paired(view: &View, open: &[CallId]) -> Result<u64, String> {
     let mut waiting: Vec<&CallId> = Vec::new();
     let mut pairs = 0;
@@ -85,7 +85,7 @@ pub fn paired(view: &View, open: &[CallId]) -> Result<u64, String> {
     for entry in view.entries() {
         match &entry.change {
             Change::ToolFinished { outcome } => {
-                // The calls that it leaves behind must be open.
+                // The calls that it skips must be open.
                 let Some(at) = waiting.iter().position(|call| **call == outcome.call) else {
                     return Err(format!("{} answers no call before it: {}", entry.seq, outcome.call));
                 };
@@ -107,8 +107,8 @@ pub fn paired(view: &View, open: &[CallId]) -> Result<u64, String> {
     Ok(pairs)
 }
 
-/// What is pinned is in the view, as it is or quoted. Gives back how many pins were looked at, and how many
-/// of them are quoted.
+/// Everything pinned is in the view, unchanged or quoted. Returns the number of pins checked, and how many of
+/// them are quoted.
 pub fn pins(thread: &Thread) -> Result<(u64, u64), String> {
     let (mut looked, mut quoted) = (0, 0);
     for (part, text) in thread.pins() {
@@ -125,8 +125,8 @@ pub fn pins(thread: &Thread) -> Result<(u64, u64), String> {
     Ok((looked, quoted))
 }
 
-/// Pins outlast compactions. A history that a hook put in place is the hook's, until the next compaction, and
-/// what was pinned in a layer that is taken back is taken back with it.
+/// Pins survive compactions. A history made by a hook is exempt until the next compaction, and pins on a
+/// layer are undone with the layer.
 fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
     let holds = |entry: &&Arc<Entry>| !thread.is_undone(entry.seq);
     let newest = thread
@@ -138,11 +138,11 @@ fn is_beyond_pins(thread: &Thread, part: Part) -> bool {
     newest.is_some_and(|entry| matches!(entry.change, Change::Mutated { .. })) || thread.is_undone(part.entry)
 }
 
-/// What the person said last is in the view, as it is or quoted; the middle of a long one may be left out.
-/// What a hook rewrote, itself or the summary that quoted it, is not brought back.
+/// The user's newest prompt is in the view, unchanged or quoted; the middle of a long one may be cut. If a
+/// hook rewrote it, or the summary that quoted it, it is not restored.
 pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     let newest = thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        // What the person took back with a rewind is theirs to take back.
+        // Prompts that the user rewound are exempt.
         Change::Said { message, origin } if origin.is_prompt() && !thread.is_taken_back(entry.seq) => {
             Some((entry.seq, message))
         }
@@ -155,7 +155,7 @@ pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     }
     match thread.view().piece(Part { entry: seq, part: None }) {
         Some(Piece::Said(shown, _)) if shown == message => return Ok(Some(Held::AsItIs)),
-        // Cut where it stands.
+        // Shortened in place.
         Some(Piece::Said(shown, _)) if shows_head(&shown.text(), &message.text()) => {
             return Ok(Some(Held::InPart));
         }
@@ -172,13 +172,13 @@ pub fn last_request(thread: &Thread) -> Result<Option<Held>, String> {
     }
 }
 
-/// Whether the beginning of a text is shown that may be cut.
+/// Whether the beginning of a text that may be cut is shown.
 fn shows_head(shown: &str, text: &str) -> bool {
     let head = &text[..text.floor_char_boundary(text.len().min(HEAD_BYTES))];
     text.len() > QUOTED_BYTES_MIN && shown.contains(head)
 }
 
-/// How a view has something that may not be lost.
+/// How a view contains something that must not be lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     AsItIs,
@@ -186,10 +186,10 @@ pub enum Held {
     InPart,
 }
 
-/// A request of so many bytes is quoted as a whole, however little room there is.
+/// A request of up to this many bytes is quoted in full, however little room there is.
 const QUOTED_BYTES_MIN: usize = 256;
 
-/// What is looked for of a longer one.
+/// The number of bytes of a longer request that are searched for.
 const HEAD_BYTES: usize = 60;
 
 fn texts(message: &Message) -> Vec<&str> {

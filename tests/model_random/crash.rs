@@ -1,5 +1,5 @@
-//! Crashes at every place of what is written: whatever a session did last, what a killed process leaves is
-//! the thread before it or after it, and all that was acknowledged.
+//! Crashes at every byte of the journal: whatever a session wrote last, a killed process leaves the thread
+//! before or after it, including everything that was acknowledged.
 
 use std::fs;
 use std::path::Path;
@@ -18,20 +18,21 @@ use super::checks;
 use super::model::Model;
 use super::step;
 
-/// Sessions that are written and cut.
+/// Sessions that are written and truncated.
 const SESSIONS: usize = 6;
 
-/// Steps that a session has had before.
+/// Preceding steps of each session.
 const STEPS: usize = 25;
 
-/// Bytes that are moved out of a line into a file beside the journal.
+/// The size at which a body is moved from a line to a file next to the journal.
 const BIG: usize = 64 * 1024 + 1;
 
 /// Lines shorter than this are cut at each byte, longer ones at each `BYTES_APART`th.
 const EACH_BYTE_BELOW: usize = 200;
 const BYTES_APART: usize = 97;
 
-/// What a session does last: each kind of layer, with what is too big for a line, and their undo.
+/// The final changes of a session: each kind of layer, with bodies that are too big for a line, and their
+/// undo.
 fn last_changes(thread: &Thread) -> Vec<Change> {
     let big = |letter: &str| letter.repeat(BIG);
     let next = thread.next_seq().0;
@@ -79,7 +80,7 @@ fn a_crash_at_any_byte_leaves_the_thread_before_or_after() {
         let mut changes: Vec<Change> =
             model.thread.entries().iter().skip(1).map(|entry| entry.change.clone()).collect();
         let last = last_changes(&model.thread);
-        // Another kind is the last each time.
+        // The last change is of a different kind each time.
         changes.extend(last[..=number % last.len()].iter().cloned());
         let (tried, kind) = cut_everywhere(&model.thread, changes);
         cuts += tried;
@@ -89,8 +90,8 @@ fn a_crash_at_any_byte_leaves_the_thread_before_or_after() {
     assert!(cuts >= 500 && kinds.len() == SESSIONS - 1, "{cuts} crashes, in {kinds:?}");
 }
 
-/// Writes a session, and cuts its journal at each byte of its last lines. Gives back how often, and what the
-/// last change was.
+/// Writes a session, and truncates its journal at each byte of its last lines. Returns the number of crashes,
+/// and the kind of the last change.
 fn cut_everywhere(thread: &Thread, changes: Vec<Change>) -> (usize, &'static str) {
     let home = tempfile::tempdir().expect("a directory for a test");
     let store = || Store::new(&Paths::below(home.path()));
@@ -98,7 +99,7 @@ fn cut_everywhere(thread: &Thread, changes: Vec<Change>) -> (usize, &'static str
     let opened = thread.entries()[0].change.clone();
     let (mut journal, first) = store().create(&session, opened).expect("a new session");
     let mut entries = vec![first];
-    // All but the last three are brought to the disk, as at the end of a turn.
+    // All but the last three are synced to disk, as at the end of a turn.
     let acknowledged = changes.len() - 3;
     for (at, change) in changes.into_iter().enumerate() {
         entries.push(journal.append(change).expect("there is room on the disk"));
@@ -128,7 +129,7 @@ fn cut_everywhere(thread: &Thread, changes: Vec<Change>) -> (usize, &'static str
             assert_eq!(loaded.len(), kept, "cut at {cut}");
             is_same(&folded[kept - acknowledged - 1], loaded);
             cuts += 1;
-            // Now and then the session goes on from there.
+            // Sometimes the session continues from there.
             if cuts % 50 == 0 {
                 goes_on(&mut journal, kept);
             }
@@ -154,7 +155,7 @@ fn goes_on(journal: &mut epitome::store::Journal, kept: usize) {
     assert_eq!(next.seq, Seq(kept as u64));
 }
 
-/// A crash in the middle of writing what is beside the journal.
+/// A crash while writing a blob.
 fn leaves_half_a_blob(home: &Path, session: &SessionId) {
     let directory = home.join("data/blobs").join(&session.0);
     let name = "0".repeat(64);

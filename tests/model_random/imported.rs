@@ -1,10 +1,10 @@
 //! Sessions of realistic shape, and real ones: imported, compacted again and again, undone, redone, exported.
 //!
-//! `EPITOME_TRANSCRIPTS=DIRECTORY` names a directory of real sessions, searched to any depth for `*.jsonl`. A line is
-//! one message, as Claude Code keeps them: `{"type": "user" | "assistant", "message": {"role": …, "content":
-//! …}}`, where the content is a text or a list of blocks (`text`, `thinking`, `tool_use`, `tool_result`, `image`,
-//! `document`). Other lines, and lines that are no JSON, are passed over and counted. Thinking is imported for
-//! people alone: it was sealed for what another client has sent.
+//! `EPITOME_TRANSCRIPTS=DIRECTORY` names a directory of real sessions, searched recursively for `*.jsonl`. A
+//! line is one message in Claude Code's format: `{"type": "user" | "assistant", "message": {"role": …,
+//! "content": …}}`, where the content is a text or a list of blocks (`text`, `thinking`, `tool_use`,
+//! `tool_result`, `image`, `document`). Other lines, and lines that are not JSON, are skipped and counted.
+//! Thinking is imported for display only: its signature is bound to the requests of the other client.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use super::model::Model;
 use super::step::{Compaction, Reply, Shown, Speaker, Step, Thinks, What};
 use epitome::compaction::Keep;
 
-/// Successive compactions of one session, at most.
+/// Maximum number of successive compactions of one session.
 const COMPACTIONS_MAX: usize = 10;
 
 /// Messages of the longest generated session.
 const MESSAGES_MAX: usize = 10_000;
 
-/// What a generated session is like.
+/// Parameters of a generated session.
 struct Shape {
     name: &'static str,
     /// In tokens.
@@ -33,7 +33,7 @@ struct Shape {
     messages: usize,
     /// Words of a tool's outcome.
     words: usize,
-    /// One message takes more than the window.
+    /// One message is larger than the window.
     huge: bool,
     attachments: bool,
     compactions: usize,
@@ -159,7 +159,7 @@ fn generate(model: &mut Model, shape: &Shape) -> Result<(), String> {
         for round in 0..3 {
             let calls = if round == 2 { 0 } else { 1 + at % 3 };
             let reply = Reply { thinks: Thinks::Once, blank: false, text: true, calls, words: 20 };
-            // A service need not look at each of ten thousand requests.
+            // A service need not check each of ten thousand requests.
             if at % 100 < 5 || shape.messages < 1_000 {
                 model.make(&Step::Replied(reply))?;
             } else {
@@ -175,7 +175,7 @@ fn generate(model: &mut Model, shape: &Shape) -> Result<(), String> {
     model.check()
 }
 
-/// Compacts, goes on, undoes and redoes, and at last takes all back. Gives back how many compactions there were.
+/// Compacts, continues, undoes and redoes, and finally undoes everything. Returns the number of compactions.
 fn live_on(model: &mut Model, window: u64, compactions: usize) -> Result<u64, String> {
     let before = text::markdown(&model.thread);
     for number in 0..compactions.min(COMPACTIONS_MAX) {
@@ -211,7 +211,7 @@ fn live_on(model: &mut Model, window: u64, compactions: usize) -> Result<u64, St
     while !model.outermost().is_empty() {
         model.take(&Step::Undone(usize::MAX))?;
     }
-    // What was said is there as if nothing had been compacted, and an export only has more behind it.
+    // The messages are the same as without compactions, and an export only has additional entries.
     let plain = model.thread.entries().iter().filter(|entry| {
         matches!(entry.change, Change::Said { .. } | Change::Replied { .. } | Change::ToolFinished { .. })
     });
@@ -238,7 +238,7 @@ fn find(directory: &Path, files: &mut Vec<PathBuf>) {
     files.sort();
 }
 
-/// The changes that the lines tell, and how many lines tell nothing.
+/// The changes described by the lines, and the number of skipped lines.
 fn import(lines: &str) -> (Vec<Change>, usize) {
     let (mut changes, mut passed_over) = (Vec::new(), 0);
     let mut ids = (0..).map(MessageId);

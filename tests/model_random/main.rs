@@ -1,14 +1,14 @@
-//! Sessions in which anything may happen, in any order, checked after each step against what the whole log
-//! says when it is read from the beginning.
+//! Random sessions: any steps in any order, checked after each step against the log read from its beginning.
 //!
 //! A model of a session does what `session` does, without clients, clocks and disks: it appends changes that
-//! the library's own functions decided on, and keeps a view and a written request up to date. After each
-//! step: the view is the cold fold of the log, the request is the one that is written anew, byte for byte;
-//! its service takes it, and takes back the reasoning in it behind the very prefix that it was made behind;
-//! what was sent and still holds is sent again as it was, with all reasoning; calls and outcomes are paired,
-//! pins and the last request are there. What each check has looked at is counted, and must be enough.
+//! the library's own functions decided on, and updates a view and an encoded request. After each step: the
+//! view equals a cold fold of the log; the request equals one encoded from scratch, byte for byte; its
+//! service accepts it, including its reasoning, which follows exactly the prefix for which it was signed;
+//! earlier messages that are still in effect are sent again unchanged, with all reasoning; calls and outcomes
+//! are paired; pins and the newest prompt are present. The number of checks is counted, and must be
+//! sufficient.
 //!
-//! `EPITOME_STEPS=10000000 cargo test --test model_random` goes on for longer, `EPITOME_SEED=17` goes another way.
+//! `EPITOME_STEPS=10000000 cargo test --test model_random` runs longer, `EPITOME_SEED=17` uses another seed.
 
 mod checks;
 mod crash;
@@ -26,17 +26,17 @@ use proptest::collection::vec;
 use proptest::prop_oneof;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-/// Steps where nothing else is asked for.
+/// Number of steps unless `EPITOME_STEPS` is set.
 const STEPS: u64 = 100_000;
 
-/// Steps of one session, at most. Most are short: a step costs what its session has become.
+/// Maximum number of steps of a session. Most are short, because the cost of a step grows with the session.
 const SHORT_STEPS_MAX: usize = 60;
 const LONG_STEPS_MAX: usize = 250;
 
-/// Threads that play at once.
+/// Number of threads.
 const PLAYERS: usize = 2;
 
-/// How often, in ten thousand steps, each check must have had something to look at.
+/// How often, per ten thousand steps, each check must have had something to check.
 const AT_LEAST: &[(&str, u64)] = &[
     ("steps", 10_000),
     ("requests", 5_000),
@@ -82,10 +82,10 @@ const AT_LEAST: &[(&str, u64)] = &[
 ];
 
 #[test]
-fn whatever_happens_the_model_is_sent_what_the_log_says() {
+fn random_sessions_satisfy_all_invariants() {
     let asked = std::env::var("EPITOME_STEPS").ok();
     let steps = asked.map_or(STEPS, |asked| asked.parse().expect("EPITOME_STEPS is a number"));
-    // The same each time, so that a change is what makes it fail; other seeds look further.
+    // The same seed each time, so that only a change of the code makes it fail; other seeds explore further.
     let seed = std::env::var("EPITOME_SEED").ok();
     let first = seed.map_or(0, |seed| seed.parse::<u64>().expect("EPITOME_SEED is a number"));
     let counts = Mutex::new(Counts::new());
@@ -104,14 +104,14 @@ fn whatever_happens_the_model_is_sent_what_the_log_says() {
     }
 }
 
-/// Plays sessions until they have had so many steps.
+/// Runs sessions until `steps` steps are done.
 fn play(steps: u64, seed: [u64; 2], counts: &Mutex<Counts>) {
     let mut played = 0;
     for round in 0.. {
         if played >= steps {
             break;
         }
-        // A runner of its own for some sessions at a time: how long they are is not known before.
+        // A new runner every few sessions, because their lengths are not known in advance.
         let config =
             Config { cases: 50, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
         let numbers = [seed[0], seed[1], round, 0].map(u64::to_le_bytes).concat();

@@ -1,4 +1,4 @@
-//! A session as a model of it: what the log, the view and the written request do, and nothing else.
+//! A model of a session: log, view and encoded request, and nothing else.
 
 mod compacting;
 mod happens;
@@ -26,8 +26,8 @@ use super::step::Step;
 
 static ENDPOINTS: LazyLock<Vec<Endpoint>> = LazyLock::new(endpoints);
 
-/// A model of each wire format, models that are only served in it, and models that want something else
-/// than the newest ones.
+/// A model of each wire format, models served by third parties in that format, and models that require other
+/// parameters than the newest ones.
 fn endpoints() -> Vec<Endpoint> {
     let table = [
         ("anthropic/claude-sonnet-5-5", WireFormat::AnthropicMessages, true),
@@ -44,7 +44,7 @@ fn endpoints() -> Vec<Endpoint> {
     let endpoint = |(name, wire, own_api): (&str, WireFormat, bool)| {
         let endpoint =
             resolve(&ModelName(name.into()), &Settings::default(), &env).expect("all keys are there");
-        // Of the others nobody wants it, or their format has none.
+        // The other endpoints do not support it, or their format does not.
         let native_compaction = wire.compacts() && own_api;
         Endpoint { wire, own_api, native_compaction, ..endpoint }
     };
@@ -54,21 +54,21 @@ fn endpoints() -> Vec<Endpoint> {
 pub struct Model {
     endpoints: Vec<Endpoint>,
     pub thread: Thread,
-    /// As a session keeps it from call to call.
+    /// Kept from call to call, like in a session.
     encoding: Encoding,
     chosen: usize,
     thought: ThoughtLevel,
-    /// What a thread would be framed with now.
+    /// The frame that a new thread would get now.
     system: String,
     tools: Vec<ToolSpec>,
     service: Service,
     answered: Vec<Answered>,
-    /// What was sent in each state.
+    /// The request of each state.
     sent: HashMap<State, (Seq, Vec<u8>)>,
-    /// The revision of the view that was looked at last, and what was undone then.
+    /// The revision of the view that was checked last, and what was undone then.
     looked_at: Seq,
     undone: HashSet<Seq>,
-    /// For texts, ids and signatures that are like no other.
+    /// Makes texts, ids and signatures unique.
     number: usize,
     pub counts: Counts,
 }
@@ -78,15 +78,15 @@ struct Answered {
     endpoint: usize,
     /// The reply.
     seq: Seq,
-    /// The layers that held.
+    /// The layers in effect.
     layers: Vec<Seq>,
     frame: [Value; 3],
     messages: String,
-    /// What of the reply can be sent back.
+    /// The signatures of the reply that can be sent back.
     signatures: Vec<String>,
 }
 
-/// All that a request depends on.
+/// Everything that a request depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     layers: Vec<Seq>,
@@ -97,14 +97,14 @@ struct State {
     thought: u8,
 }
 
-/// A request as it was written and looked at.
+/// A request that was encoded and checked.
 struct Sent {
     /// The messages in it, without cache marks.
     messages: String,
     body: Value,
 }
 
-/// Whether the very bytes were looked at before, in the same state.
+/// Whether the same bytes were already checked, in the same state.
 enum Novelty {
     New,
     SentBefore,
@@ -138,13 +138,13 @@ impl Model {
         model
     }
 
-    /// Takes a step and looks at all that must hold.
+    /// Performs a step and checks all invariants.
     pub fn take(&mut self, step: &Step) -> Checked {
         self.make(step).map_err(|why| format!("{step:?}: {why}\n{}", self.story()))?;
         self.check().map_err(|why| format!("after {step:?}: {why}\n{}", self.story()))
     }
 
-    /// The log, for who has to find out what went wrong.
+    /// The log, for debugging a failure.
     fn story(&self) -> String {
         let lines = self.thread.entries().iter().map(|entry| {
             let line = checks::line(entry);
@@ -154,7 +154,7 @@ impl Model {
         lines.join("\n")
     }
 
-    /// Takes a step without looking at what comes of it.
+    /// Performs a step without checking its result.
     pub fn make(&mut self, step: &Step) -> Checked {
         match step {
             Step::Said { by, what, words } => self.said(*by, *what, *words),
@@ -223,7 +223,7 @@ impl Model {
         Ok(())
     }
 
-    /// Takes over a session from elsewhere. Its calls are paired as an import of it is.
+    /// Adopts a session from elsewhere. Its calls are paired like those of an import.
     pub fn import(&mut self, changes: Vec<Change>) {
         let first = self.thread.next_message().0;
         for mut change in changes {
@@ -235,7 +235,7 @@ impl Model {
         self.finish_calls(OutcomeStatus::Interrupted);
     }
 
-    /// A reply without reasoning and calls, to a request that nobody looks at.
+    /// A reply without reasoning and calls, to a request that is not checked.
     pub fn reply_unseen(&mut self, words: usize) {
         self.finish_calls(OutcomeStatus::Completed);
         let content = vec![text(&self.words(words))];
@@ -244,12 +244,12 @@ impl Model {
         self.append(Change::Replied { message, model, usage: None, cut: None });
     }
 
-    /// The layers that can be taken back now.
+    /// The layers that can be undone now.
     pub fn outermost(&self) -> Vec<Seq> {
         self.layers(|thread, layer| thread.can_undo(layer).is_ok())
     }
 
-    /// The layers that hold; what was thought and is left out counts as one.
+    /// The layers in effect; dropped thinking counts as a layer.
     fn holding(&self) -> Vec<Seq> {
         let holds = |entry: &&Arc<Entry>| match &entry.change {
             Change::ThinkingDropped { .. } => true,
@@ -287,7 +287,7 @@ impl Model {
         Message { id: self.thread.next_message(), content }
     }
 
-    /// A text like no other, of about so many words.
+    /// A unique text of about `words` words.
     fn words(&mut self, words: usize) -> String {
         self.number += 1;
         format!("[{}]{}", self.number, " walnut".repeat(words))
@@ -302,7 +302,7 @@ impl Model {
     }
 }
 
-/// A streamed reply as a session keeps it.
+/// Decodes a streamed reply, like a session does.
 fn read(endpoint: &Endpoint, prefix: String, stream: &str) -> Checked<Vec<Content>> {
     let mut decoding = Decoding::new(endpoint.clone(), prefix, None);
     let mut events = Vec::new();
@@ -313,7 +313,7 @@ fn read(endpoint: &Endpoint, prefix: String, stream: &str) -> Checked<Vec<Conten
     Ok(collector.finish().content)
 }
 
-/// What is told of each entry where something went wrong.
+/// Bytes of each entry in a failure report.
 const STORY_LINE_BYTES: usize = 400;
 
 fn text(text: &str) -> Content {
@@ -324,7 +324,7 @@ fn picked<T>(from: &[T], pick: usize) -> Option<&T> {
     from.get(pick.checked_rem(from.len())?)
 }
 
-/// The system text and the tools, in whichever format.
+/// System text and tools, in any format.
 fn frame_of(body: &Value) -> [&Value; 3] {
     let system = match &body["system"][0]["text"] {
         Value::Null => &body["instructions"],
@@ -333,7 +333,7 @@ fn frame_of(body: &Value) -> [&Value; 3] {
     [system, &body["systemInstruction"], &body["tools"]]
 }
 
-/// All that a thread says beside its view.
+/// The state of a thread apart from its view.
 fn state_of(thread: &Thread) -> String {
     let beside =
         (thread.title(), thread.goal(), thread.plan(), thread.model(), thread.mode(), thread.rules());

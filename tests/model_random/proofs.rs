@@ -1,4 +1,4 @@
-//! Each check can fail: it is given what it is there to find.
+//! Proofs that each check can fail: it gets the errors that it should find.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ fn thread(entries: Vec<Arc<Entry>>) -> Thread {
 }
 
 #[test]
-fn a_view_that_is_not_the_folded_one_is_found() {
+fn a_view_that_differs_from_the_fold_is_detected() {
     let log = [said(1, "go"), called(2, &["c1"]), came(3, "c1")];
     let whole = folded(&log);
     assert!(checks::same_view(&whole, &whole.clone()).is_ok());
@@ -83,7 +83,7 @@ fn a_view_that_is_not_the_folded_one_is_found() {
 }
 
 #[test]
-fn calls_without_outcomes_and_outcomes_without_calls_are_found() {
+fn calls_without_outcomes_and_outcomes_without_calls_are_detected() {
     let open = [CallId("c1".into())];
     type Case<'a> = (&'a [Arc<Entry>], &'a [CallId], bool);
     let cases: [Case; 5] = [
@@ -91,7 +91,7 @@ fn calls_without_outcomes_and_outcomes_without_calls_are_found() {
         (&[said(1, "go"), called(2, &["c1"])], &open, true),
         (&[said(1, "go"), called(2, &["c1"])], &[], false),
         (&[said(1, "go"), called(2, &["c1", "c2"]), came(3, "c1")], &[], false),
-        // The call was answered, and then something else was said.
+        // The call was open when something else was said.
         (&[said(1, "go"), called(2, &["c1"]), said(3, "and?")], &[], false),
     ];
     for (entries, open, is_right) in cases {
@@ -100,7 +100,7 @@ fn calls_without_outcomes_and_outcomes_without_calls_are_found() {
 }
 
 #[test]
-fn what_is_lost_of_pins_and_requests_is_found() {
+fn lost_pins_and_prompts_are_detected() {
     let pin = || {
         entry(
             2,
@@ -137,9 +137,9 @@ fn encoded(encoding: &mut Encoding, view: &View, basis: Option<Basis>) -> Encode
     encoding.encode(&endpoint, &request, Purpose::Reply)
 }
 
-/// An encoding that is not told of a changed view goes on with what it has.
+/// An encoding that is not notified of a changed view reuses its stale output.
 #[test]
-fn a_stale_encoding_is_found() {
+fn a_stale_encoding_is_detected() {
     let model = ModelName("a/b".into());
     let reply = |seq| {
         let message = message(seq, "yes");
@@ -156,7 +156,7 @@ fn a_stale_encoding_is_found() {
 }
 
 #[test]
-fn a_request_that_does_not_go_on_is_found() {
+fn a_request_that_does_not_extend_the_previous_one_is_detected() {
     assert!(checks::continues(r#"{"a":1}"#, r#"{"a":1},{"b":2}"#).is_ok());
     assert!(checks::continues(r#"{"a":1}"#, r#"{"a":1}"#).is_ok());
     assert!(checks::continues(r#"{"a":1}"#, r#"{"a":2},{"b":2}"#).is_err());
@@ -164,9 +164,10 @@ fn a_request_that_does_not_go_on_is_found() {
     assert!(checks::continues(r#"{"a":1},{"b":2}"#, r#"{"a":1}"#).is_err());
 }
 
-/// Of each format that seals: reasoning behind another beginning, of another model, twice, or never made.
+/// For each format with signatures: reasoning after a different prefix, of a different model, repeated, or
+/// unknown.
 #[test]
-fn reasoning_that_is_out_of_place_is_found() {
+fn misplaced_reasoning_is_detected() {
     for wire in [WireFormat::AnthropicMessages, WireFormat::OpenAiResponses, WireFormat::Gemini] {
         let asked = |text: &str| match wire {
             WireFormat::AnthropicMessages => {
@@ -202,9 +203,9 @@ fn reasoning_that_is_out_of_place_is_found() {
     }
 }
 
-/// What a provider made of a conversation: changed, another model's, behind something else, twice.
+/// A provider's own compaction: changed, another model's, not first, or repeated.
 #[test]
-fn what_a_provider_made_is_found_where_it_is_out_of_place() {
+fn a_misplaced_provider_compaction_is_detected() {
     for wire in [WireFormat::AnthropicMessages, WireFormat::OpenAiResponses] {
         let item = super::service::short(wire, 1).expect("it has a form of its own");
         let mut service = Service::default();

@@ -1,8 +1,8 @@
-//! The services as they are seen from outside: each streams a reply in its own form, seals its reasoning for
-//! all that stands before it, and refuses reasoning that comes back behind anything else.
+//! The services as seen from outside: each streams a reply in its own format, signs its reasoning together
+//! with everything that precedes it, and rejects reasoning that is sent back after anything else.
 //!
-//! It shares no code with the encoders. What stands before a part is taken as the service reads it: cache
-//! marks, ids of items and how a text is cut into parts make no difference.
+//! It shares no code with the encoders. The prefix of a part is interpreted as the service reads it: cache
+//! marks, item ids and the split of a text into parts make no difference.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,23 +24,23 @@ pub enum Part {
     },
 }
 
-/// What a model has sealed: which it was, and what stood before.
+/// The content of a signature: the model, and the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sealed {
     model: String,
     before: String,
 }
 
-/// All that the services of one conversation remember.
+/// Everything that the services of one conversation remember.
 #[derive(Clone, Debug, Default)]
 pub struct Service {
     sealed: HashMap<String, Sealed>,
-    /// What they made of the conversation in a form of their own, and which model did.
+    /// Their own compactions of the conversation, with the model that made each.
     short: HashMap<String, String>,
 }
 
 impl Service {
-    /// Takes note of what a reply seals. `body` is the request that it answers.
+    /// Records the signatures of a reply. `body` is the request that it answers.
     pub fn seal(&mut self, wire: WireFormat, model: &str, mut body: Value, parts: &[Part]) {
         let list = body[list_of(wire)].as_array_mut().expect("a request has a list of messages");
         list.extend(echo(wire, parts));
@@ -50,13 +50,13 @@ impl Service {
         }
     }
 
-    /// Takes note of what a model made of a conversation: an item as it is to come back.
+    /// Records a model's compaction of a conversation, as the item that is to be sent back.
     pub fn made_short(&mut self, model: &str, item: &Value) {
         self.short.insert(item.to_string(), model.to_owned());
     }
 
-    /// Whether a request begins with what this model made of a conversation, or why its service would not take
-    /// it back: it is changed, not the first of all, or another model's.
+    /// Whether a request begins with this model's own compaction; an error if its service would reject it,
+    /// because it is changed, not the first item, or another model's.
     pub fn check_short(&self, wire: WireFormat, model: &str, body: &Value) -> Result<bool, String> {
         let mut items = list(&body[list_of(wire)]).iter().flat_map(|message| match wire {
             WireFormat::AnthropicMessages => list(&message["content"]),
@@ -77,7 +77,7 @@ impl Service {
         }
     }
 
-    /// The signatures in a request, or why the service of this model would not take one of them back.
+    /// The signatures in a request; an error if the service of this model would reject one of them.
     pub fn check(&self, wire: WireFormat, model: &str, body: &Value) -> Result<HashSet<String>, String> {
         let mut seen = HashSet::new();
         for (signature, before) in signatures(wire, body) {
@@ -99,7 +99,7 @@ impl Service {
     }
 }
 
-/// The field that holds the messages.
+/// The field that contains the messages.
 pub fn list_of(wire: WireFormat) -> &'static str {
     match wire {
         WireFormat::AnthropicMessages | WireFormat::OpenAiChat => "messages",
@@ -108,10 +108,10 @@ pub fn list_of(wire: WireFormat) -> &'static str {
     }
 }
 
-/// What a Gemini call is sent with that no model of Gemini's has made.
+/// The signature that is sent with a Gemini call that no Gemini model has made.
 const NOT_CHECKED: &str = "skip_thought_signature_validator";
 
-/// Each signature of a request, with the digest of all that stands before it.
+/// Each signature of a request, with the digest of everything that precedes it.
 fn signatures(wire: WireFormat, body: &Value) -> Vec<(String, String)> {
     let mut walk = Walk { digest: Sha256::new(), role: String::new(), in_text: false, found: Vec::new() };
     walk.feed(&body["tools"]);
@@ -119,7 +119,7 @@ fn signatures(wire: WireFormat, body: &Value) -> Vec<(String, String)> {
         WireFormat::AnthropicMessages => &body["system"],
         WireFormat::OpenAiResponses => &body["instructions"],
         WireFormat::Gemini => &body["systemInstruction"],
-        // Nothing is sealed there.
+        // Chat Completions has no signatures.
         WireFormat::OpenAiChat => return Vec::new(),
     });
     for message in list(&body[list_of(wire)]) {
@@ -141,7 +141,7 @@ fn signatures(wire: WireFormat, body: &Value) -> Vec<(String, String)> {
 
 struct Walk {
     digest: Sha256,
-    /// Who spoke last: neighbouring messages of one side are one.
+    /// The role of the last message: adjacent messages of one role are joined.
     role: String,
     in_text: bool,
     found: Vec<(String, String)>,
@@ -163,7 +163,7 @@ impl Walk {
         self.found.push((signature.to_owned(), hex));
     }
 
-    /// A block of Anthropic's.
+    /// A content block of Anthropic's format.
     fn block(&mut self, block: &Value) {
         match block["type"].as_str() {
             Some("thinking") => self.found(block["signature"].as_str().unwrap_or_default()),
@@ -179,7 +179,7 @@ impl Walk {
         }
     }
 
-    /// Texts behind one another are one, however they were cut.
+    /// Adjacent texts are joined, however they were split.
     fn text(&mut self, text: &str) {
         if !self.in_text {
             self.digest.update([0, 5]);
@@ -188,7 +188,7 @@ impl Walk {
         self.in_text = true;
     }
 
-    /// An item of Responses.
+    /// An item of the Responses format.
     fn item(&mut self, item: &Value) {
         match item["type"].as_str().unwrap_or("message") {
             "reasoning" => {
@@ -222,14 +222,14 @@ impl Walk {
         }
     }
 
-    /// A part of Gemini's.
+    /// A part of Gemini's format.
     fn part(&mut self, part: &Value) {
         let signature = part["thoughtSignature"].as_str().filter(|signature| *signature != NOT_CHECKED);
         if let Some(signature) = signature {
             self.found(signature);
         }
         match part["text"].as_str() {
-            // Summaries of thoughts are for people.
+            // Summaries of thoughts are for display only.
             Some(_) if part["thought"] == true => {}
             Some(text) => self.text(text),
             None => {
@@ -243,7 +243,7 @@ impl Walk {
         }
     }
 
-    /// A value whose fields may come in any order.
+    /// Digests a value independent of the order of its fields.
     fn feed(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
@@ -273,7 +273,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A reply as a client that leaves nothing out sends it back.
+/// A reply as sent back by a client that omits nothing.
 pub fn echo(wire: WireFormat, parts: &[Part]) -> Vec<Value> {
     match wire {
         WireFormat::AnthropicMessages => vec![json!({"role": "assistant", "content": blocks(parts)})],
@@ -283,7 +283,7 @@ pub fn echo(wire: WireFormat, parts: &[Part]) -> Vec<Value> {
     }
 }
 
-/// What a service makes of a conversation; `None` where it has no form of its own for that.
+/// A service's own compaction of a conversation; `None` if it has no such feature.
 pub fn short(wire: WireFormat, number: usize) -> Option<Value> {
     let signature = format!("short{number}end");
     match wire {
@@ -299,7 +299,7 @@ pub fn short(wire: WireFormat, number: usize) -> Option<Value> {
     }
 }
 
-/// The same as Anthropic's streams it.
+/// The same as a stream of Anthropic's.
 pub fn stream_short(item: &Value) -> String {
     let start = json!({"type": "compaction", "content": null});
     let mut delta = item.clone();
@@ -416,7 +416,7 @@ fn items(parts: &[Part]) -> Vec<Value> {
     parts.iter().enumerate().map(item).collect()
 }
 
-/// One signature is given a step: on the first of its calls, else on the last of what it says.
+/// Each step has one signature: on the first of its calls, or else on its last text.
 fn gemini_parts(parts: &[Part]) -> Vec<Value> {
     let mut signature = None;
     let mut said: Vec<Value> = Vec::new();

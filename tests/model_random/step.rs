@@ -1,5 +1,5 @@
-//! What may happen next in a session. A step says which thing is meant by a number that is taken modulo how
-//! many there are then, so that a sequence that was made shorter still means something.
+//! The possible next steps of a session. A step refers to things by an index modulo their current count, so
+//! that a shortened sequence stays meaningful.
 
 use epitome::compaction::Keep;
 use epitome::thread::{OutcomeStatus, Role, Trigger};
@@ -12,9 +12,9 @@ pub enum Step {
         what: What,
         words: usize,
     },
-    /// The chosen model answers.
+    /// The chosen model replies.
     Replied(Reply),
-    /// So many of the open calls get an outcome, beginning with any of them.
+    /// This many of the open calls get an outcome, starting at any of them.
     Outcomes {
         first: usize,
         calls: usize,
@@ -22,7 +22,7 @@ pub enum Step {
         status: OutcomeStatus,
         words: usize,
     },
-    /// A hook's edits, made for the view as it is or for an older one.
+    /// A hook's edits, made for the current view or for an older one.
     Edited {
         edits: Vec<(Op, usize)>,
         stale: bool,
@@ -33,22 +33,22 @@ pub enum Step {
         stale: bool,
     },
     Compacted(Compaction),
-    /// Any layer that can be.
+    /// Any layer that can be undone.
     Undone(usize),
     Redone(usize),
-    /// The last thing is taken back and made again, as a person does who compares the two.
+    /// The last layer is undone and redone, as by a user who compares the two.
     UndoneAndRedone,
-    /// The conversation is taken back to before any prompt that it may be.
+    /// The conversation is rewound to any prompt at which that is possible.
     Rewound(usize),
-    /// The person pins or unpins something.
+    /// The user pins or unpins an entry.
     Pinned(usize),
     Chosen(usize),
-    /// The person's settings, and with them a build whose system text and tools are others.
+    /// The user's settings change, together with a build that has a different system text and tools.
     Changed(usize),
     ThinkingDropped,
-    /// What is in the log and not in the view.
+    /// An entry that is in the log but not in the view.
     Aside(usize),
-    /// The process is killed; another one reads the log.
+    /// The process is killed; a new one reads the log.
     Killed,
 }
 
@@ -76,7 +76,7 @@ pub enum What {
 #[derive(Clone, Copy, Debug)]
 pub enum Shown {
     Text,
-    /// Its middle is in the log alone.
+    /// Its middle is only in the log.
     Cut,
     Blank,
     Image,
@@ -86,7 +86,7 @@ pub enum Shown {
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     pub thinks: Thinks,
-    /// Before the text there is a blank one.
+    /// A blank text precedes the text.
     pub blank: bool,
     pub text: bool,
     pub calls: usize,
@@ -97,7 +97,7 @@ pub struct Reply {
 pub enum Thinks {
     No,
     Once,
-    /// So that nobody can read it.
+    /// Encrypted.
     Hidden,
     /// Before the text, and again before the calls.
     Twice,
@@ -119,18 +119,18 @@ pub struct Compaction {
     pub keep: Keep,
     /// In tokens.
     pub window: u64,
-    /// Words of the model's summary; `None` where no model writes one.
+    /// Words of the model's summary; `None` if no model writes one.
     pub summary: Option<usize>,
     pub focus: bool,
-    /// A summary is wanted even where masks would do.
+    /// A summary is requested even if masks would suffice.
     pub wanted: bool,
-    /// The provider makes it in a form of its own, where it has one.
+    /// The provider compacts, if it supports that.
     pub native: bool,
-    /// Messages that are never cut where old outcomes are.
+    /// The newest messages, which are never masked.
     pub recent: usize,
 }
 
-/// Windows that are much too small, small, and large, in tokens.
+/// Windows that are far too small, small, and large, in tokens.
 const WINDOWS: [u64; 5] = [1_000, 4_000, 8_000, 32_000, 1_000_000];
 
 pub fn step() -> impl Strategy<Value = Step> {
@@ -160,7 +160,7 @@ fn rarely() -> impl Strategy<Value = bool> {
     prop::bool::weighted(0.1)
 }
 
-/// Most texts are short, some take a good part of a small window.
+/// Most texts are short, some take a large part of a small window.
 fn words() -> impl Strategy<Value = usize> {
     prop_oneof![24 => 1..30usize, 4 => 40..300usize, 1 => 1_000..2_000usize]
 }
@@ -215,7 +215,7 @@ fn outcomes() -> impl Strategy<Value = Step> {
         1 => Just(OutcomeStatus::Denied),
         1 => Just(OutcomeStatus::Interrupted),
     ];
-    // What is old and long is what can be cut.
+    // Only old and long outcomes can be masked.
     let words = prop_oneof![8 => words(), 1 => 300..900usize];
     (any::<usize>(), 1..4usize, what, status, words)
         .prop_map(|(first, calls, what, status, words)| Step::Outcomes { first, calls, what, status, words })

@@ -1,4 +1,5 @@
-//! Secrets are planted wherever a report looks, in every known shape; none comes out, and what helps does.
+//! Plants secrets of every known form wherever a report collects data: none of them is in the report, and all
+//! useful data is.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use crate::machine::Machine;
 
-/// Every planted secret, and every text that was said, has this in it.
+/// Part of every planted secret, and of every message.
 const MARK: &str = "PLANTED";
 
 const LOG: &str = r#"2026-11-22T10:00:00.000001Z  INFO session{id=s_00}: epitome::spans: ended milliseconds=12
@@ -60,7 +61,7 @@ fn planted() -> (Machine, String) {
 }
 
 #[test]
-fn no_planted_secret_and_nothing_that_was_said_is_in_a_report() {
+fn a_report_contains_no_planted_secrets_and_no_messages() {
     let (machine, session) = planted();
     let report = machine.ok(&["bug-report", "-", "--session", &session]);
     let faults: Vec<&str> = report
@@ -92,7 +93,7 @@ fn no_planted_secret_and_nothing_that_was_said_is_in_a_report() {
 }
 
 #[test]
-fn a_report_is_a_new_file_that_nobody_else_can_read() {
+fn a_report_is_a_new_file_readable_only_by_its_owner() {
     let machine = Machine::new();
     let told = machine.ok(&["bug-report"]);
     let file = told.split(' ').next().expect("a name");

@@ -1,4 +1,4 @@
-//! A person's machine: a home, a project, and nothing in the environment that was not put there.
+//! A user's machine: a home, a project, and an environment that contains only what a test sets.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ impl Machine {
         machine
     }
 
-    /// With a model that says these replies, one a call.
+    /// A machine with a model that sends these replies, one per call.
     pub fn with_model(replies: Vec<Vec<ModelStep>>) -> (Machine, ScriptedModel) {
         let mut machine = Machine::new();
         let model = ScriptedModel::start(move |request: &RecordedRequest| {
@@ -34,7 +34,7 @@ impl Machine {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
-    /// The person's own directory.
+    /// The user's home directory.
     pub fn home(&self) -> PathBuf {
         self.directory.path().canonicalize().expect("it was made").join("annhome")
     }
@@ -43,14 +43,14 @@ impl Machine {
         self.home().join("project")
     }
 
-    /// Writes a file of the person's, with what is above it.
+    /// Writes a file in the user's home, creating its parent directories.
     pub fn write(&self, name: &str, text: &str) {
         let path = self.home().join(name);
         std::fs::create_dir_all(path.parent().expect("it is in the home")).expect("a directory");
         std::fs::write(path, text).expect("a file");
     }
 
-    /// What it printed to stdout, having ended well.
+    /// Asserts success and returns stdout.
     #[track_caller]
     pub fn ok(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));

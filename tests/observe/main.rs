@@ -1,5 +1,5 @@
-//! What helps a person to see how things stand, with the real binary: bug reports, completions and the man page,
-//! and spans for a collector where the program is built for that.
+//! Observability of the real binary: bug reports, completions and the man page, and the OpenTelemetry export
+//! of builds that include it.
 
 mod bug_report;
 mod machine;

@@ -1,4 +1,4 @@
-//! Spans arrive at a collector, which is a plain HTTP server here, when the program ends at the latest.
+//! Spans arrive at a collector, which is a plain HTTP server here, at the latest when the program ends.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use epitome::provider::scripted::ModelStep;
 
 use crate::machine::Machine;
 
-/// Answers every request with 200 and hands on its path and body.
+/// Answers every request with 200 and forwards its path and body.
 fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -34,7 +34,7 @@ fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
                     }
                     let mut body = vec![0; length];
                     reader.read_exact(&mut body).expect("a body");
-                    // The test may have seen enough.
+                    // A finished test has dropped the receiver.
                     drop(sender.send((path, body)));
                     let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
                     (&stream).write_all(answer.as_bytes()).expect("the exporter reads");
@@ -47,7 +47,7 @@ fn collector() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
 }
 
 #[test]
-fn what_took_time_arrives_at_the_collector_and_nothing_that_was_said() {
+fn spans_arrive_at_the_collector_without_message_contents() {
     let (url, requests) = collector();
     let (mut machine, _model) = Machine::with_model(vec![vec![ModelStep::Text("PLANTED reply".into())]]);
     machine.set("OTEL_EXPORTER_OTLP_ENDPOINT", &url);
@@ -65,7 +65,7 @@ fn what_took_time_arrives_at_the_collector_and_nothing_that_was_said() {
 }
 
 #[test]
-fn a_collector_that_is_away_costs_nothing_but_its_spans() {
+fn an_unreachable_collector_only_loses_its_spans() {
     let (mut machine, _model) = Machine::with_model(vec![vec![ModelStep::Text("hello".into())]]);
     let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it is bound");
     machine.set("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{nobody}"));

@@ -1,4 +1,4 @@
-//! Much at once: a model that is faster than the editor, and a prompt that is longer than most.
+//! Large volumes: a model that is faster than the editor, and an extremely long prompt.
 
 use std::fs;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::desk::{Agent, Desk, agent_said, obey, stop_reason, text, within};
 
 const DELTA: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde\n";
 
-/// 10 MB of text; on the wire from the model it is three times that.
+/// 10 MB of text; three times that on the wire from the model.
 const DELTAS: usize = 160_000;
 
-/// What an agent may take for such a reply, in kB: the text as it comes, its entry, the line that is
-/// written of it, and the pieces in which it goes out.
+/// Maximum growth of an agent by such a reply, in kB: the received text, its entry, the encoded line, and the
+/// outgoing chunks.
 const REPLY_KB_MAX: u64 = 100 * 1024;
 
-/// What an agent may take beyond that if the editor does not read, in kB.
+/// Maximum additional growth if the editor does not read, in kB.
 const UNREAD_KB_MAX: u64 = 32 * 1024;
 
 fn peak_kb(process: u32) -> u64 {
@@ -26,7 +26,7 @@ fn peak_kb(process: u32) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Has a model flood the agent and gives by how many kB it grew.
+/// Has a model flood the agent, and returns the agent's growth in kB.
 fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
     let desk = Desk::new(|_| vec![ModelStep::Flood { count: DELTAS, text: DELTA.into() }, text("The end.")]);
     let mut agent = desk.start();
@@ -45,11 +45,11 @@ fn flooded(wait: impl FnOnce(&Desk)) -> u64 {
 }
 
 #[test]
-fn an_editor_that_stops_reading_costs_little_and_misses_nothing() {
+fn an_editor_that_stops_reading_costs_little_memory_and_misses_nothing() {
     let whole = (DELTA.len() * DELTAS) as u64;
     let reading = flooded(|_| {});
     let not_reading = flooded(|desk| {
-        // We read nothing until the model has said all and the log has it.
+        // Reads nothing until the model has finished and the reply is in the log.
         let data = desk.home.join("data");
         within(Duration::from_secs(40), "the reply in the log", || (size_of(&data) > whole).then_some(()));
     });
@@ -59,7 +59,7 @@ fn an_editor_that_stops_reading_costs_little_and_misses_nothing() {
 }
 
 #[test]
-fn an_editor_that_reads_nothing_does_not_hold_up_the_end() {
+fn an_editor_that_never_reads_does_not_delay_shutdown() {
     let by_pipe: fn(&mut Agent) = Agent::close_input;
     let by_signal: fn(&mut Agent) = |agent| agent.terminate();
     for end in [by_pipe, by_signal] {
@@ -89,12 +89,12 @@ fn size_of(directory: &std::path::Path) -> u64 {
 }
 
 #[test]
-fn a_prompt_with_a_large_image_arrives_whole_and_one_beyond_the_limit_is_refused() {
+fn a_large_image_arrives_unchanged_and_an_oversized_line_is_refused() {
     let desk = Desk::new(|_| vec![text("A picture.")]);
     fs::write(desk.home.join("config.toml"), "[models.\"local/scripted\"]\nimages = true\n").unwrap();
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
-    // The first bytes of a PNG, and nearly as many more as an image may have.
+    // The signature of a PNG, and nearly as many bytes as an image may have.
     let image = format!("iVBORw0KGgoA{}", "A".repeat(4 * 1024 * 1024));
     let prompt = json!([
         { "type": "text", "text": "what is this?" },
@@ -105,7 +105,7 @@ fn a_prompt_with_a_large_image_arrives_whole_and_one_beyond_the_limit_is_refused
     assert_eq!((agent_said(&updates).as_str(), stop_reason(&answer).as_str()), ("A picture.", "end_turn"));
     let sent = desk.model.requests()[0].body.to_string();
     assert!(sent.contains(&image), "the model gets all of it: {} bytes", sent.len());
-    // The id of such a line is not known to whoever refuses it.
+    // The error has no id, because the line was not parsed.
     agent.prompt(&session, &"A".repeat(65 * 1024 * 1024));
     let refused = agent.until("the refusal", |message| message.get("error").is_some()).pop().unwrap();
     assert!(refused["error"]["message"].as_str().unwrap().contains("64 MiB"), "{refused}");
@@ -113,7 +113,7 @@ fn a_prompt_with_a_large_image_arrives_whole_and_one_beyond_the_limit_is_refused
 }
 
 #[test]
-fn many_sessions_stream_at_once_and_none_gets_anothers_words() {
+fn many_sessions_stream_concurrently_without_mixing_texts() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let sessions: Vec<String> = (0..8).map(|_| desk.new_session(&mut agent)).collect();

@@ -1,7 +1,6 @@
-//! A person's desk: a home, a workspace, a scripted model, and agents that are started on them.
+//! A home, a workspace, a scripted model, and agents that are started on them.
 //!
-//! The client here speaks raw lines and knows no type of the agent's, so that it can be as rude as an
-//! editor can be.
+//! The client speaks raw lines and uses none of the agent's types, so that it can misbehave in any way.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,16 +14,16 @@ use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel, See
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 
-/// How long an agent may be silent. Everything here takes milliseconds; a busy machine takes seconds.
+/// How long an agent may be silent. Everything here takes milliseconds, or seconds on a busy machine.
 pub const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// How long an agent may take to end. It gives itself 0.6 s; the rest is for a busy machine.
+/// How long an agent may take to exit. Its own limit is 0.6 s; the rest is for a busy machine.
 pub const EXIT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Between two looks at something that can't tell of its change.
+/// Interval for polling things that cannot be waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Messages read ahead. A client that takes none leaves the rest in the pipe.
+/// Messages read ahead. A client that reads none leaves the rest in the pipe.
 const MESSAGES_MAX: usize = 16;
 
 pub const SUMMARY: &str = "They talked about numbers.";
@@ -37,12 +36,11 @@ pub fn call(name: &str, input: Value) -> ModelStep {
     ModelStep::Call { name: name.to_owned(), input }
 }
 
-/// A model that does what it is told: the prompt is its script. What it does not know is the
-/// instruction to write a summary.
+/// A model that follows its prompt like a script. The only unscripted prompt is the request for a summary.
 pub fn obey(request: &RecordedRequest) -> Vec<ModelStep> {
     let seen = request.seen();
     let Some(Seen::User(said)) = seen.last() else { return vec![text("Done.")] };
-    // Neighbouring messages of the person are one message to this provider.
+    // Adjacent user messages are one message for this provider.
     let said = said.rsplit("\n\n").next().unwrap_or_default();
     match said.split_once(' ').unwrap_or((said, "")) {
         ("say", words) => vec![text("You said "), text(words), text(".")],
@@ -78,7 +76,7 @@ impl Desk {
         Desk { model: ScriptedModel::start(script).unwrap(), home, workspace, _scratch: scratch }
     }
 
-    /// The agent's command, with an environment of its own.
+    /// The agent's command, with its own environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
         command
@@ -98,37 +96,37 @@ impl Desk {
         command
     }
 
-    /// The daemon's process number, where one serves this home.
+    /// The daemon's process id, if this home has a running one.
     pub fn daemon(&self) -> Option<Pid> {
         let number = fs::read_to_string(self.home.join("run/daemon.lock")).ok()?;
         let pid = Pid::from_raw(number.trim().parse().ok()?)?;
         lives(pid).then_some(pid)
     }
 
-    /// The process that does the agent's work: itself, or the daemon.
+    /// The process that does the agent's work: the agent itself, or the daemon.
     pub fn worker(&self, agent: &Agent) -> u32 {
         self.daemon().map_or(agent.process(), |daemon| daemon.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Ends an agent and its daemon as a power cut would, and gives what it had said before.
+    /// Ends an agent and its daemon like a power cut; returns its last messages.
     pub fn kill(&self, agent: Agent) -> Vec<Value> {
         if let Some(daemon) = self.daemon() {
-            // Neither may see the other go: the daemon would record a cancelled turn, the front end
-            // would start another daemon.
+            // Neither may notice that the other is gone: the daemon would record a cancelled turn, the front
+            // end would start another daemon.
             agent.hold();
             end_by(daemon, Signal::KILL);
         }
         agent.kill()
     }
 
-    /// Ends the daemon as `epitome daemon stop` would, where one runs.
+    /// Ends the daemon like `epitome daemon stop`, if one is running.
     pub fn end_daemon(&self) {
         if let Some(daemon) = self.daemon() {
             end_by(daemon, Signal::TERM);
         }
     }
 
-    /// Starts an agent that asks before it does anything, and greets it.
+    /// Starts and initializes an agent that asks for every permission.
     pub fn start(&self) -> Agent {
         self.start_with(&[])
     }
@@ -152,7 +150,7 @@ impl Desk {
         made["sessionId"].as_str().unwrap().to_owned()
     }
 
-    /// Loads a session and gives what was replayed.
+    /// Loads a session and returns its replay.
     pub fn load(&self, agent: &mut Agent, session: &str) -> Vec<Value> {
         let (replay, answer) = self.try_load(agent, session);
         assert!(answer.get("result").is_some(), "{answer}");
@@ -187,15 +185,15 @@ impl Drop for Desk {
     }
 }
 
-/// Sends a process that is not our child a signal and waits for its end.
+/// Sends a signal to a process that is not a child, and waits for its end.
 pub fn end_by(process: Pid, signal: Signal) {
-    // It may have ended by itself.
+    // It may have exited already.
     let _ = kill_process(process, signal);
     within(SILENCE_MAX, "the daemon's end", || (!lives(process)).then_some(()));
 }
 
-/// Whether a process runs. One that has ended may stay on the system's list until its parent looks; its sockets are
-/// open until the last of its threads has ended.
+/// Whether a process is running. A process that has ended may remain in the process table until its parent
+/// reaps it; its sockets stay open until the last of its threads has ended.
 fn lives(process: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
     if threads.is_ok_and(|threads| threads.count() > 1) {
@@ -206,13 +204,13 @@ fn lives(process: Pid) -> bool {
     state.is_some_and(|state| state != "Z")
 }
 
-/// The messages of a request but the system text.
+/// The messages of a request without the system text.
 pub fn messages_of(request: &RecordedRequest) -> Vec<Value> {
     let messages = request.body["messages"].as_array().unwrap();
     messages.iter().filter(|message| message["role"] != "system").cloned().collect()
 }
 
-/// Each call of a request is followed by its one outcome, and nothing else comes between.
+/// Asserts that each call of a request is immediately followed by its only outcome.
 pub fn assert_paired(request: &RecordedRequest) {
     let messages = messages_of(request);
     let mut open: Vec<String> = Vec::new();
@@ -231,7 +229,7 @@ pub fn assert_paired(request: &RecordedRequest) {
     assert!(open.is_empty(), "calls without an outcome: {messages:#?}");
 }
 
-/// Waits for something that can't tell of its change.
+/// Polls a condition until a deadline.
 pub fn within<T>(at_most: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + at_most;
     loop {
@@ -243,7 +241,7 @@ pub fn within<T>(at_most: Duration, what: &str, mut look: impl FnMut() -> Option
     }
 }
 
-/// A running agent and our end of its pipes.
+/// A running agent and the client's ends of its pipes.
 pub struct Agent {
     child: Child,
     input: Option<ChildStdin>,
@@ -276,7 +274,7 @@ impl Agent {
         writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
     }
 
-    /// Sends a request and gives its id.
+    /// Sends a request and returns its id.
     pub fn request(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -302,7 +300,7 @@ impl Agent {
         self.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": outcome }));
     }
 
-    /// The next message; `None` when the agent has closed its end.
+    /// The next message; an error if the agent has closed its end.
     pub fn next_within(&self, at_most: Duration) -> Result<Value, RecvTimeoutError> {
         self.messages.recv_timeout(at_most)
     }
@@ -311,7 +309,7 @@ impl Agent {
         self.next_within(SILENCE_MAX).unwrap_or_else(|error| panic!("waiting for {wanted}: {error}"))
     }
 
-    /// Reads up to the message that is looked for; it is the last one given.
+    /// Reads up to the first matching message, which is the last one returned.
     pub fn until(&mut self, wanted: &str, mut is_it: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let mut seen = Vec::new();
         loop {
@@ -324,7 +322,7 @@ impl Agent {
         }
     }
 
-    /// Reads until the agent has said this, in however many pieces.
+    /// Reads until the agent has sent this text, in any number of chunks.
     pub fn hear(&mut self, words: &str) -> Vec<Value> {
         let mut said = String::new();
         self.until(words, |message| {
@@ -333,21 +331,21 @@ impl Agent {
         })
     }
 
-    /// Reads up to an answer; what came before it is given too.
+    /// Reads up to an answer; returns it with the messages that preceded it.
     pub fn answer(&mut self, id: u64) -> (Vec<Value>, Value) {
         let mut before = self.until("an answer", |message| is_answer(message, id));
         let answer = before.pop().unwrap();
         (before, answer)
     }
 
-    /// Sends a request and gives its result.
+    /// Sends a request and returns its result.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         let id = self.request(method, params);
         let (_, answer) = self.answer(id);
         answer.get("result").unwrap_or_else(|| panic!("{method} was answered with {answer}")).clone()
     }
 
-    /// Sends a prompt and reads its turn: the updates, and why it ended.
+    /// Sends a prompt and reads its turn: the updates, and the stop reason.
     pub fn turn(&mut self, session: &str, words: &str) -> (Vec<Value>, String) {
         let id = self.prompt(session, words);
         let (updates, answer) = self.answer(id);
@@ -362,14 +360,14 @@ impl Agent {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Stops the process where it is and waits until all its threads stand. A signal alone would leave
-    /// a thread on another processor a moment to go on.
+    /// Stops the process and waits until all its threads have stopped. After just sending the signal, a
+    /// thread on another CPU could continue for a moment.
     fn hold(&self) {
         self.signal(Signal::STOP);
         waitid(WaitId::Pid(Pid::from_child(&self.child)), WaitIdOptions::STOPPED).unwrap();
     }
 
-    /// The same for whoever still has questions to the living.
+    /// Kills the agent, which remains usable for further checks.
     pub fn kill_now(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -379,7 +377,7 @@ impl Agent {
         drop(self.input.take());
     }
 
-    /// Waits for an orderly end and gives what was still said.
+    /// Waits for a clean exit and returns the remaining messages.
     pub fn ended(self) -> Vec<Value> {
         let since = Instant::now();
         let (rest, status) = self.gone();
@@ -388,7 +386,7 @@ impl Agent {
         rest
     }
 
-    /// Waits for an orderly end without reading any more.
+    /// Waits for a clean exit without reading.
     pub fn ended_unread(mut self) {
         let since = Instant::now();
         let status = self.child.wait().unwrap();
@@ -397,7 +395,7 @@ impl Agent {
         self.gone();
     }
 
-    /// Ends the agent as a power cut would, and gives what it had said before.
+    /// Kills the agent like a power cut, and returns its remaining messages.
     pub fn kill(mut self) -> Vec<Value> {
         self.child.kill().unwrap();
         self.gone().0
@@ -406,7 +404,7 @@ impl Agent {
     fn gone(mut self) -> (Vec<Value>, ExitStatus) {
         let rest = self.messages.iter().collect();
         let status = self.child.wait().unwrap();
-        // A line that is no JSON is a panic there.
+        // The reading thread panics on lines that are not JSON.
         self.reading.take().unwrap().join().unwrap();
         let complaints = self.complaints.take().unwrap().join().unwrap();
         assert_eq!(complaints, "", "stderr is not silent");
@@ -426,7 +424,7 @@ fn read(output: ChildStdout, sender: &SyncSender<Value>) {
     let mut reader = BufReader::new(output);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line).unwrap() > 0 {
-        // A kill may break the last line off.
+        // A kill may truncate the last line.
         if line.last() != Some(&b'\n') {
             return;
         }
@@ -453,12 +451,12 @@ pub fn is_question(message: &Value) -> bool {
     message["method"] == "session/request_permission"
 }
 
-/// The name of an update; of other messages nothing.
+/// The kind of an update; empty for other messages.
 pub fn kind(message: &Value) -> &str {
     message["params"]["update"]["sessionUpdate"].as_str().unwrap_or_default()
 }
 
-/// What chunks of this kind say, put together.
+/// The joined text of chunks of this kind.
 pub fn spoken(messages: &[Value], chunks: &str) -> String {
     let of_kind = messages.iter().filter(|message| kind(message) == chunks);
     of_kind.filter_map(|message| message["params"]["update"]["content"]["text"].as_str()).collect()
@@ -468,20 +466,20 @@ pub fn agent_said(messages: &[Value]) -> String {
     spoken(messages, "agent_message_chunk")
 }
 
-/// The texts of each message that the person sent.
+/// The text of each user message.
 pub fn person_said(messages: &[Value]) -> Vec<&str> {
     let of_person = messages.iter().filter(|message| kind(message) == "user_message_chunk");
     of_person.filter_map(|message| message["params"]["update"]["content"]["text"].as_str()).collect()
 }
 
-/// The statuses that calls came to, in order of the updates.
+/// The final statuses of calls, in the order of the updates.
 pub fn final_statuses(messages: &[Value]) -> Vec<&str> {
     let updates = messages.iter().filter(|message| kind(message) == "tool_call_update");
     let statuses = updates.filter_map(|message| message["params"]["update"]["status"].as_str());
     statuses.filter(|status| matches!(*status, "completed" | "failed")).collect()
 }
 
-/// Whether a message is part of the conversation, and not about how things stand.
+/// Whether a message is part of the conversation rather than of the session's state.
 pub fn is_history(message: &Value) -> bool {
     match kind(message) {
         "available_commands_update"

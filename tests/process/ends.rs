@@ -1,4 +1,4 @@
-//! How turns and processes end: by cancel, by the end of input, by a signal.
+//! Ends of turns and processes: by cancel, by end of input, by a signal.
 
 use epitome::provider::scripted::ModelStep;
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use crate::desk::{
     person_said, stop_reason, wants_summary, within,
 };
 
-/// Brings a turn to some point, cancels it, and gives what came from the cancel on.
+/// Advances a turn to some point, cancels it, and returns all messages from then on.
 fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> Vec<Value> {
     let desk = Desk::new(obey);
-    // Where a person is to be asked, somebody must be asked.
+    // A call that needs permission is only possible if the agent asks.
     let mut agent = if words.contains("touch") { desk.start() } else { desk.start_trusted() };
     let session = desk.new_session(&mut agent);
     let id = agent.prompt(&session, words);
@@ -40,7 +40,7 @@ fn cancelled(words: &str, at: impl FnOnce(&Desk, &mut Agent) -> Vec<Value>) -> V
 }
 
 #[test]
-fn cancelled_before_the_first_word() {
+fn cancel_before_the_first_chunk() {
     let seen = cancelled("hang", |desk, _| {
         within(SILENCE_MAX, "the model's call", || (!desk.model.requests().is_empty()).then(Vec::new))
     });
@@ -48,13 +48,13 @@ fn cancelled_before_the_first_word() {
 }
 
 #[test]
-fn cancelled_in_the_middle_of_a_reply() {
+fn cancel_within_a_reply() {
     let seen = cancelled("half", |_, agent| agent.hear("The first half, "));
     assert_eq!(agent_said(&seen), "The first half, ");
 }
 
 #[test]
-fn cancelled_while_a_command_runs() {
+fn cancel_while_a_command_runs() {
     let seen = cancelled("run echo begun > marker; sleep 1000", |desk, _| {
         let marker = desk.workspace.join("marker");
         within(SILENCE_MAX, "the command's file", || marker.exists().then(Vec::new))
@@ -63,7 +63,7 @@ fn cancelled_while_a_command_runs() {
 }
 
 #[test]
-fn cancelled_while_a_card_is_open() {
+fn cancel_during_a_permission_request() {
     let seen = cancelled("run touch never", |_, agent| agent.until("the card", is_question));
     assert_eq!(final_statuses(&seen), ["failed"]);
     let question = seen.iter().find(|message| is_question(message)).unwrap();
@@ -94,7 +94,7 @@ fn a_cancelled_compaction_changes_nothing() {
 }
 
 #[test]
-fn the_end_of_input_ends_an_idle_agent() {
+fn end_of_input_ends_an_idle_agent() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     agent.close_input();
@@ -107,7 +107,7 @@ fn the_end_of_input_ends_an_idle_agent() {
 }
 
 #[test]
-fn the_end_of_input_and_a_signal_record_a_running_turn_as_cancelled() {
+fn end_of_input_and_sigterm_record_a_running_turn_as_cancelled() {
     let by_pipe: fn(&mut Agent) = Agent::close_input;
     let by_signal: fn(&mut Agent) = |agent| agent.terminate();
     for end in [by_pipe, by_signal] {
@@ -139,7 +139,7 @@ fn a_signal_ends_an_idle_agent() {
 }
 
 #[test]
-fn what_waits_in_the_pipe_before_the_end_of_input_is_still_answered() {
+fn requests_in_the_pipe_before_end_of_input_are_answered() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let listing = agent.request("session/list", json!({}));

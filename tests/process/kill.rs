@@ -1,5 +1,5 @@
-//! `kill -9` at every kind of moment: what was acknowledged is there, what was cut off is said to be,
-//! and the conversation goes on.
+//! `kill -9` at any time: everything acknowledged is preserved, interrupted work is marked as such, and the
+//! conversation continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use crate::desk::{
 };
 use epitome::provider::scripted::ModelStep;
 
-/// Loads a session in a new process and sees that the past stays as it was told.
+/// Loads a session in a new process and asserts that nothing is added to its replay.
 fn come_back(desk: &Desk, session: &str) -> (Agent, Vec<Value>) {
     let mut agent = desk.start_trusted();
     let replay = desk.load(&mut agent, session);
-    // Whatever the session still had to say of the past would have to come before this.
+    // Any further message about the past would have to precede this answer.
     let id = agent.request("session/list", json!({}));
     let (after, _) = agent.answer(id);
     let late: Vec<&Value> = after.iter().filter(|message| is_history(message)).collect();
@@ -31,7 +31,7 @@ fn history(messages: &[Value]) -> Vec<&Value> {
     messages.iter().filter(|message| is_history(message)).collect()
 }
 
-/// The next prompt works, and what it sends is what every provider takes.
+/// Asserts that the next prompt works, with a request that every provider accepts.
 fn go_on(desk: &Desk, agent: &mut Agent, session: &str) {
     let (updates, reason) = agent.turn(session, "say more");
     assert_eq!((agent_said(&updates).as_str(), reason.as_str()), ("You said more.", "end_turn"));
@@ -43,7 +43,7 @@ fn interruptions(replay: &[Value]) -> usize {
 }
 
 #[test]
-fn killed_in_the_middle_of_a_reply() {
+fn kill_within_a_reply() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
@@ -61,7 +61,7 @@ fn killed_in_the_middle_of_a_reply() {
 }
 
 #[test]
-fn killed_while_a_command_runs() {
+fn kill_while_a_command_runs() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
     let session = desk.new_session(&mut agent);
@@ -80,9 +80,9 @@ fn killed_while_a_command_runs() {
     assert!(last.body.to_string().contains("Interrupted before it finished"), "the model is told as well");
 }
 
-/// A server of MCP is a process of ours as commands are.
+/// An MCP server is a child process, like a command.
 #[test]
-fn killed_with_a_server_of_mcp() {
+fn kill_with_an_mcp_server() {
     let desk = Desk::new(obey);
     let numbers = desk.workspace.join("numbers");
     let script = format!("sleep 1000 & echo $$ $! > '{}'; exec sleep 1000", numbers.display());
@@ -106,7 +106,7 @@ fn killed_with_a_server_of_mcp() {
 }
 
 #[test]
-fn killed_while_a_card_is_open() {
+fn kill_during_a_permission_request() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
@@ -122,7 +122,7 @@ fn killed_while_a_card_is_open() {
 }
 
 #[test]
-fn killed_in_the_middle_of_a_compaction() {
+fn kill_during_a_compaction() {
     let hangs = Arc::new(AtomicBool::new(true));
     let hanging = hangs.clone();
     let desk = Desk::new(move |request| match wants_summary(request) {
@@ -151,7 +151,7 @@ fn killed_in_the_middle_of_a_compaction() {
 }
 
 #[test]
-fn killed_thirty_times_at_any_moment() {
+fn thirty_kills_at_random_times() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
     let session = desk.new_session(&mut agent);
@@ -171,7 +171,7 @@ fn killed_thirty_times_at_any_moment() {
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             said.extend(agent.next_within(left).ok());
         }
-        // What had left the agent before its death was acknowledged as well.
+        // Everything that the agent sent before it was killed counts as acknowledged.
         said.extend(desk.kill(agent));
         if let Some(answer) = said.iter().find(|message| is_answer(message, id)) {
             assert_eq!(stop_reason(answer), "end_turn");

@@ -1,4 +1,4 @@
-//! A hundred sessions killed at any moment: no process, temporary file or lock is left of them.
+//! A hundred sessions killed at random times leave no process, temporary file or lock behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::orphans::processes_of;
 const ROUNDS: usize = 20;
 const SESSIONS_A_ROUND: usize = 5;
 
-/// Everything below a directory that is no directory.
+/// All files below a directory.
 fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -32,7 +32,7 @@ fn start(desk: &Desk, temporary: &Path) -> Agent {
 }
 
 #[test]
-fn a_hundred_sessions_killed_at_any_moment_leave_nothing_behind() {
+fn a_hundred_killed_sessions_leave_nothing_behind() {
     let desk = Desk::new(obey);
     let temporary = desk.home.parent().unwrap().join("temporary");
     fs::create_dir(&temporary).unwrap();
@@ -70,7 +70,7 @@ fn a_hundred_sessions_killed_at_any_moment_leave_nothing_behind() {
     within(SILENCE_MAX, "the end of all that was started", || (processes_of(&desk.home) == 0).then_some(()));
     assert_eq!(sessions.len(), 100);
 
-    // Each can be opened, so nobody holds its lock; and each goes on.
+    // Each session can be opened, so its lock is free, and continues.
     let mut agent = start(&desk, &temporary);
     for session in &sessions {
         desk.load(&mut agent, session);

@@ -1,5 +1,5 @@
-//! A whole life of a session with the client of the protocol's own library, which editors are built
-//! on, and what a person can say while the agent works.
+//! The complete life of a session with the client of the protocol's own library, which editors are built on,
+//! and prompts sent while the agent works.
 
 use std::fs;
 use std::process::Stdio;
@@ -36,7 +36,7 @@ fn edits_then_obeys(request: &RecordedRequest) -> Vec<ModelStep> {
 }
 
 #[test]
-fn a_whole_life_with_the_reference_client() {
+fn a_complete_session_with_the_reference_client() {
     let desk = Desk::new(edits_then_obeys);
     let file = desk.workspace.join("main.rs");
     fs::write(&file, BEFORE).unwrap();
@@ -108,11 +108,11 @@ fn a_whole_life_with_the_reference_client() {
     let requests = desk.model.requests();
     let [.., mended, summary, two, three] = requests.as_slice() else { panic!("{}", requests.len()) };
     assert!(wants_summary(summary));
-    // After the compaction: the summary and the new prompt, which this provider gets as one message.
+    // After the compaction: the summary and the new prompt, which are one message for this provider.
     let shown = two.seen();
     let [Seen::User(said)] = shown.as_slice() else { panic!("{shown:?}") };
     assert!(said.contains(SUMMARY) && said.contains("mend it") && said.ends_with("\n\nsay two"), "{said}");
-    // After the undo: what was sent before it, byte for byte, and what came since.
+    // After the undo: byte for byte what was sent before the compaction, and what followed.
     let (before, after) = (messages_of(mended), messages_of(three));
     assert_eq!(after[..before.len()], before);
     let since: Vec<Seen> = three.seen().split_off(mended.seen().len() + 1);
@@ -124,14 +124,14 @@ fn a_whole_life_with_the_reference_client() {
 }
 
 #[test]
-fn what_is_said_during_a_turn_enters_before_the_next_model_call() {
+fn a_prompt_during_a_turn_is_in_the_next_model_call() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
     let first = agent.prompt(&session, "run echo hi");
     let question = agent.until("the card", |message| message["method"] == "session/request_permission");
     let second = agent.prompt(&session, "say two");
-    // Commands are taken in order: once this one is answered, the prompt is in.
+    // Commands are processed in order: after this answer, the prompt is queued.
     agent.call("session/set_mode", json!({ "sessionId": session, "modeId": "ask" }));
     agent.decide(question.last().unwrap(), "allow_once");
     let (before, answer) = agent.answer(first);
@@ -149,7 +149,7 @@ fn what_is_said_during_a_turn_enters_before_the_next_model_call() {
 }
 
 #[test]
-fn one_queued_prompt_can_be_taken_back_alone() {
+fn a_single_queued_prompt_can_be_cancelled() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let session = desk.new_session(&mut agent);
@@ -176,10 +176,10 @@ fn one_queued_prompt_can_be_taken_back_alone() {
     assert!(!last.seen().contains(&Seen::User("say two".into())), "what was taken back is not sent");
 }
 
-/// An editor deleted a session in one window and restored it in another: the load opened the log again
-/// between the session's end and its removal, and the deletion was refused with the file still there.
+/// An editor deleted a session in one window and restored it in another: the load reopened the log between
+/// the session's end and its removal, and the deletion was refused with the file still on disk.
 #[test]
-fn what_is_loaded_while_it_is_deleted_is_deleted_all_the_same() {
+fn a_session_loaded_during_its_deletion_is_deleted_nevertheless() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     for _ in 0..20 {
@@ -188,7 +188,7 @@ fn what_is_loaded_while_it_is_deleted_is_deleted_all_the_same() {
         let deleted = agent.request("session/delete", json!({ "sessionId": session }));
         let place = json!({ "sessionId": session, "cwd": desk.workspace, "mcpServers": [] });
         let loaded = agent.request("session/load", place);
-        // Either may be answered first, and the load may come too late.
+        // Either may be answered first, and the load may be too late.
         let (mut deletion, mut load) = (None, None);
         agent.until("both answers", |message| {
             if is_answer(message, deleted) {
@@ -205,9 +205,9 @@ fn what_is_loaded_while_it_is_deleted_is_deleted_all_the_same() {
     agent.ended();
 }
 
-/// A session that goes on from a place of another one: as `session/fork` has it, with the entry in `_meta`.
+/// `session/fork` from an entry of another session, given in `_meta`.
 #[test]
-fn a_fork_over_the_wire_goes_on_from_where_it_was_made_and_leaves_the_first_one_alone() {
+fn a_fork_continues_from_its_entry_and_leaves_the_original_unchanged() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
     let opening = |session: &str, meta: Value| json!({ "sessionId": session, "cwd": desk.workspace, "mcpServers": [], "_meta": { "epitome": meta } });

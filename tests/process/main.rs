@@ -1,10 +1,10 @@
-//! The real binary as an editor meets it: a process, two pipes, signals, and a scripted model on
-//! loopback. These tests show that the wires connect and that ends are clean; what each part does in
-//! detail is tested beside the part.
+//! The real binary as an editor sees it: a process, two pipes, signals, and a scripted model on loopback.
+//! These tests show that the parts are connected and that processes end cleanly; each part is tested in
+//! detail next to its code.
 
 mod desk;
 
-/// How the agent is started: all in one process. `tests/daemon` does the same with a daemon.
+/// The arguments of the agent: everything in one process. `tests/daemon` does the same with a daemon.
 const ACP: &[&str] = &["acp", "--standalone"];
 
 mod bulk;

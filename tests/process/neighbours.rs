@@ -1,4 +1,4 @@
-//! Two agents on one home, and files that are broken.
+//! Two agents on one home, and damaged files.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn listed(agent: &mut Agent) -> Vec<String> {
 }
 
 #[test]
-fn two_agents_work_side_by_side_on_one_home() {
+fn two_agents_work_concurrently_on_one_home() {
     let desk = Desk::new(obey);
     let (mut one, mut two) = (desk.start(), desk.start());
     let first = desk.new_session(&mut one);
@@ -40,7 +40,7 @@ fn two_agents_work_side_by_side_on_one_home() {
     let (_, refused) = desk.try_load(&mut two, &first);
     let sentence = refused["error"]["message"].as_str().unwrap();
     assert!(sentence.contains(&first) && sentence.contains("another process"), "{sentence}");
-    // Once the other has let it go, it can be loaded.
+    // Once the other agent has closed it, it can be loaded.
     one.call("session/close", json!({ "sessionId": first }));
     assert_eq!(person_said(&desk.load(&mut two, &first)), ["say 0", "say 1", "say 2"]);
     for mut agent in [one, two] {
@@ -49,10 +49,10 @@ fn two_agents_work_side_by_side_on_one_home() {
     }
 }
 
-/// A session that was just closed could not be loaded elsewhere, nor deleted, for the moment that its
-/// last sync took: its lock was let go of only after the answer.
+/// For the duration of its last sync, a session that was just closed could neither be loaded elsewhere nor
+/// deleted: its lock was released only after the answer.
 #[test]
-fn a_closed_session_is_free_at_once() {
+fn a_closed_session_is_unlocked_immediately() {
     let desk = Desk::new(obey);
     let (mut one, mut two) = (desk.start(), desk.start());
     let session = desk.new_session(&mut one);
@@ -62,13 +62,13 @@ fn a_closed_session_is_free_at_once() {
         desk.load(&mut two, &session);
         std::mem::swap(&mut one, &mut two);
     }
-    // A live one is ended first.
+    // A live session is ended first.
     one.call("session/delete", json!({ "sessionId": session }));
     assert!(!desk.journal(&session).exists());
 }
 
-/// An editor that closes a session and loads it again without waiting was told that there is no such
-/// session, upon which some forget it.
+/// An editor that closes a session and immediately loads it again got the error that there is no such
+/// session, upon which some editors forget it.
 #[test]
 fn a_session_can_be_loaded_while_it_is_being_closed() {
     let desk = Desk::new(obey);
@@ -85,7 +85,7 @@ fn a_session_can_be_loaded_while_it_is_being_closed() {
 }
 
 #[test]
-fn a_damaged_journal_is_named_and_hurts_no_other_session() {
+fn a_damaged_journal_is_named_and_affects_no_other_session() {
     let desk = Desk::new(obey);
     let mut agent = desk.start();
     let (damaged, whole) = (desk.new_session(&mut agent), desk.new_session(&mut agent));
@@ -113,7 +113,7 @@ fn a_damaged_journal_is_named_and_hurts_no_other_session() {
 }
 
 #[test]
-fn broken_files_are_told_once_with_line_and_column() {
+fn invalid_files_are_reported_once_with_line_and_column() {
     let desk = Desk::new(obey);
     write(&desk.home.join("config.toml"), "mode = \"ask\"\nmodel = [oops\n");
     let recipe = desk.workspace.join(".epitome/recipes/broken.md");

@@ -1,4 +1,4 @@
-//! No command outlives the turn, the session or the agent that it belongs to, however these end.
+//! No command outlives the turn, session or agent that it belongs to, however these end.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,24 +8,24 @@ use serde_json::json;
 
 use crate::desk::{Agent, Desk, SILENCE_MAX, obey, stop_reason, within};
 
-/// The commands get half a second to end by themselves; an agent that goes orderly takes as long
-/// before that. The rest is for a busy machine.
+/// Commands have half a second to exit after SIGTERM; an agent that exits cleanly takes as long before that.
+/// The rest is for a busy machine.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Seconds to sleep that no other process sleeps: what a command is found by.
+/// A unique sleep duration, by which the command is found.
 fn long_time() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("1000.{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Living processes that have this in their arguments. The dead have none.
+/// Living processes that have this in their arguments. Dead ones have no arguments.
 fn processes_with(marker: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let arguments = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     arguments.filter(|arguments| String::from_utf8_lossy(arguments).contains(marker)).count()
 }
 
-/// Living processes that have this home in their environment: agents, daemons, and all that they started.
+/// Living processes that have this home in their environment: agents, daemons, and all their descendants.
 pub fn processes_of(home: &Path) -> usize {
     let home = home.to_str().unwrap();
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -33,7 +33,7 @@ pub fn processes_of(home: &Path) -> usize {
     environments.filter(|environment| String::from_utf8_lossy(environment).contains(home)).count()
 }
 
-/// Has a hook start a sleeper in a turn, has it ended some way, and sees that all is gone.
+/// Has a hook start a sleeper in a turn, ends the turn with `end`, and asserts that all processes are gone.
 fn sleeper_of_hook_ends_by(script: &str, end: impl FnOnce(&mut Agent, &str)) {
     let desk = Desk::new(obey);
     let marker = long_time();
@@ -51,14 +51,14 @@ fn sleeper_of_hook_ends_by(script: &str, end: impl FnOnce(&mut Agent, &str)) {
     within(GONE_WITHIN, "the end of the sleeper", || (processes_with(&marker) == 0).then_some(()));
 }
 
-/// A hook that is waited for, with a child that does not end when it is asked to.
+/// A hook that is still running, with a child that ignores SIGTERM.
 const SLEEPS: &str = "#!/bin/sh
 if [ \"$1\" = hook ]; then echo user.message; exit; fi
 trap '' TERM
 sleep MARKER
 ";
 
-/// A resident hook that answers, and has a child that stays.
+/// A resident hook that answers, with a child that keeps running.
 const STAYS: &str = r#"#!/bin/sh
 if [ "$1" = hook ]; then echo '{"protocol":2,"events":["user.message"],"mode":"resident"}'; exit; fi
 trap '' TERM
@@ -89,7 +89,7 @@ fn resident_hooks_end_with_the_session_and_the_agent() {
     sleeper_of_hook_ends_by(STAYS, |agent, _| agent.kill_now());
 }
 
-/// Starts two sleepers in a turn, has it ended some way, and sees that they are gone.
+/// Starts two sleepers in a turn, ends it with `end`, and asserts that they are gone.
 fn sleepers_end_by(prefix: &str, end: impl FnOnce(&Desk, &mut Agent, &str)) {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
@@ -102,14 +102,14 @@ fn sleepers_end_by(prefix: &str, end: impl FnOnce(&Desk, &mut Agent, &str)) {
     within(GONE_WITHIN, "the end of the sleepers", || (processes_with(&marker) == 0).then_some(()));
 }
 
-/// Ends both kinds of commands: those that end when they are asked to, and those that don't.
+/// Ends both kinds of commands: those that exit on SIGTERM, and those that ignore it.
 fn all_sleepers_end_by(end: impl Fn(&Desk, &mut Agent, &str)) {
     sleepers_end_by("", &end);
     sleepers_end_by("trap '' TERM; ", &end);
 }
 
 #[test]
-fn commands_end_when_the_agent_is_asked_to_end() {
+fn commands_end_when_the_agent_is_terminated() {
     all_sleepers_end_by(|_, agent, _| agent.terminate());
 }
 
@@ -143,8 +143,8 @@ fn commands_end_with_a_deleted_session() {
     });
 }
 
-/// Starts a sleeper in the background and one that left its group, has a turn cancelled, ends the session some way,
-/// and sees that both are gone.
+/// Starts a sleeper in the background and one that left its process group, cancels a turn, ends the session
+/// with `end`, and asserts that both are gone.
 fn background_sleepers_end_by(end: impl FnOnce(&Desk, &mut Agent, &str)) {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
@@ -180,7 +180,7 @@ fn background_commands_do_not_outlive_the_agent() {
 }
 
 #[test]
-fn the_model_is_told_when_a_background_command_ends_and_once_only() {
+fn the_model_is_notified_once_when_a_background_command_ends() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
     let session = desk.new_session(&mut agent);
@@ -203,7 +203,7 @@ fn the_model_is_told_when_a_background_command_ends_and_once_only() {
 }
 
 #[test]
-fn the_process_that_watches_over_commands_ends_too() {
+fn the_watchdog_process_of_commands_ends_too() {
     let desk = Desk::new(obey);
     let mut agent = desk.start_trusted();
     let session = desk.new_session(&mut agent);

@@ -1,4 +1,4 @@
-//! Calls as a session makes them, with an environment of the test's.
+//! Calls like those of a session, with the test's own environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use epitome::provider::wire::encoding::Encoded;
 use epitome::provider::{ProviderError, ProviderEvent, ReplyStop};
 use epitome::thread::ModelName;
 
-/// An endpoint of a configured provider, which speaks Chat Completions.
+/// An endpoint of a configured provider that speaks Chat Completions.
 pub fn endpoint(base_url: &str, env: &[(&str, &str)]) -> Endpoint {
     endpoint_of("box", WireFormat::OpenAiChat, base_url, env)
 }
@@ -19,7 +19,7 @@ pub fn endpoint_of(provider: &str, wire: WireFormat, base_url: &str, env: &[(&st
     endpoint_with(provider, wire, base_url, env, ModelSettings::default())
 }
 
-/// An endpoint of a model whose provider is to make conversations short.
+/// An endpoint of a model with native compaction.
 pub fn compacting_endpoint(provider: &str, wire: WireFormat, base_url: &str) -> Endpoint {
     let model = ModelSettings { native_compaction: Some(true), ..ModelSettings::default() };
     endpoint_with(provider, wire, base_url, &[], model)
@@ -50,13 +50,13 @@ fn endpoint_with(
     endpoint::resolve(&ModelName(name), &settings, &env).expect("the key is there")
 }
 
-/// A request as an encoder leaves it: in pieces.
+/// A request in pieces, like the output of an encoder.
 pub fn encoded(pieces: &[&'static str]) -> Encoded {
     let body = pieces.iter().map(|piece| bytes::Bytes::from_static(piece.as_bytes())).collect();
     Encoded { body, prefix: "p".into(), fresh: 0 }
 }
 
-/// All of a reply.
+/// Collects all events of a reply.
 pub async fn call(http: &Http, endpoint: &Endpoint) -> Result<Vec<ProviderEvent>, ProviderError> {
     call_with(http, endpoint, &encoded(&["{\"model\":", "\"m\"}"])).await
 }

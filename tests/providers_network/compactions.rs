@@ -1,4 +1,5 @@
-//! A conversation made short by its provider: asked for, sent back, and what the others get instead.
+//! Native compaction by a provider: the request, its use in later requests, and what other models get
+//! instead.
 
 use epitome::config::WireFormat;
 use epitome::provider::compact::{NativeCompaction, compact};
@@ -15,7 +16,7 @@ use crate::calls::{call_with, compacting_endpoint, endpoint_of};
 
 const WITH_ONE: [WireFormat; 2] = [WireFormat::AnthropicMessages, WireFormat::OpenAiResponses];
 
-/// Where the scripted model speaks this format.
+/// An endpoint of the scripted model in this format.
 fn endpoint(model: &ScriptedModel, wire: WireFormat) -> Endpoint {
     compacting_endpoint("box", wire, &model.base_url())
 }
@@ -28,7 +29,7 @@ fn message(content: Vec<Content>) -> Message {
     Message { id: MessageId(0), content }
 }
 
-/// A request of what the person said, what the model answered, and so on.
+/// Encodes a request of alternating user messages and replies.
 fn encoded(endpoint: &Endpoint, said: &[Message], purpose: Purpose<'_>) -> Encoded {
     let model = ModelName("box/some-model".into());
     let items = said.iter().enumerate().map(|(at, message)| match at % 2 {
@@ -55,7 +56,7 @@ async fn compacted(endpoint: &Endpoint) -> Result<NativeCompaction, ProviderErro
     compact(&Http::new(), endpoint, &encoded).await
 }
 
-/// What takes the place of the conversation: what the provider made, and our own words.
+/// The message that replaces the conversation: the provider's parts and Epitome's own summary.
 fn after(made: &NativeCompaction) -> Message {
     let summary = made.text.as_deref().unwrap_or("Of milk and bread.");
     let mut content = made.parts.clone();
@@ -80,7 +81,7 @@ fn script(steps: &[ModelStep]) -> ScriptedModel {
 }
 
 #[tokio::test]
-async fn what_a_provider_made_goes_back_to_its_model_in_front_of_our_words() {
+async fn a_native_compaction_is_sent_back_to_its_model_before_the_summary() {
     let usage = ModelStep::Usage { input: 100, output: 7 };
     let model = script(&[ModelStep::Text("They want a cake.".into()), usage]);
     for (wire, readable) in WITH_ONE.into_iter().zip([Some("They want a cake.".to_owned()), None]) {
@@ -89,7 +90,7 @@ async fn what_a_provider_made_goes_back_to_its_model_in_front_of_our_words() {
         assert_eq!(made.text, readable);
         assert_eq!(made.usage, Usage { input: 100, output: 7, ..Usage::default() });
         assert_eq!(reply(&endpoint, &[after(&made)]).await.as_deref(), Ok("They want a cake."));
-        // Behind what a compaction left, another one is made of the two.
+        // A second compaction includes the first one.
         let said = [after(&made), message(vec![text("Eggs too.")]), message(vec![text("And sugar?")])];
         assert_eq!(reply(&endpoint, &said).await.as_deref(), Ok("They want a cake."));
         let again = encoded(&endpoint, &said, Purpose::Compact { instruction: Some("Be short.") });
@@ -100,10 +101,10 @@ async fn what_a_provider_made_goes_back_to_its_model_in_front_of_our_words() {
     assert_eq!(model.refusals(), Vec::<String>::new());
 }
 
-/// A switch of the model, another provider's format, and a person who wants no such thing any more: the
-/// conversation goes on, and what was made goes to nobody.
+/// After a switch to another model or another provider's format, or with the feature disabled, the
+/// conversation continues, and the native compaction is sent to nobody.
 #[tokio::test]
-async fn every_other_model_gets_our_words_alone() {
+async fn every_other_model_gets_only_the_summary() {
     let model = script(&[ModelStep::Text("They want a cake.".into())]);
     for wire in WITH_ONE {
         let own = endpoint(&model, wire);
@@ -124,7 +125,7 @@ async fn every_other_model_gets_our_words_alone() {
 }
 
 #[tokio::test]
-async fn what_was_changed_is_not_taken_back_and_can_be_left_out() {
+async fn a_modified_native_compaction_is_rejected_and_can_be_dropped() {
     let model = script(&[ModelStep::Text("They want a cake.".into())]);
     for (wire, field) in WITH_ONE.into_iter().zip(["content", "encrypted_content"]) {
         let endpoint = endpoint(&model, wire);
@@ -140,7 +141,7 @@ async fn what_was_changed_is_not_taken_back_and_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn a_service_without_one_says_so_and_what_to_do() {
+async fn a_service_without_native_compaction_causes_an_error_with_a_hint() {
     let of_anthropic = "compaction: Extra inputs are not permitted";
     for (wire, status, message, words) in [
         (
@@ -184,7 +185,7 @@ async fn other_failures_keep_their_class() {
         assert_eq!(class_of(&later).await, ErrorClass::Retry { after });
         assert!(matches!(class_of(&ModelStep::Overflow).await, ErrorClass::TooLong { .. }));
     }
-    // Anthropic's may end without a text.
+    // Anthropic's may contain no text.
     let model = script(&[]);
     let error = compacted(&endpoint(&model, WireFormat::AnthropicMessages)).await.expect_err("it is empty");
     assert_eq!(error.class, ErrorClass::Broken);

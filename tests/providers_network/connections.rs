@@ -1,4 +1,4 @@
-//! Which calls share a connection, and how a request's body goes over it.
+//! Connection reuse, and the transfer of a request's body.
 
 use epitome::provider::http::Http;
 use tokio::net::TcpListener;
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::calls::{call, call_with, encoded, endpoint, endpoint_of, whole_reply};
 use crate::servers::{converse, header, listen, read_request, reply};
 
-/// Answers everything on every connection; tells of each connection as it is accepted.
+/// Answers every request on every connection; reports each accepted connection.
 fn serve_all(listener: TcpListener) -> mpsc::UnboundedReceiver<()> {
     let (tell, told) = mpsc::unbounded_channel();
     tokio::spawn(async move {
@@ -24,7 +24,7 @@ fn count(accepted: &mut mpsc::UnboundedReceiver<()>) -> usize {
 }
 
 #[tokio::test]
-async fn calls_of_one_environment_use_their_connection_again_and_another_has_its_own() {
+async fn calls_reuse_connections_only_within_one_environment() {
     let (listener, address) = listen().await;
     let mut accepted = serve_all(listener);
     let url = format!("http://{address}/v1");
@@ -46,11 +46,11 @@ async fn calls_of_one_environment_use_their_connection_again_and_another_has_its
 }
 
 #[tokio::test]
-async fn a_body_goes_out_with_its_length_and_another_try_sends_the_same() {
+async fn a_body_is_sent_with_its_length_and_a_retry_sends_the_same() {
     let (listener, address) = listen().await;
     let serving = tokio::spawn(async move {
         let mut requests = Vec::new();
-        // The first try is dropped in the middle.
+        // The first attempt is interrupted.
         let (mut socket, _) = listener.accept().await.expect("the client comes");
         requests.push(read_request(&mut socket).await.expect("it asks"));
         drop(socket);

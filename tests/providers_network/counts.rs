@@ -1,4 +1,4 @@
-//! Tokens counted by the provider.
+//! Token counts by the provider.
 
 use epitome::config::WireFormat;
 use epitome::provider::ErrorClass;
@@ -8,7 +8,7 @@ use epitome::provider::http::Http;
 use crate::calls::{encoded, endpoint_of};
 use crate::servers::{answer, converse, listen};
 
-/// Answers every request of one connection; its requests.
+/// Answers every request on one connection, and returns the requests.
 async fn server(response: String) -> (String, tokio::task::JoinHandle<Vec<String>>) {
     let (listener, address) = listen().await;
     let serving = tokio::spawn(async move {
@@ -19,7 +19,7 @@ async fn server(response: String) -> (String, tokio::task::JoinHandle<Vec<String
 }
 
 #[tokio::test]
-async fn each_format_has_its_address_and_its_answer() {
+async fn each_format_has_its_own_path_and_response() {
     for (wire, path, body, key) in [
         (WireFormat::AnthropicMessages, "/v1/messages/count_tokens", r#"{"input_tokens":42}"#, "x-api-key"),
         (
@@ -47,7 +47,7 @@ async fn each_format_has_its_address_and_its_answer() {
 }
 
 #[tokio::test]
-async fn a_server_that_counts_nothing_is_asked_once() {
+async fn a_server_without_token_counting_is_asked_once() {
     let (base, serving) = server(answer("404 Not Found", r#"{"detail":"Not Found"}"#)).await;
     let http = Http::new();
     let endpoint = endpoint_of("box", WireFormat::AnthropicMessages, &base, &[]);
@@ -60,7 +60,7 @@ async fn a_server_that_counts_nothing_is_asked_once() {
 }
 
 #[tokio::test]
-async fn a_bad_moment_is_an_error_and_the_server_is_asked_again() {
+async fn a_temporary_error_is_returned_and_the_server_asked_again() {
     let (base, serving) = server(answer("529 Overloaded", r#"{"error":{"type":"overloaded_error"}}"#)).await;
     let http = Http::new();
     let endpoint = endpoint_of("box", WireFormat::AnthropicMessages, &base, &[]);
@@ -73,7 +73,7 @@ async fn a_bad_moment_is_an_error_and_the_server_is_asked_again() {
 }
 
 #[tokio::test]
-async fn chat_completions_have_no_way_to_count() {
+async fn chat_completions_cannot_count_tokens() {
     let endpoint = endpoint_of("box", WireFormat::OpenAiChat, "http://127.0.0.1:9", &[]);
     let error = count(&Http::new(), &endpoint, &encoded(&["{}"])).await.expect_err("there is none");
     assert_eq!(error.class, ErrorClass::Refused);

@@ -1,4 +1,4 @@
-//! Servers that fall silent.
+//! Servers that stop responding.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use crate::calls::{call, encoded, endpoint};
 use crate::servers::{EVENTS, listen, read_request};
 
-/// Long enough for this machine to do its part.
+/// Long enough for anything that this machine does.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -17,21 +17,21 @@ fn limited(first_byte: Duration, silence: Duration) -> Http {
     Http::new().with_limits(Limits { connect: LONG, first_byte, silence })
 }
 
-/// Takes one request, says this much, and keeps the connection open.
+/// Reads one request, sends this beginning of a response, and keeps the connection open.
 async fn says(beginning: String) -> (String, tokio::task::JoinHandle<()>) {
     let (listener, address) = listen().await;
     let serving = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.expect("the client comes");
         read_request(&mut socket).await.expect("it asks");
         socket.write_all(beginning.as_bytes()).await.expect("the client reads");
-        // Until the client has gone.
+        // Until the client disconnects.
         assert_eq!(read_request(&mut socket).await, None);
     });
     (format!("http://{address}/v1"), serving)
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_given_up() {
+async fn a_server_that_never_answers_times_out() {
     let (url, serving) = says(String::new()).await;
     let error = call(&limited(SHORT, LONG), &endpoint(&url, &[])).await.expect_err("nothing came");
     assert_eq!(error.class, ErrorClass::Retry { after: None });
@@ -43,7 +43,7 @@ async fn a_server_that_never_answers_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up_and_its_text_kept() {
+async fn a_server_that_stalls_times_out_and_its_text_is_kept() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
     let first = EVENTS.split_once("\n\n").expect("it has events").0;
     for (beginning, class, said) in [
@@ -66,14 +66,14 @@ async fn a_server_that_falls_silent_is_given_up_and_its_text_kept() {
 }
 
 #[tokio::test]
-async fn being_asked_over_and_over_does_not_make_silence_shorter() {
-    // A session asks the stream anew at every command that it gets meanwhile.
+async fn repeated_polling_does_not_extend_the_silence_limit() {
+    // A session polls the stream again after every command that it receives meanwhile.
     let (url, _serving) = says("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_owned()).await;
     let endpoint = endpoint(&url, &[]);
     let starting = limited(LONG, SHORT).start(&endpoint, &encoded(&["{}"])).expect("it can be sent");
     let mut stream = starting.await.expect("it is answered");
     let error = loop {
-        // Well below the limit each time.
+        // Far below the limit each time.
         if let Ok(Err(error)) = tokio::time::timeout(Duration::from_millis(1), stream.next()).await {
             break error;
         }
@@ -82,7 +82,7 @@ async fn being_asked_over_and_over_does_not_make_silence_shorter() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_never_answers_hits_the_limit_on_connections() {
+async fn a_proxy_that_never_answers_hits_the_connect_timeout() {
     let (listener, address) = listen().await;
     let limits = Limits { connect: SHORT, first_byte: LONG, silence: LONG };
     let env = [("HTTPS_PROXY", format!("http://{address}"))];

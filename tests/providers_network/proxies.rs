@@ -1,4 +1,4 @@
-//! Proxies as the editor's environment names them.
+//! Proxies that the editor's environment names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::calls::{call, endpoint, whole_reply};
 use crate::servers::{Authority, FAR, converse, header, listen, proxy, reply, socks};
 
-/// A server with TLS for one connection, and the file by which it is trusted.
+/// A TLS server for one connection, and the authority that it is trusted by.
 async fn encrypted() -> (std::net::SocketAddr, Arc<Authority>, JoinHandle<Vec<String>>) {
     let authority = Arc::new(Authority::new(&["http/1.1"]));
     let (listener, address) = listen().await;
@@ -25,7 +25,7 @@ async fn encrypted() -> (std::net::SocketAddr, Arc<Authority>, JoinHandle<Vec<St
 }
 
 #[tokio::test]
-async fn a_tunnel_leads_to_the_service_and_only_the_proxy_gets_its_password() {
+async fn a_tunnel_reaches_the_service_and_only_the_proxy_gets_its_password() {
     for (user, wanted) in [("", None), ("joe:pass%21word@", Some("joe:pass!word"))] {
         let (address, authority, server) = encrypted().await;
         let (at, tunnel) = proxy(address, wanted).await;
@@ -45,7 +45,7 @@ async fn a_tunnel_leads_to_the_service_and_only_the_proxy_gets_its_password() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_wants_a_password_is_told_with_what_to_set() {
+async fn a_missing_proxy_password_causes_a_hint_what_to_set() {
     for scheme in ["http", "https"] {
         let (at, _proxy) = proxy(([127, 0, 0, 1], 9).into(), Some("joe:password")).await;
         let way = format!("http://joe:wrong-password@{at}");
@@ -61,7 +61,7 @@ async fn a_proxy_that_wants_a_password_is_told_with_what_to_set() {
 }
 
 #[tokio::test]
-async fn a_call_without_tls_is_given_to_the_proxy_whole() {
+async fn a_plain_http_call_is_forwarded_by_the_proxy() {
     let (listener, address) = listen().await;
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the proxy comes");
@@ -77,7 +77,7 @@ async fn a_call_without_tls_is_given_to_the_proxy_whole() {
 }
 
 #[tokio::test]
-async fn a_socks_proxy_leads_to_the_service() {
+async fn a_socks_proxy_reaches_the_service() {
     let (listener, address) = listen().await;
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the proxy comes");
@@ -94,11 +94,11 @@ async fn a_socks_proxy_leads_to_the_service() {
     assert_eq!(serving.await.expect("the proxy ends"), ("joe".to_owned(), "password".to_owned()));
 }
 
-/// Port 9 of this machine has no listener, so that a call through such a proxy fails.
+/// Port 9 of this machine has no listener, so a call through this proxy fails.
 const NO_PROXY_THERE: &str = "http://127.0.0.1:9";
 
 #[tokio::test]
-async fn this_machine_is_reached_past_every_proxy() {
+async fn loopback_is_reached_without_a_proxy() {
     let (listener, address) = listen().await;
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the client comes");
@@ -109,8 +109,8 @@ async fn this_machine_is_reached_past_every_proxy() {
 }
 
 #[tokio::test]
-async fn hosts_of_no_proxy_are_reached_directly() {
-    // The name has no address, so that the way can be told by how the call fails.
+async fn hosts_in_no_proxy_are_reached_directly() {
+    // The name has no address, so the error shows which route was used.
     for (no_proxy, through_proxy) in [
         ("", true),
         ("other.test", true),
@@ -129,7 +129,7 @@ async fn hosts_of_no_proxy_are_reached_directly() {
 }
 
 #[tokio::test]
-async fn a_webhook_takes_the_session_s_way_out() {
+async fn a_webhook_uses_the_sessions_proxy() {
     let (listener, address) = listen().await;
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the proxy comes");
@@ -146,7 +146,7 @@ async fn a_webhook_takes_the_session_s_way_out() {
 }
 
 #[tokio::test]
-async fn a_proxy_s_address_that_is_none_names_its_variable_alone() {
+async fn an_invalid_proxy_url_error_only_names_its_variable() {
     for address in ["http://joe:pass#word@p:1", "ftp://joe:password@p"] {
         let far = endpoint(&format!("https://{FAR}/v1"), &[("HTTPS_PROXY", address)]);
         let error = call(&Http::new(), &far).await.expect_err("there is no such proxy");

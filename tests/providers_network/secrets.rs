@@ -1,4 +1,4 @@
-//! Keys are planted wherever one can be, and everything that can be printed is searched for them.
+//! Plants keys wherever there can be one, and searches everything printable for them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::calls::{call, encoded, endpoint_of};
 use crate::servers::{Authority, FAR, header, listen, proxy, read_request};
 
-/// Every planted secret has this in it; the beginning is searched for too, so that none may be cut off.
+/// Part of every planted secret; the beginning is searched for too, so that no truncated secret is missed.
 const MARK: &str = "PLANTED";
 
 fn env(more: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
@@ -57,7 +57,7 @@ fn endpoints(base: &str, more: &[(&str, &str)]) -> Vec<Endpoint> {
         .into()
 }
 
-/// What can be printed so far, and where it came from.
+/// Everything printed so far, and where it came from.
 #[derive(Clone, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
@@ -94,11 +94,10 @@ fn assert_clean(text: &str) {
     }
 }
 
-/// Answers so far: each is of another form, and cut in another place.
+/// Counts the responses: each has a different form and is truncated elsewhere.
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
-/// Answers every connection with what it was sent itself, as this status, wrapped so that the
-/// interesting part begins somewhere else each time.
+/// Answers every connection with its own request, with this status, at a different offset each time.
 async fn echo(status: u16, stream: bool) -> String {
     let (listener, address) = listen().await;
     tokio::spawn(async move {
@@ -112,7 +111,7 @@ async fn echo(status: u16, stream: bool) -> String {
                     let (kind, body) = match (stream, turn % 3) {
                         (true, _) => ("text/event-stream", format!("event: error\ndata: {error}\n\n")),
                         (false, 0) => ("text/plain", text),
-                        // Cut in the middle, so that it is no JSON any more.
+                        // Truncated, so that it is invalid JSON.
                         (false, 1) => ("application/json", error[..error.len() - 3].replace('/', "\\/")),
                         (false, _) => ("application/json", error),
                     };
@@ -132,7 +131,7 @@ async fn echo(status: u16, stream: bool) -> String {
     address.to_string()
 }
 
-/// One test, as a subscriber is for the whole of a thread; the runtime has that thread alone.
+/// A single test, because a subscriber applies to a thread; the runtime uses only that thread.
 #[tokio::test]
 async fn no_key_or_password_is_ever_printed() {
     let printed = Printed::default();
@@ -142,17 +141,17 @@ async fn no_key_or_password_is_ever_printed() {
         .with_writer(printed.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    // With one subscriber alone, whether a line is wanted is asked on the thread that comes to it first and
-    // then remembered: that may be the thread of another test, which has none.
+    // With a single subscriber, the decision whether a line is enabled is made on the first thread that
+    // reaches it, and cached: that may be the thread of another test, which has no subscriber.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let http = Http::new();
 
-    // Refusals of every class by servers that echo the whole request.
+    // Errors of every class from servers that echo the entire request.
     for status in [200, 302, 400, 401, 402, 403, 404, 407, 408, 413, 422, 429, 500, 503, 529] {
         let address = echo(status, status == 200).await;
         let base = format!("http://joe:hunter-PLANTED-12@{address}/v1?key=PLANTED-13");
         for base in [format!("http://{address}/v1"), base] {
-            // What is at the end of the address is a query with the path behind it; the server does not mind.
+            // The URL ends with a query that the path is appended to; the server ignores it.
             for endpoint in endpoints(&base, &[]) {
                 assert_clean(&format!("{endpoint:?} {}", endpoint.place()));
                 if endpoint.wire == WireFormat::Gemini && status == 200 {
@@ -166,7 +165,7 @@ async fn no_key_or_password_is_ever_printed() {
         }
     }
 
-    // Nobody there, no such proxy, a proxy that refuses, a name that is nowhere.
+    // No listener, no such proxy, a proxy that refuses, an unknown name.
     let (at, _proxy) = proxy(([127, 0, 0, 1], 9).into(), Some("other:password")).await;
     for way in [
         format!("http://joe:hunter-PLANTED@{at}"),
@@ -202,14 +201,14 @@ async fn no_key_or_password_is_ever_printed() {
         printed.error(&call(&http, &endpoint).await.expect_err("it is no address"));
     }
 
-    // HTTP/2, whose library writes of every frame.
+    // HTTP/2, whose library logs every frame.
     let authority = Arc::new(Authority::new(&["h2"]));
     let (listener, address) = listen().await;
     let file = authority.file();
     tokio::spawn(async move {
         let (socket, _) = listener.accept().await.expect("the client comes");
         let socket = authority.accept(socket).await.expect("it trusts us");
-        // The server's own lines are no concern of ours; it is on the same thread.
+        // The server's own log lines are irrelevant, but it runs on the same thread.
         let mut connection = h2::server::handshake(socket).await.expect("it speaks HTTP/2");
         while let Some(Ok((_, mut respond))) = connection.accept().await {
             let response = http::Response::builder().status(401).body(()).expect("it is well formed");

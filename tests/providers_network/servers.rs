@@ -1,4 +1,4 @@
-//! Servers for the tests: what is said on a connection, TLS around it, and proxies before it.
+//! Servers for the tests: plain connections, TLS, and proxies.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A name that is nowhere: only a proxy of the test leads there.
+/// A name that does not resolve: only a proxy of the test reaches it.
 pub const FAR: &str = "models.test";
 
 pub const EVENTS: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hello\"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
-/// A whole reply, after which the connection can be used again.
+/// A complete reply, after which the connection can be reused.
 pub fn reply() -> String {
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n{EVENTS}",
@@ -27,7 +27,7 @@ pub fn reply() -> String {
     )
 }
 
-/// An answer with a body of JSON.
+/// A response with a JSON body.
 pub fn answer(status: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
@@ -41,7 +41,7 @@ pub async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Reads one request with its body; `None` when the peer is gone.
+/// Reads one request with its body; `None` if the peer has disconnected.
 pub async fn read_request(socket: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut request = Vec::new();
     let mut buffer = [0; 4096];
@@ -68,7 +68,7 @@ pub fn header(head: &str, wanted: &str) -> Option<String> {
     })
 }
 
-/// Answers every request of a connection in the same way, and gives them back when the peer is gone.
+/// Answers every request of a connection in the same way, and returns the requests when the peer disconnects.
 pub async fn converse(mut socket: impl AsyncRead + AsyncWrite + Unpin, response: &str) -> Vec<String> {
     let mut requests = Vec::new();
     while let Some(request) = read_request(&mut socket).await {
@@ -80,14 +80,14 @@ pub async fn converse(mut socket: impl AsyncRead + AsyncWrite + Unpin, response:
     requests
 }
 
-/// A certificate authority that nobody knows, and a server's certificate of it.
+/// An unknown certificate authority, and a server certificate signed by it.
 pub struct Authority {
     pub folder: TempDir,
     acceptor: TlsAcceptor,
 }
 
 impl Authority {
-    /// `protocols` are what the server offers, best first.
+    /// `protocols` are those that the server offers, in order of preference.
     pub fn new(protocols: &[&str]) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names are well formed");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -121,8 +121,8 @@ impl Authority {
     }
 }
 
-/// A proxy that takes one connection, and leads it to `target` whatever was asked for. Wants `user:password`
-/// where some are given. Gives back the request that it got.
+/// A proxy that accepts one connection and forwards it to `target`, whatever was requested. Requires
+/// `user:password` if given. Returns the received request.
 pub async fn proxy(target: SocketAddr, wanted: Option<&'static str>) -> (SocketAddr, JoinHandle<String>) {
     let (listener, address) = listen().await;
     let serving = tokio::spawn(async move {
@@ -145,8 +145,8 @@ pub async fn proxy(target: SocketAddr, wanted: Option<&'static str>) -> (SocketA
     (address, serving)
 }
 
-/// A SOCKS5 proxy (RFC 1928, RFC 1929) for one connection, which leads to `target`. Gives back the user and the
-/// password that it was told.
+/// A SOCKS5 proxy (RFC 1928, RFC 1929) for one connection, which is forwarded to `target`. Returns the
+/// received user and password.
 pub async fn socks(target: SocketAddr) -> (SocketAddr, JoinHandle<(String, String)>) {
     let (listener, address) = listen().await;
     let serving = tokio::spawn(async move {

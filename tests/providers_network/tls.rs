@@ -1,4 +1,4 @@
-//! Encrypted connections: whose certificates are trusted, and HTTP/2.
+//! Encrypted connections: trusted certificates, and HTTP/2.
 
 use bytes::Bytes;
 use epitome::provider::ErrorClass;
@@ -9,7 +9,7 @@ use crate::calls::{call, call_with, encoded, endpoint, whole_reply};
 use crate::servers::{Authority, EVENTS, converse, listen, reply};
 
 #[tokio::test]
-async fn a_company_s_authority_is_trusted_by_whichever_variable_names_it() {
+async fn a_custom_authority_is_trusted_through_any_of_its_variables() {
     let authority = Authority::new(&["http/1.1"]);
     let (listener, address) = listen().await;
     let (file, folder) = (authority.file(), authority.folder.path().to_owned());
@@ -34,7 +34,7 @@ async fn a_company_s_authority_is_trusted_by_whichever_variable_names_it() {
 }
 
 #[tokio::test]
-async fn an_unknown_authority_is_refused_and_the_person_told_what_to_set() {
+async fn an_unknown_authority_is_refused_with_a_hint_what_to_set() {
     let authority = Authority::new(&["http/1.1"]);
     let (listener, address) = listen().await;
     let file = authority.file();
@@ -59,13 +59,13 @@ async fn an_unknown_authority_is_refused_and_the_person_told_what_to_set() {
     let hint = empty.hint.expect("it says what to do");
     assert!(hint.contains(&format!("SSL_CERT_FILE names {}", file.display())), "{hint}");
 
-    // The file is read anew, so that nobody has to start the agent again.
+    // The file is read again, so that the agent need not be restarted.
     std::fs::write(&file, pem).expect("it can be written");
     assert_eq!(call(&http, &named).await, Ok(whole_reply()));
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_where_the_server_offers_it_and_a_dropped_reply_is_cancelled() {
+async fn http_2_is_used_if_offered_and_dropping_a_reply_resets_its_stream() {
     let authority = Authority::new(&["h2", "http/1.1"]);
     let (listener, address) = listen().await;
     let file = authority.file();
@@ -74,7 +74,7 @@ async fn http_2_is_spoken_where_the_server_offers_it_and_a_dropped_reply_is_canc
         let (socket, _) = listener.accept().await.expect("the client comes");
         let socket = authority.accept(socket).await.expect("it trusts us");
         let mut connection = h2::server::handshake(socket).await.expect("it speaks HTTP/2");
-        // Whole.
+        // A complete reply.
         let (request, mut respond) = connection.accept().await.expect("it asks").expect("well");
         let (head, mut body) = request.into_parts();
         let mut sent = Vec::new();
@@ -91,7 +91,7 @@ async fn http_2_is_spoken_where_the_server_offers_it_and_a_dropped_reply_is_canc
             () = reading => {}
             _ = std::future::poll_fn(|context| connection.poll_closed(context)) => panic!("closed early"),
         }
-        // Broken off.
+        // An interrupted reply.
         let (_, mut respond) = connection.accept().await.expect("it asks again").expect("well");
         let response = http::Response::builder().header("content-type", "text/event-stream");
         let response = response.body(()).expect("it is well formed");

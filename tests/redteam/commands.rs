@@ -1,4 +1,4 @@
-//! Command lines that are more than the pattern that allows them.
+//! Command lines that do more than the pattern that allows them.
 
 use super::range::{Expect, Group, Place, Row, SECRET, command};
 
@@ -9,7 +9,7 @@ const CONFIG: &str = "[permissions]\nallow = [\"bash(git status)\", \"bash(git l
 fn prepare(place: &Place) {
     place.write("a.txt", "plain text\n");
     place.write(".env", SECRET);
-    // A harmless stand-in, that does what the forbidden one would do.
+    // A harmless stand-in for a forbidden program.
     place.write("make-it", "#!/bin/sh\n: > pwned\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.workspace.join("make-it"), mode).expect("set");

@@ -1,4 +1,4 @@
-//! Files that are none, or too large, and outputs without end.
+//! Special files, huge files, and endless output.
 
 use std::os::unix::fs::FileExt;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::range::{Expect, Group, Place, command, read, row, write};
 
-/// Bytes of a file that no memory should hold; it takes no room on the disk.
+/// Bytes of a file that is too large for memory; it is sparse, so it takes no disk space.
 const HUGE: u64 = 8 << 30;
 
 fn prepare(place: &Place) {
@@ -28,7 +28,7 @@ fn prepare(place: &Place) {
     place.write("key.txt", key());
 }
 
-/// Of no use to anybody; put together here so that no scanner takes it for a leak.
+/// A fake key; concatenated here so that no scanner reports it as a leak.
 fn key() -> String {
     format!("token = ghp_{}\n", "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6")
 }

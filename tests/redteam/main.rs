@@ -1,17 +1,19 @@
-//! Attempts to get around what the person allowed, each made by a model through a whole session with the real tools.
+//! Attempts to circumvent the user's permissions, each made by a model through a complete session with the
+//! real tools.
 //!
-//! A group of attempts is a file with a table of rows; to add a group, add its file and name it in `GROUPS`. The rows are
-//! printed as `docs/red-team.md`, which a test holds to them: `UPDATE=1 cargo test --test redteam` writes the page.
+//! A group of attempts is a file with a table of rows; to add a group, add its file and name it in `GROUPS`.
+//! The rows are printed as `docs/red-team.md`, and a test keeps the page up to date: `UPDATE=1 cargo test
+//! --test redteam` writes it.
 
 mod agents;
 mod commands;
 #[path = "../session/desk.rs"]
-#[expect(dead_code, reason = "the desk serves other tests too")]
+#[expect(dead_code, reason = "the desk is shared with other tests")]
 mod desk;
 mod files;
 mod mcp;
 #[path = "../session/mcp_server.rs"]
-#[expect(dead_code, reason = "the server serves other tests too")]
+#[expect(dead_code, reason = "the server is shared with other tests")]
 mod mcp_server;
 mod patches;
 mod paths;
@@ -24,7 +26,7 @@ use std::fmt::Write as _;
 
 use range::{Expect, Group};
 
-/// Attempts that there are at the least.
+/// Minimum number of attempts.
 const ROWS_MIN: usize = 60;
 
 const GROUPS: [fn() -> Group; 10] = [
@@ -41,32 +43,32 @@ const GROUPS: [fn() -> Group; 10] = [
 ];
 
 #[test]
-fn no_path_leads_out() {
+fn no_path_leaves_the_workspace() {
     paths::group().hold();
 }
 
 #[test]
-fn no_command_slips_through() {
+fn no_command_evades_its_pattern() {
     commands::group().hold();
 }
 
 #[test]
-fn no_file_hangs_or_floods() {
+fn no_file_hangs_or_floods_a_session() {
     files::group().hold();
 }
 
 #[test]
-fn nothing_that_a_repository_brings_speaks_for_the_person() {
+fn repository_files_grant_no_permissions() {
     repository::group().hold();
 }
 
 #[test]
-fn no_patch_leads_out() {
+fn no_patch_leaves_the_workspace() {
     patches::group().hold();
 }
 
 #[test]
-fn no_agent_and_no_skill_may_more_than_its_session() {
+fn agents_and_skills_have_at_most_their_sessions_permissions() {
     agents::group().hold();
 }
 
@@ -76,22 +78,22 @@ fn no_command_leaves_its_sandbox() {
 }
 
 #[test]
-fn no_address_leads_inside() {
+fn no_url_reaches_the_internal_network() {
     web::group().hold();
 }
 
 #[test]
-fn no_page_floods_or_speaks_for_the_person() {
+fn no_web_page_floods_a_session_or_impersonates_the_user() {
     web::pages().hold();
 }
 
 #[test]
-fn no_server_of_mcp_takes_more_than_it_is_given() {
+fn no_mcp_server_exceeds_its_limits() {
     mcp::group().hold();
 }
 
 #[test]
-fn the_page_lists_what_is_tried_here() {
+fn the_red_team_page_lists_these_attempts() {
     let groups: Vec<Group> = GROUPS.iter().map(|group| group()).collect();
     let rows: usize = groups.iter().map(|group| group.rows.len()).sum();
     assert!(rows >= ROWS_MIN, "{rows} attempts");
@@ -125,7 +127,7 @@ fn the_page_lists_what_is_tried_here() {
     assert_eq!(there, page, "UPDATE=1 cargo test --test redteam writes the page anew");
 }
 
-/// A text as code in a table.
+/// Formats a text as code in a table.
 fn cell(text: &str) -> String {
     let text =
         text.escape_debug().to_string().replace("\\\"", "\"").replace("\\'", "'").replace("\\\\", "\\");
@@ -138,7 +140,7 @@ fn cell(text: &str) -> String {
 }
 
 #[test]
-fn each_outcome_has_its_words() {
+fn each_outcome_has_a_description() {
     for expect in [Expect::Asked, Expect::Denied("x"), Expect::Refused("x"), Expect::Shows("x")] {
         assert!(!expect.words().is_empty());
     }

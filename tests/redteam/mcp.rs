@@ -1,4 +1,4 @@
-//! A server of MCP that the person has configured, and which is hostile.
+//! A hostile MCP server that the user has configured.
 
 use std::os::unix::fs::PermissionsExt;
 

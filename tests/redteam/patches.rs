@@ -1,4 +1,4 @@
-//! Patches that lead out of the workspace, or to what runs later.
+//! Patches that lead out of the workspace, or change files that are executed later.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ fn prepare(place: &Place) {
     place.link("link.txt", place.outside.join("secret.txt"));
 }
 
-/// A patch in the mode in which edits of the workspace are not asked about.
+/// A patch in the mode in which edits within the workspace need no permission.
 fn patch(name: &'static str, lines: &str, expect: Expect) -> Row {
     let whole = format!("*** Begin Patch\n{lines}\n*** End Patch");
     row(name, "apply_patch", json!({ "input": whole }), expect).mode("accept_edits")

@@ -1,4 +1,4 @@
-//! Paths that lead elsewhere than they seem to.
+//! Paths that resolve to a different place than they seem to.
 
 use serde_json::json;
 

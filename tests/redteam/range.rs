@@ -1,4 +1,5 @@
-//! The range: a workspace, a world outside of it with a secret, and a model that tries one thing at a time.
+//! The test range: a workspace, files outside of it that contain a secret, and a model that makes one attempt
+//! at a time.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,28 +18,28 @@ use serde_json::{Value, json};
 
 use super::desk::{Client, Desk};
 
-/// What nobody may come to know. It has no form of a key, so that no mask hides a leak.
+/// The text that must not leak. It does not look like a key, so that masking cannot hide a leak.
 pub const SECRET: &str = "the-frog-sings-at-noon";
 
 /// Attempts of one kind.
 pub struct Group {
     pub title: &'static str,
     pub about: &'static str,
-    /// The person's own configuration.
+    /// The user's own configuration.
     pub config: &'static str,
-    /// Makes the workspace and what is outside of it.
+    /// Prepares the workspace and the files outside of it.
     pub prepare: fn(&Place),
     pub rows: Vec<Row>,
 }
 
-/// Where an attempt is made.
+/// The directories of an attempt.
 pub struct Place {
     pub workspace: PathBuf,
-    /// The person's home is here.
+    /// Contains the user's home.
     pub outside: PathBuf,
-    /// Where our own files are.
+    /// Epitome's own files.
     pub ours: PathBuf,
-    /// Processes of the person's that no attempt may end.
+    /// Processes of the user that no attempt may end.
     pub others: Mutex<Vec<Child>>,
 }
 
@@ -55,7 +56,7 @@ impl Place {
         put(&self.ours.join(path), text.as_ref());
     }
 
-    /// Where an attempt leaves its mark, if it comes through.
+    /// The places in which a successful attempt leaves its mark.
     fn marks(&self) -> [PathBuf; 5] {
         let (workspace, outside) = (&self.workspace, &self.outside);
         [
@@ -78,7 +79,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         for other in self.others.get_mut().expect("no panic under it") {
-            // It may have been ended, which its test has told.
+            // It may have been killed already, which its test has reported.
             drop(other.kill());
             drop(other.wait());
         }
@@ -94,35 +95,36 @@ fn put(path: &Path, text: &[u8]) {
 pub struct Row {
     pub name: &'static str,
     tool: &'static str,
-    /// `$OUT` and `$IN` stand for the world outside and the workspace.
+    /// `$OUT`, `$OURS` and `$IN` are replaced with the outside directory, that of Epitome's own files and the
+    /// workspace.
     input: Value,
     mode: &'static str,
     pub expect: Expect,
-    /// What the person says where they are asked.
+    /// The user's decision if permission is requested.
     answer: Decision,
-    /// Runs while the card is open.
+    /// Runs while the permission request is open.
     meanwhile: Option<fn(&Place)>,
-    /// What the agent does that the attempt starts.
+    /// The call of the subagent that the attempt starts.
     agent: Option<(&'static str, Value)>,
-    /// Whether this system has what the row needs.
+    /// Whether this system has the features that the row needs.
     is_possible: fn() -> bool,
-    /// It does happen, and the words say why.
+    /// The attempt does succeed, and the description says why.
     pub is_limit: bool,
 }
 
-/// What comes of an attempt.
+/// The expected outcome of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
     Asked,
-    /// With these words to the model.
+    /// With this text for the model.
     Denied(&'static str),
     Refused(&'static str),
     Shows(&'static str),
-    /// Asked, allowed, and refused all the same.
+    /// Permission is requested and given; the outcome contains this text.
     AskedThen(&'static str),
-    /// What the agent does is asked, and the agent tells so.
+    /// The subagent's call requires permission, and the subagent reports so.
     AgentAsked,
-    /// What the agent does is not asked, and does not happen.
+    /// The subagent's call is refused without a permission request.
     AgentRefused,
 }
 
@@ -172,7 +174,7 @@ impl Row {
         Row { mode, ..self }
     }
 
-    /// The person says yes.
+    /// The user allows the call once.
     pub fn allowed(self) -> Row {
         Row { answer: Decision::AllowOnce, ..self }
     }
@@ -181,12 +183,12 @@ impl Row {
         Row { meanwhile: Some(then), ..self }
     }
 
-    /// For a call that starts an agent: what that does.
+    /// For a call that starts a subagent: the subagent's own call.
     pub fn whose_agent(self, tool: &'static str, input: Value) -> Row {
         Row { agent: Some((tool, input)), ..self }
     }
 
-    /// It is passed over where this does not hold.
+    /// The row is skipped unless this is true.
     pub fn where_there_is(self, is_possible: fn() -> bool) -> Row {
         Row { is_possible, ..self }
     }
@@ -210,7 +212,7 @@ impl Row {
 }
 
 impl Group {
-    /// Makes every attempt, and tells of all that came out otherwise.
+    /// Makes every attempt, and reports all unexpected outcomes.
     pub fn hold(self) {
         let mut range = Range::new(self.config, self.prepare);
         let faults: Vec<String> = self.rows.iter().filter_map(|row| range.fault(row)).collect();
@@ -224,7 +226,7 @@ impl Group {
     }
 }
 
-/// A directory that is in none for temporary files, which every command may change.
+/// A directory outside of those for temporary files, which every command may change.
 fn apart() -> tempfile::TempDir {
     let named = ["XDG_RUNTIME_DIR", "HOME"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let places = std::iter::once(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))).chain(named);
@@ -251,7 +253,7 @@ impl Range {
             next.unwrap_or_else(|| vec![ModelStep::Text("ok".into())])
         });
         let outside = apart();
-        // The desk's own files are in its directory; the workspace is one below it.
+        // The desk's own files are in its directory; the workspace is a subdirectory.
         let workspace = desk.cwd().canonicalize().expect("it is there").join("work");
         std::fs::create_dir_all(&workspace).expect("made");
         let place = Place {
@@ -280,7 +282,7 @@ impl Range {
         Range { desk, place, steps, _outside: outside }
     }
 
-    /// Makes an attempt; says what came out otherwise.
+    /// Makes an attempt; returns a description of an unexpected outcome.
     fn fault(&mut self, row: &Row) -> Option<String> {
         if !(row.is_possible)() {
             eprintln!("skipped, this system has not what it needs: {}", row.name);
@@ -302,7 +304,7 @@ impl Range {
         let leaked = stored.contains(SECRET);
         let pwned = self.place.marks().iter().any(|mark| mark.exists());
         for mark in self.place.marks() {
-            // It may not be there, which is the point.
+            // It usually does not exist, as intended.
             drop(std::fs::remove_file(mark));
         }
         let mut others = self.place.others.lock().expect("no panic under it");
@@ -321,7 +323,7 @@ impl Range {
         })
     }
 
-    /// With the places in the room of their names.
+    /// The input with placeholders replaced by paths.
     fn named(&self, input: &Value) -> Value {
         let places =
             [("$OUT", &self.place.outside), ("$OURS", &self.place.ours), ("$IN", &self.place.workspace)];

@@ -1,9 +1,9 @@
-//! What a repository brings: settings, instructions, hooks and recipes that speak for the person.
+//! Files of a repository that claim to speak for the user: settings, instructions, hooks and recipes.
 
 use super::range::{Expect, Group, Place, SECRET, command, read, row, write};
 use serde_json::json;
 
-/// Everything that a repository could want.
+/// Settings that allow everything.
 const THEIRS: &str = r#"
 mode = "full"
 [permissions]

@@ -1,4 +1,4 @@
-//! Commands that the person has allowed, and which then try to get out of their sandbox.
+//! Commands that the user has allowed, and that then try to escape their sandbox.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::range::{Expect, Group, Place, Row, SECRET, command, row};
 
-/// From this version on landlock keeps signals and abstract sockets within a command.
+/// The first Landlock ABI version that confines signals and abstract sockets.
 const SIGNALS_FROM: u32 = 6;
 
 fn landlock() -> bool {
@@ -35,7 +35,7 @@ fn network() -> bool {
     filter() || namespaces()
 }
 
-/// The numbers of system calls below are of this architecture.
+/// The system call numbers below are for this architecture.
 fn calls() -> bool {
     filter() && cfg!(target_arch = "x86_64")
 }
@@ -56,19 +56,19 @@ fn prepare(place: &Place) {
     ] {
         place.write(path, text);
     }
-    // A process of the person's, with a secret in its environment.
+    // A process of the user, with a secret in its environment.
     let other = Command::new("sleep").arg("600").env("A_KEY", SECRET).stdin(Stdio::null()).spawn();
     let other = other.expect("sleep runs");
     place.write("other", other.id().to_string());
     place.others.lock().expect("no panic under it").push(other);
     serve(place);
-    // A program with the rights of its owner.
+    // A setuid program.
     place.write("raised", "#!/bin/sh\nid -u\n");
     let mode = std::fs::Permissions::from_mode(0o4755);
     std::fs::set_permissions(place.workspace.join("raised"), mode).expect("set");
 }
 
-/// Services of the machine that give the secret to whoever asks. They end with the tests.
+/// Local services that send the secret to every client. They end with the tests.
 fn serve(place: &Place) {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     place.write("tcp", tcp.local_addr().expect("it listens").port().to_string());
@@ -91,11 +91,11 @@ fn serve(place: &Place) {
 }
 
 fn tell(mut stream: impl Read + Write) {
-    // Who went away hears nothing.
+    // The client may have disconnected.
     drop(stream.write_all(SECRET.as_bytes()));
 }
 
-/// A command that the person allows; what it says then.
+/// A command that the user allows, and its expected output.
 fn held(name: &'static str, line: &str, words: &'static str, where_there_is: fn() -> bool) -> Row {
     command(name, line, Expect::AskedThen(words)).allowed().where_there_is(where_there_is)
 }
@@ -323,7 +323,7 @@ pub fn group() -> Group {
                 "none",
                 landlock,
             ),
-            // It stops by itself after a while, should nobody stop it.
+            // It stops on its own after a while, should nothing stop it.
             held(
                 "a process that is another one at any time",
                 "perl -MPOSIX -e 'POSIX::setsid(); $end = time + 30; while (time < $end) { exit if fork; open(F, \">alive\") }' > /dev/null 2>&1; echo begun",
@@ -361,6 +361,6 @@ pub fn group() -> Group {
     }
 }
 
-/// Whether the process whose number is in `left` runs; a dead one that nobody has looked at does not.
+/// Waits up to ten seconds for the process in `left` to end; a zombie counts as ended.
 const STILL_THERE: &str = "for i in {1..100}; do grep -q '^State:.[RSD]' /proc/$(cat left)/status 2>/dev/null || { rm left; echo gone; \
                            break; }; sleep 0.1; done";

@@ -1,4 +1,4 @@
-//! Addresses that lead to this machine, and pages that are no pages.
+//! URLs that lead to this machine, and responses that are not web pages.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,18 +7,18 @@ use serde_json::json;
 
 use super::range::{Expect, Group, Place, Row, SECRET, command, row};
 
-/// The port of the service that the addresses lead to; it is the same in each row of the page.
+/// The port of the service that the URLs lead to; the same in each row of the page.
 const PORT: u16 = 47_113;
 const OTHER_PORT: u16 = 47_114;
 
-/// Bytes of a packed text when it is unpacked.
+/// Bytes of a compressed text after decompression.
 const BOMB_BYTES: usize = 256 << 20;
 
 fn prepare(_: &Place) {
     serve(PORT);
 }
 
-/// Gives the secret to whoever asks, or what the path says. It ends with the tests.
+/// Sends the secret, or the response that the path asks for, to every client. It ends with the tests.
 fn serve(port: u16) {
     let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) else { return };
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Clients that have nobody to ask, in a session that others may follow.
+//! Clients that cannot ask their user, in a session with other clients.
 
 use epitome::session::{AskId, Decision, Out, Replay, SessionCommand, Ticket};
 use epitome::thread::{Answered, Change, Decided, Decider, OutcomeStatus, StopReason, ToolOutcome};
@@ -38,7 +38,7 @@ fn attach(desk: &mut Desk, client: &mut Client) {
     client.answer(ticket).expect("it attaches");
 }
 
-/// A desk with a second client, and a card that both of them show.
+/// A desk with a second client, and a permission request that both of them show.
 fn shared() -> (Desk, Client, Ticket, AskId) {
     let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
     let mut other = Client::new(2);
@@ -49,10 +49,10 @@ fn shared() -> (Desk, Client, Ticket, AskId) {
     (desk, other, ticket, ask)
 }
 
-/// A command line without a terminal took part in an editor's session: it dismissed every card at once, before
-/// the person at the editor could read it.
+/// A command line without a terminal that joined an editor's session dismissed every permission request at
+/// once, before the user of the editor could read it.
 #[test]
-fn who_has_nobody_to_ask_leaves_the_card_to_the_others() {
+fn a_client_that_cannot_ask_leaves_the_request_to_the_others() {
     let (mut desk, mut other, ticket, ask) = shared();
     let here = Client::new(1);
     absent(&mut desk, ask, &here);
@@ -64,7 +64,7 @@ fn who_has_nobody_to_ask_leaves_the_card_to_the_others() {
 }
 
 #[test]
-fn a_card_is_settled_at_once_when_all_are_absent() {
+fn a_permission_request_is_denied_when_all_clients_are_absent() {
     let (mut desk, mut other, ticket, ask) = shared();
     absent(&mut desk, ask, &Client::new(1));
     absent(&mut desk, ask, &Client::new(2));
@@ -81,7 +81,7 @@ fn a_card_is_settled_at_once_when_all_are_absent() {
 }
 
 #[test]
-fn who_leaves_is_counted_no_more() {
+fn a_client_that_leaves_no_longer_counts() {
     for closes in [false, true] {
         let (mut desk, other, ticket, ask) = shared();
         absent(&mut desk, ask, &Client::new(1));
@@ -95,9 +95,9 @@ fn who_leaves_is_counted_no_more() {
     }
 }
 
-/// What a client said before it left does not hold of who comes in its place.
+/// An answer given before a client left does not apply after it has attached again.
 #[test]
-fn who_comes_back_is_asked_again() {
+fn a_client_that_attaches_again_is_asked_again() {
     let (mut desk, mut other, ticket, ask) = shared();
     absent(&mut desk, ask, &other);
     desk.send(SessionCommand::Detach { client: other.id });
@@ -110,7 +110,7 @@ fn who_comes_back_is_asked_again() {
 }
 
 #[test]
-fn consent_is_asked_of_whoever_is_there() {
+fn consent_is_decided_by_a_present_client_or_denied() {
     for (decision, status) in
         [(Some(Decision::AllowOnce), OutcomeStatus::Completed), (None, OutcomeStatus::Denied)]
     {

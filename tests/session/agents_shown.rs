@@ -1,4 +1,4 @@
-//! Agents as sessions of their own, for clients that show them: what they are told under which id, in which order.
+//! Subagents as sessions of their own, for clients that show them: their events, ids and order.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use super::desk::{Desk, call, text};
 /// Nothing on loopback takes this long; a test that waits longer has failed.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// A client that shows agents, and all that it was told, each with the session that it was told of.
+/// A client that shows subagents, and all its events with their sessions.
 struct Shower {
     id: ClientId,
     outlet: Arc<Tray>,
@@ -29,7 +29,7 @@ struct Tray(Mutex<Sender<(SessionId, Out)>>);
 
 impl Outlet for Tray {
     fn put(&self, session: &SessionId, out: Out) {
-        // A test that has ended listens no more.
+        // A finished test has dropped the receiver.
         drop(self.0.lock().expect("no panic under it").send((session.clone(), out)));
     }
 
@@ -51,7 +51,7 @@ impl Shower {
         shower
     }
 
-    /// The next news of this kind; all that came before it is kept.
+    /// The next event of this kind; all events before it are kept.
     fn until<T>(&mut self, wanted: impl Fn(&SessionId, &Out) -> Option<T>) -> T {
         loop {
             let (session, out) = self.news.recv_timeout(WITHIN).expect("it came");
@@ -79,7 +79,7 @@ impl Shower {
         })
     }
 
-    /// Where each thing of an agent stands, and what it is, in few words.
+    /// The session and a short description of each event.
     fn story(&self, desk: &Desk) -> Vec<String> {
         let mut story: Vec<String> = Vec::new();
         for (session, out) in &self.told {
@@ -124,7 +124,7 @@ fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) 
 }
 
 #[test]
-fn an_agent_is_told_of_before_its_stream_and_ended_behind_it() {
+fn a_subagent_is_announced_before_its_stream_and_ended_after_it() {
     let agents = vec![vec![text("I ask."), call(json!({"asks": "person"}))], vec![text("Done.")]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
     let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
@@ -156,12 +156,12 @@ fn an_agent_is_told_of_before_its_stream_and_ended_behind_it() {
             "parent Stopped(EndTurn)",
         ]
     );
-    // Who does not show agents is told of none, and of the card as ever.
+    // A client that does not show subagents gets no such events, but the permission request as usual.
     assert!(!desk.client.seen.iter().any(|out| matches!(out, Out::Subagent(_))));
 }
 
 #[test]
-fn a_cancel_of_one_agent_leaves_its_session_and_the_others() {
+fn cancelling_one_subagent_leaves_its_session_and_the_others_running() {
     let both = vec![hand("general", "One"), hand("general", "Two")];
     let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]; 2];
     let mut desk = desk("", vec![both], agents);
@@ -198,7 +198,7 @@ fn a_cancel_of_one_agent_leaves_its_session_and_the_others() {
 }
 
 #[test]
-fn agents_end_before_the_turn_that_is_cancelled_over_them() {
+fn subagents_end_before_their_cancelled_turn() {
     let agents = vec![vec![text("I ask."), call(json!({"asks": "person"}))]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
     let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);
@@ -225,12 +225,12 @@ fn agents_end_before_the_turn_that_is_cancelled_over_them() {
 }
 
 #[test]
-fn who_comes_later_is_told_of_the_agents_at_work() {
+fn a_client_that_attaches_later_learns_of_running_subagents() {
     let agents = vec![vec![text("I begin."), call(json!({"do": "wait"}))]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
     let mut early = Shower::join(&mut desk, 6, Replay::Nothing);
     let ticket = desk.prompt("Go");
-    // What is streamed comes before it is in the log, and who joins between the two is told of neither.
+    // Text is streamed before it is in the log, and a client that attaches in between gets neither.
     let agent = early.began().session;
     early.until(|session, out| {
         let is_reply =
@@ -253,7 +253,7 @@ fn who_comes_later_is_told_of_the_agents_at_work() {
 }
 
 #[test]
-fn an_agent_of_an_agent_stands_under_it_and_is_cancelled_alone() {
+fn a_nested_subagent_belongs_to_its_parent_and_is_cancelled_alone() {
     let agents = vec![vec![hand("general", "Deeper")], vec![text("I begin."), call(json!({"do": "wait"}))]];
     let mut desk = desk("[agents]\nmax_depth = 2", vec![vec![hand("general", "Go")]], agents);
     let mut shower = Shower::join(&mut desk, 7, Replay::Nothing);

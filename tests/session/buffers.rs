@@ -1,5 +1,5 @@
-//! What an editor holds unsaved: who is asked for it, when it counts, where an edit of it goes, and what is known
-//! afterwards.
+//! Unsaved text in an editor: which client is asked for it, when it takes precedence, where an edit of it is
+//! applied, and what is known afterwards.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ const FULL: (&str, &str) = ("home/config.toml", "mode = \"full\"\n");
 const SAVED: &str = "one\ntwo\n";
 const TYPED: &str = "one\ntwo\nthree\n";
 
-/// A desk whose client is an editor, with `a.txt` as it is saved, and a model that calls these tools.
+/// A desk whose client is an editor, with `a.txt` as saved, and a model that calls these tools.
 fn desk(config: (&str, &str), calls: Vec<ModelStep>) -> Desk {
     let tools = ["file_read", "file_edit", "file_write", "apply_patch"];
     let replies = calls.into_iter().map(|call| vec![call]).collect();
@@ -62,14 +62,14 @@ impl Desk {
         self.send(SessionCommand::Fulfil { ask, answer });
     }
 
-    /// The editor is asked for `a.txt`, and holds this.
+    /// Answers the request for the text of `a.txt` with `held`.
     fn holds(&mut self, held: &str) {
         let (ask, wish) = wish(&mut self.client);
         assert_eq!(wish, Wish::Text { path: self.file() });
         self.fulfil(ask, EditorAnswer::Text(held.into()));
     }
 
-    /// The editor is given a text for `a.txt`, and saves it or not.
+    /// Receives the editor's new text for `a.txt`, and saves it if `saves`.
     fn takes(&mut self, saves: bool) -> String {
         let (ask, wish) = wish(&mut self.client);
         let Wish::Put { path, text } = wish else { panic!("an edit was expected: {wish:?}") };
@@ -92,7 +92,7 @@ impl Desk {
 }
 
 #[test]
-fn an_unsaved_text_is_read_and_edited_where_it_is() {
+fn unsaved_text_is_read_and_edited_in_the_editor() {
     for saves in [true, false] {
         let calls = vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("three", "3"), read("a.txt")];
         let mut desk = desk(EDITS, calls);
@@ -103,7 +103,7 @@ fn an_unsaved_text_is_read_and_edited_where_it_is() {
         let first = desk.takes(saves);
         assert_eq!(first, "one\n2\nthree\n");
         desk.holds(&first);
-        // Once it is saved there is nothing unsaved, and the second edit goes to the disk.
+        // Once it is saved there is no unsaved text, and the second edit is written to disk.
         let second = if saves { desk.on_disk_when("one\n2\n3\n") } else { desk.takes(false) };
         assert_eq!(second, "one\n2\n3\n");
         desk.holds(&second);
@@ -122,20 +122,20 @@ fn an_unsaved_text_is_read_and_edited_where_it_is() {
 }
 
 impl Desk {
-    /// What the file holds, once the editor is asked for it the next time.
+    /// The contents of the file at the editor's next request for it.
     fn on_disk_when(&mut self, expected: &str) -> String {
         let (ask, wish) = wish(&mut self.client);
         let now = self.on_disk();
         assert_eq!(now, expected);
-        // It was only looked at; the question is answered by who called.
+        // This was only a peek; the caller answers the request.
         self.client.seen.insert(0, Out::Wish { ask, wish: wish.into() });
         now
     }
 }
 
-/// Zed answered with what a file held before a command changed it, and the model went on with that.
+/// Zed answered with the contents of a file before a command changed it, and the model worked with those.
 #[test]
-fn a_stale_answer_behind_a_command_is_left_aside() {
+fn a_stale_answer_after_a_command_is_ignored() {
     let mut desk = desk(
         FULL,
         vec![
@@ -157,7 +157,7 @@ fn a_stale_answer_behind_a_command_is_left_aside() {
     }
     desk.release_tool();
     desk.holds(SAVED);
-    // Of this one it was never seen what it held before.
+    // The previous contents of this file were never seen.
     let (ask, _) = wish(&mut desk.client);
     desk.fulfil(ask, EditorAnswer::Text(SAVED.into()));
     desk.holds(SAVED);
@@ -169,7 +169,7 @@ fn a_stale_answer_behind_a_command_is_left_aside() {
 }
 
 #[test]
-fn an_editor_that_is_silent_or_refuses_is_not_asked_again_and_one_without_the_file_is() {
+fn only_an_editor_that_answers_is_asked_again() {
     let failed = || Some(EditorAnswer::Failed("Method not found".into()));
     for (answer, asked_again) in [(None, false), (failed(), false), (Some(EditorAnswer::Missing), true)] {
         let mut desk = desk(EDITS, vec![read("a.txt"), read("b.txt")]);
@@ -192,7 +192,8 @@ fn an_editor_that_is_silent_or_refuses_is_not_asked_again_and_one_without_the_fi
     }
 }
 
-/// Were an editor that refuses an edit not asked any more, the next edit would go to the disk, past what was typed.
+/// If an editor that refuses an edit were not asked any more, the next edit would be written to disk,
+/// bypassing the unsaved text.
 #[test]
 fn an_editor_that_refuses_an_edit_is_still_asked() {
     let mut desk = desk(EDITS, vec![read("a.txt"), read("a.txt"), edit("two", "2"), edit("two", "2")]);
@@ -224,7 +225,7 @@ fn calls_of_one_reply_do_not_wait_for_each_others_answers() {
 }
 
 #[test]
-fn where_the_editor_takes_no_edits_nobody_is_asked_about_one() {
+fn without_editor_writes_an_edit_of_unsaved_text_fails_with_a_hint() {
     let patch = "*** Begin Patch\n*** Update File: a.txt\n-two\n+2\n*** End Patch";
     let calls = vec![
         read("a.txt"),
@@ -250,9 +251,9 @@ fn where_the_editor_takes_no_edits_nobody_is_asked_about_one() {
     assert_eq!(desk.on_disk(), SAVED);
 }
 
-/// What was typed while a card was open would have been written over.
+/// Text typed while a permission request was open would have been overwritten.
 #[test]
-fn what_is_typed_while_a_card_is_open_is_not_written_over() {
+fn text_typed_during_a_permission_request_is_not_overwritten() {
     let mut desk = desk(("home/config.toml", ""), vec![read("a.txt"), read("a.txt"), edit("two", "2")]);
     let turn = desk.prompt("Edit it.");
     desk.holds(SAVED);
@@ -273,7 +274,7 @@ fn what_is_typed_while_a_card_is_open_is_not_written_over() {
 }
 
 #[test]
-fn a_patch_of_several_files_goes_where_each_of_them_is() {
+fn a_patch_of_several_files_is_applied_in_editor_or_on_disk() {
     let patch = "*** Begin Patch\n*** Update File: a.txt\n-two\n+2\n*** Update File: b.txt\n-two\n+zwei\n*** End Patch";
     let calls =
         vec![read("a.txt"), read("a.txt"), read("b.txt"), tool("apply_patch", json!({ "input": patch }))];
@@ -295,7 +296,7 @@ fn a_patch_of_several_files_goes_where_each_of_them_is() {
 }
 
 #[test]
-fn only_the_editor_is_asked_whose_prompt_it_is() {
+fn only_the_editor_that_sent_the_prompt_is_asked() {
     let mut desk = desk(EDITS, vec![read("a.txt"), text("Read."), read("a.txt")]);
     let mut other = Client::new(2);
     let ticket = desk.ticket();
@@ -316,7 +317,7 @@ fn only_the_editor_is_asked_whose_prompt_it_is() {
 }
 
 #[test]
-fn a_cancel_takes_an_open_question_back_and_blames_nobody() {
+fn a_cancel_withdraws_the_editor_request_without_disabling_the_editor() {
     let mut desk = desk(EDITS, vec![read("a.txt"), read("a.txt")]);
     let turn = desk.prompt("Read it.");
     let (ask, _) = wish(&mut desk.client);
@@ -328,10 +329,10 @@ fn a_cancel_takes_an_open_question_back_and_blames_nobody() {
     desk.end(turn);
 }
 
-/// What a rewind does is about the disk: an edit that the editor saved is taken back there, together with what was typed
-/// and saved with it; one that is in the editor alone is none of its business.
+/// A rewind works on the disk: an edit that the editor saved is undone there, together with the typed text
+/// that was saved with it; an edit that is only in the editor is unaffected.
 #[test]
-fn a_rewind_takes_back_what_the_editor_saved() {
+fn a_rewind_undoes_what_the_editor_saved() {
     for saves in [true, false] {
         let calls = vec![read("a.txt"), text("Read."), read("a.txt"), edit("two", "2"), text("Edited.")];
         let mut desk = desk(EDITS, calls);
@@ -353,7 +354,7 @@ fn a_rewind_takes_back_what_the_editor_saved() {
 }
 
 #[test]
-fn what_lies_outside_or_is_no_text_is_not_asked_for() {
+fn files_outside_binary_and_missing_files_are_not_requested() {
     let outside = tempfile::NamedTempFile::new().expect("a file");
     fs::write(outside.path(), "far away\n").expect("written");
     let path = outside.path().to_string_lossy().into_owned();

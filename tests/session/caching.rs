@@ -1,5 +1,5 @@
-//! What the providers' prompt caches have of a session: its requests begin with the same bytes as long as
-//! nothing but appending has happened, and sessions of one place begin alike.
+//! The use of the providers' prompt caches: a session's requests begin with the same bytes as long as the
+//! view is only appended to, and sessions in one directory have the same beginning.
 
 use epitome::config::WireFormat;
 use epitome::provider::scripted::{CacheUse, ModelStep, RecordedRequest, Seen};
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::desk::{Desk, call, model_of, put, text};
 
-/// A mark of Anthropic's format. It is no part of what the cache goes by.
+/// A cache mark in Anthropic's format, which is not part of the cache key.
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 fn is_summary(request: &RecordedRequest) -> bool {
     request.last_user_text().contains("Then write the handover")
 }
 
-/// A request up to its messages, and the bytes of its messages. How long the reply may be is left out: it is
-/// learned on the way, and no cache goes by it.
+/// A request up to its messages, and the bytes of its messages. The maximum reply length is omitted: it is
+/// learned during the session, and no cache depends on it.
 fn halves(request: &RecordedRequest) -> (String, String) {
     let body = String::from_utf8(request.bytes.clone()).expect("JSON is text").replace(MARK, "");
     let list = match request.wire {
@@ -36,7 +36,7 @@ fn halves(request: &RecordedRequest) -> (String, String) {
     (head.to_string(), messages.strip_suffix("]}").expect("they are last").to_owned())
 }
 
-/// A model that calls many tools at once where it was asked something, and then answers.
+/// A model that answers prompts with many concurrent tool calls, followed by a text.
 fn works(request: &RecordedRequest) -> Vec<ModelStep> {
     const CALLS: usize = 30;
     if is_summary(request) {
@@ -52,12 +52,12 @@ fn works(request: &RecordedRequest) -> Vec<ModelStep> {
 }
 
 #[test]
-fn requests_of_a_long_session_go_on_from_the_same_bytes() {
+fn requests_of_a_long_session_extend_the_same_bytes() {
     for format in WireFormat::ALL {
         let mut desk = Desk::of_format(format, &[], works);
         for turn in 0..6 {
             assert_eq!(desk.ask("Go"), StopReason::EndTurn);
-            // None of these is the model's business.
+            // None of these is visible to the model.
             match turn {
                 1 => drop(desk.choose("mode", "full").expect("a mode")),
                 2 => assert_eq!(desk.ask("/context"), StopReason::EndTurn),
@@ -80,7 +80,7 @@ fn requests_of_a_long_session_go_on_from_the_same_bytes() {
 }
 
 #[test]
-fn sessions_of_one_place_begin_alike_however_much_time_and_work_is_between() {
+fn sessions_in_one_directory_have_the_same_prefix() {
     for format in WireFormat::ALL {
         let mut desk = Desk::of_format(format, &[], works);
         assert_eq!(desk.ask("Go"), StopReason::EndTurn);
@@ -103,12 +103,12 @@ fn sessions_of_one_place_begin_alike_however_much_time_and_work_is_between() {
     }
 }
 
-/// The service's own rule, applied to every request: nothing is read twice, not even behind a round with more
-/// calls than the service looks back for.
+/// The service's own rule, applied to every request: nothing is processed twice, even after a round with more
+/// calls than the service looks back.
 #[test]
-fn every_token_is_paid_in_full_once() {
+fn every_token_is_paid_in_full_only_once() {
     let mut desk = Desk::of_format(WireFormat::AnthropicMessages, &[], works);
-    // Less than 512 tokens would not be kept.
+    // Less than 512 tokens would not be cached.
     assert_eq!(desk.ask(&"Do many things. ".repeat(100)), StopReason::EndTurn);
     for _ in 0..2 {
         assert_eq!(desk.ask("Go"), StopReason::EndTurn);
@@ -123,13 +123,13 @@ fn every_token_is_paid_in_full_once() {
     }
 }
 
-/// A summary is asked for behind the very request that the cache has; after it, the frame is still read.
+/// The request for a summary extends the cached request; after the compaction, the frame is still cached.
 #[test]
-fn a_compaction_reads_what_was_sent_and_leaves_the_frame_in_the_cache() {
+fn a_compaction_reads_from_the_cache_and_keeps_the_frame_in_it() {
     let models = WireFormat::ALL.map(|format| (format, model_of(format)));
-    // Its thinking has a budget, which goes by how long the reply may be.
+    // Its thinking budget depends on the maximum reply length.
     let budgeted = (WireFormat::AnthropicMessages, "anthropic/claude-haiku-4-5");
-    // So that system text and tools are long enough to be kept by all.
+    // Makes system text and tools long enough for all caches.
     let instructions = [("AGENTS.md".to_owned(), "Write short functions. ".repeat(1_000))];
     for (format, model) in models.into_iter().chain([budgeted]) {
         let mut desk = Desk::of_format(format, &instructions, works);

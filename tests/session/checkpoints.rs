@@ -1,4 +1,4 @@
-//! What a turn did is taken back: files, the conversation, or both; and the model, the log and the person are told.
+//! Rewinding a turn: files, the conversation, or both; and what model, log and user see of it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::desk::{Desk, text};
 
-/// A desk whose sessions have the real tools and may use them.
+/// A desk whose sessions have the real tools and all permissions.
 fn desk(script: Vec<Vec<ModelStep>>) -> Desk {
     let mut desk = Desk::new(script);
     let toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
@@ -35,7 +35,7 @@ fn at(desk: &Desk, path: &str) -> PathBuf {
     desk.cwd().join(path)
 }
 
-/// What a command comes to, as programs are told.
+/// The machine-readable outcome of a command.
 fn outcome(desk: &mut Desk, typed: &str, command: &str) -> Value {
     let ticket = desk.prompt(typed);
     match desk.client.answer(ticket) {
@@ -46,7 +46,7 @@ fn outcome(desk: &mut Desk, typed: &str, command: &str) -> Value {
     }
 }
 
-/// A first turn writes `a.txt`; a second one changes it and makes another by a command.
+/// A first turn writes `a.txt`; a second one changes it, and creates another file with a command.
 fn story() -> Desk {
     let mut desk = desk(vec![
         call("file_write", json!({ "file_path": "a.txt", "text": "one\n" })),
@@ -62,7 +62,7 @@ fn story() -> Desk {
 }
 
 #[test]
-fn the_last_turn_is_taken_back_with_its_files_and_brought_again() {
+fn the_last_turn_is_rewound_with_its_files_and_restored() {
     let mut desk = story();
     let listed = outcome(&mut desk, "/checkpoints", "checkpoints");
     let files: Vec<usize> = listed["turns"]
@@ -87,7 +87,7 @@ fn the_last_turn_is_taken_back_with_its_files_and_brought_again() {
     assert!(sent.contains("Write a file") && !sent.contains("Change it by a command"), "{sent}");
     assert!(sent.contains("took changes to files back") && sent.contains("sub/new.txt (deleted)"), "{sent}");
 
-    // What was said since stays; what was taken back stands again, files too.
+    // Later messages stay; the rewound ones are in the view again, and the files restored.
     let undone = outcome(&mut desk, "/rewind undo", "rewind");
     assert_eq!(undone["status"], "done", "{undone}");
     assert_eq!(fs::read_to_string(at(&desk, "a.txt")).expect("it is there"), "one\ntwo\n");
@@ -99,7 +99,7 @@ fn the_last_turn_is_taken_back_with_its_files_and_brought_again() {
 }
 
 #[test]
-fn files_and_conversation_are_taken_back_each_alone() {
+fn files_and_conversation_can_be_rewound_separately() {
     let mut desk = story();
     let files = outcome(&mut desk, "/rewind files", "rewind");
     assert_eq!((&files["status"], &files["conversation"]), (&json!("done"), &json!(false)), "{files}");
@@ -118,7 +118,7 @@ fn files_and_conversation_are_taken_back_each_alone() {
 }
 
 #[test]
-fn what_a_turn_did_can_be_taken_back_after_a_restart_and_the_person_s_own_edit_stays() {
+fn a_rewind_after_a_restart_keeps_the_users_own_edit() {
     let mut desk = story();
     fs::write(at(&desk, "a.txt"), "mine\n").expect("written");
     desk.reload(desk.environment());
@@ -135,7 +135,7 @@ fn what_a_turn_did_can_be_taken_back_after_a_restart_and_the_person_s_own_edit_s
     };
     let told = why(&mut desk).expect("it says something");
     assert!(told.contains("(/rewind)") && told.contains("1 file left as they were"), "{told}");
-    // With the session goes what was kept for it.
+    // Deleting the session deletes its checkpoints.
     let kept = desk.home.join("data/checkpoints").join(&desk.session.0);
     assert!(kept.exists());
     let (sessions, session) = (desk.sessions.clone(), desk.session.clone());
@@ -146,7 +146,7 @@ fn what_a_turn_did_can_be_taken_back_after_a_restart_and_the_person_s_own_edit_s
 }
 
 #[test]
-fn what_can_t_be_meant_is_refused_and_changes_nothing() {
+fn invalid_rewind_arguments_are_refused_and_change_nothing() {
     let mut desk = story();
     for typed in ["/rewind everything", "/rewind e999", "/rewind undo", "/rewind undo e3"] {
         let refused = outcome(&mut desk, typed, "rewind");
@@ -155,9 +155,9 @@ fn what_can_t_be_meant_is_refused_and_changes_nothing() {
     assert_eq!(fs::read_to_string(at(&desk, "a.txt")).expect("it is there"), "one\ntwo\n");
 }
 
-/// A command that the person cancels has changed files all the same.
+/// A cancelled command has changed files nevertheless.
 #[test]
-fn what_a_cancelled_command_did_is_taken_back_too() {
+fn changes_of_a_cancelled_command_are_rewound_too() {
     let mut desk =
         desk(vec![call("bash", json!({ "command": "echo half > half.txt; sleep 600" })), vec![text("Yes.")]]);
     let ticket = desk.prompt("Run it");
@@ -171,10 +171,9 @@ fn what_a_cancelled_command_did_is_taken_back_too() {
     assert!(!at(&desk, "half.txt").exists(), "{done}");
 }
 
-/// What a turn made is taken back by its path. Whoever puts a link in its way would have the rewind write, or delete,
-/// somewhere else.
+/// A rewind restores files by their path. With a link in the way, it would write or delete somewhere else.
 #[test]
-fn a_rewind_goes_through_no_link_that_was_put_in_its_way() {
+fn a_rewind_does_not_follow_a_symlink_to_a_directory() {
     let outside = tempfile::tempdir().expect("a scratch directory");
     let changes = "echo two > sub/new.txt; rm sub/old.txt; mkdir deep; echo two > deep/new.txt";
     let mut desk = desk(vec![
@@ -189,7 +188,7 @@ fn a_rewind_goes_through_no_link_that_was_put_in_its_way() {
     desk.ask("Change it");
     for directory in ["sub", "deep"] {
         fs::remove_dir_all(at(&desk, directory)).expect("removed");
-        // What is there looks just as the turn left it.
+        // The link's target looks exactly as the turn left the directory.
         let theirs = outside.path().join(directory);
         fs::create_dir(&theirs).expect("made");
         fs::write(theirs.join("new.txt"), "two\n").expect("written");
@@ -210,9 +209,9 @@ fn a_rewind_goes_through_no_link_that_was_put_in_its_way() {
     }
 }
 
-/// The same for a file that became a link, and for one by force.
+/// The same for a file that became a link, also with `force`.
 #[test]
-fn a_rewind_writes_over_a_link_and_not_through_it() {
+fn a_rewind_replaces_a_symlink_instead_of_following_it() {
     let outside = tempfile::tempdir().expect("a scratch directory");
     let theirs = outside.path().join("theirs.txt");
     fs::write(&theirs, "one\ntwo\n").expect("written");

@@ -1,4 +1,4 @@
-//! What a session runs for a recipe's text: a child, with the parent's history, limits and person.
+//! Child sessions that run a recipe, with the parent's history, limits and user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use super::desk::{Desk, call, text};
 
-/// No child of these tests takes this long but those that are ended.
+/// Maximum duration of a child, except of those that are ended early.
 const TIME: Duration = Duration::from_secs(15);
 
 type Running = (JoinHandle<Result<ChildOutcome, String>>, mpsc::UnboundedReceiver<ChildNews>);
@@ -28,7 +28,7 @@ fn thread(desk: &Desk) -> Thread {
     Thread::replay(desk.log()).expect("a log")
 }
 
-/// Has the recipe `review` run for the desk's session, as it is now.
+/// An order to run the recipe `review` for the desk's session in its current state.
 fn order(desk: &Desk, prompt: &str) -> ChildOrder {
     let parent = thread(desk);
     ChildOrder {
@@ -71,7 +71,7 @@ fn run(desk: &Desk, order: ChildOrder) -> Result<ChildOutcome, String> {
     desk.wait_for(child).expect("no panic")
 }
 
-/// What a child says next beside what it spent.
+/// The next message of a child, other than its usage and start.
 async fn next(told: &mut mpsc::UnboundedReceiver<ChildNews>) -> Option<ChildNews> {
     loop {
         match told.recv().await {
@@ -81,7 +81,7 @@ async fn next(told: &mut mpsc::UnboundedReceiver<ChildNews>) -> Option<ChildNews
     }
 }
 
-/// Waits for the next card, and answers it.
+/// Waits for the next permission request, and answers it.
 fn decide(
     desk: &Desk,
     told: &mut mpsc::UnboundedReceiver<ChildNews>,
@@ -104,7 +104,7 @@ fn finished(outcome: &ChildOutcome) -> Vec<&ToolOutcome> {
 }
 
 #[test]
-fn a_child_gives_its_last_words_and_leaves_nothing_behind() {
+fn a_child_returns_its_last_text_and_leaves_nothing_behind() {
     let usage = ModelStep::Usage { input: 20, output: 3 };
     let mut desk = Desk::new(vec![
         vec![text("Hello.")],
@@ -128,7 +128,8 @@ fn a_child_gives_its_last_words_and_leaves_nothing_behind() {
     assert_eq!((journals, desk.log().len()), (1, before));
 }
 
-/// Everything before the recipe's text is sent as the parent sent it, or the provider's cache would be lost.
+/// Everything before the recipe's text is sent exactly as the parent sent it, or the provider's cache would
+/// miss.
 #[test]
 fn a_child_with_the_history_sends_the_same_prefix_as_its_parent() {
     let mut desk = Desk::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
@@ -158,9 +159,9 @@ fn a_flat_history_is_one_text() {
     assert_eq!(prompt, "Sum it up");
 }
 
-/// A request that has calls and declares no tools is refused by some providers.
+/// Some providers reject a request that has calls but declares no tools.
 #[test]
-fn a_child_without_tools_is_told_of_earlier_calls_in_words() {
+fn a_child_without_tools_gets_earlier_calls_as_text() {
     let mut desk = Desk::new(vec![vec![text("Reading."), call(json!({"bytes": 5}))], vec![text("Read.")]]);
     desk.ask("Read it");
     run(&desk, ChildOrder { allowed_tools: Some(Vec::new()), ..native(&desk, "Sum it up") })
@@ -175,7 +176,7 @@ fn a_child_without_tools_is_told_of_earlier_calls_in_words() {
 }
 
 #[test]
-fn a_child_may_use_its_tools_and_command_lines_alone() {
+fn a_child_may_only_use_its_tools_and_command_lines() {
     let foreign = ModelStep::Call { name: "bash".into(), input: json!({}) };
     let mut desk = Desk::new(vec![
         vec![text("Hi.")],
@@ -200,7 +201,7 @@ fn a_child_may_use_its_tools_and_command_lines_alone() {
 }
 
 #[test]
-fn what_a_child_must_ask_goes_to_its_parent_and_back() {
+fn a_childs_permission_request_is_answered_through_its_parent() {
     let asks = || vec![call(json!({"asks": "person"}))];
     let desk = Desk::new(vec![asks(), asks(), vec![text("Done.")]]);
     let (child, mut told) = start(&desk, order(&desk, "Go"));
@@ -232,7 +233,7 @@ fn what_a_child_must_ask_goes_to_its_parent_and_back() {
 }
 
 #[test]
-fn what_nobody_can_be_asked_is_denied() {
+fn a_permission_request_without_a_receiver_is_denied() {
     let desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
     let (child, told) = start(&desk, order(&desk, "Go"));
     drop(told);
@@ -241,7 +242,7 @@ fn what_nobody_can_be_asked_is_denied() {
 }
 
 #[test]
-fn a_child_that_is_dropped_takes_its_tools_along_and_withdraws_its_card() {
+fn dropping_a_child_ends_its_tools_and_withdraws_its_request() {
     let waits = || vec![call(json!({"do": "wait"}))];
     let both = vec![call(json!({"do": "wait"})), call(json!({"asks": "person"}))];
     let desk = Desk::new(vec![both, waits(), vec![text("Done.")]]);
@@ -255,7 +256,7 @@ fn a_child_that_is_dropped_takes_its_tools_along_and_withdraws_its_card() {
 }
 
 #[test]
-fn a_child_that_takes_too_long_is_stopped() {
+fn a_child_that_exceeds_its_time_limit_is_stopped() {
     let desk = Desk::new(vec![vec![ModelStep::Hang]]);
     let brief = ChildOrder { time: Duration::from_millis(50), ..order(&desk, "Go") };
     let error = run(&desk, brief).expect_err("it hangs");
@@ -263,7 +264,7 @@ fn a_child_that_takes_too_long_is_stopped() {
 }
 
 #[test]
-fn a_child_that_fails_says_which_recipe_and_why() {
+fn a_failed_childs_error_names_the_recipe_and_the_reason() {
     let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
     let desk = Desk::new(vec![vec![refused]]);
     let error = run(&desk, order(&desk, "Go")).expect_err("it was refused");
@@ -271,16 +272,16 @@ fn a_child_that_fails_says_which_recipe_and_why() {
 }
 
 #[test]
-fn a_child_stops_at_its_rounds() {
+fn a_child_stops_at_its_limit_of_rounds() {
     let desk = Desk::with(|_| vec![text("Once more."), call(json!({}))]);
     let outcome = run(&desk, ChildOrder { max_rounds: Some(2), ..order(&desk, "Go") }).expect("an outcome");
     assert_eq!((outcome.reason, outcome.rounds), (StopReason::MaxRounds, 2));
 }
 
-/// The window is not what is known of the model: the provider refuses the history, and tells the true
-/// window or does not.
+/// The window differs from the model's known one: the provider rejects the history, with or without reporting
+/// the actual window.
 #[test]
-fn a_history_that_does_not_fit_is_made_shorter_until_it_does() {
+fn a_history_that_does_not_fit_is_shortened_until_it_does() {
     for tells in [true, false] {
         let mut desk = Desk::with(move |request| {
             let used = request.body.to_string().len() / 4;
@@ -303,9 +304,9 @@ fn a_history_that_does_not_fit_is_made_shorter_until_it_does() {
     }
 }
 
-/// Its own work must not be thrown away then, and begun anew.
+/// A child must not discard its own work and start again in this case.
 #[test]
-fn what_a_child_reads_itself_is_compacted_when_it_does_not_fit() {
+fn results_that_a_child_read_are_compacted_when_they_do_not_fit() {
     let desk = Desk::with(|request| {
         let used = request.body.to_string().len() / 4;
         if used > 6_000 {
@@ -327,7 +328,7 @@ fn what_a_child_reads_itself_is_compacted_when_it_does_not_fit() {
 }
 
 #[test]
-fn a_history_that_can_t_fit_is_not_even_sent() {
+fn a_history_that_cannot_fit_is_shortened_before_it_is_sent() {
     let mut desk = Desk::new(vec![vec![ModelStep::Flood { count: 4_000, text: "many words ".into() }]]);
     desk.ask("Say many words");
     let services = desk.services.clone();

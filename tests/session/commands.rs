@@ -1,4 +1,4 @@
-//! The commands that Epitome carries out itself, where more than one part has to play together.
+//! Built-in slash commands that involve several parts of the system.
 
 use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, SessionCommand};
@@ -18,7 +18,7 @@ fn notes(desk: &Desk) -> Vec<String> {
 }
 
 #[test]
-fn the_goal_is_told_once_and_is_known_after_loading() {
+fn the_goal_is_sent_once_and_survives_loading() {
     let mut desk = Desk::new(Vec::new());
     desk.ask("/goal Ship the release");
     for words in ["one", "two"] {
@@ -32,10 +32,10 @@ fn the_goal_is_told_once_and_is_known_after_loading() {
     assert_eq!(notes(&desk), ["The goal is: Ship the release\n\n/goal clear ends it."]);
 }
 
-/// A search for a local server that found nothing answered all that waited with its error, also commands
-/// that only waited for the recipes to be read.
+/// A failed search for a local server answered all waiting commands with its error, including those that only
+/// waited for the recipes.
 #[test]
-fn a_command_behind_a_prompt_without_a_model_is_carried_out() {
+fn a_command_queued_after_a_prompt_without_a_model_is_executed() {
     let mut desk = Desk::new(vec![vec![text("never said")]]);
     desk.reload(Vec::new());
     let prompt = desk.prompt("Hello");
@@ -46,7 +46,7 @@ fn a_command_behind_a_prompt_without_a_model_is_carried_out() {
 }
 
 #[test]
-fn what_is_not_a_good_title_or_goal_is_told_and_changes_nothing() {
+fn an_invalid_title_or_goal_is_reported_and_changes_nothing() {
     let mut desk = Desk::new(Vec::new());
     desk.ask(&format!("/rename {}", "x".repeat(500)));
     desk.ask(&format!("/goal {}", "x".repeat(50_000)));
@@ -56,10 +56,10 @@ fn what_is_not_a_good_title_or_goal_is_told_and_changes_nothing() {
     assert!(!desk.log().iter().any(|entry| changed(&entry.change)));
 }
 
-/// A repository's hooks wait for the person's word, and so did every command typed meanwhile: also
-/// `/hooks`, which tells what the question is about.
+/// While a repository's hooks waited for the user's consent, so did every command, including `/hooks`, which
+/// explains what the question is about.
 #[test]
-fn our_own_commands_do_not_wait_for_consent() {
+fn built_in_commands_do_not_wait_for_consent() {
     let mut desk = Desk::new(Vec::new());
     let hooks = desk.cwd().join(".epitome/hooks");
     std::fs::create_dir_all(&hooks).expect("a directory");
@@ -71,8 +71,8 @@ fn our_own_commands_do_not_wait_for_consent() {
     assert!(notes[0].contains("Waiting for your word") && notes[0].contains("note"), "{notes:?}");
 }
 
-/// A conversation of three turns, of which the first has a long reply.
-/// What shows that the long reply is there whole: a compaction quotes its beginning and end.
+/// The long reply of a conversation of three turns. Its presence shows that it was not compacted: a
+/// compaction quotes only its beginning and end.
 fn flooded() -> String {
     "many words ".repeat(1_900)
 }
@@ -89,7 +89,7 @@ fn long_talk() -> Desk {
     desk
 }
 
-/// What a command came to, as machines are told.
+/// The machine-readable outcome of a command.
 fn came_to(desk: &mut Desk, typed: &str) -> Value {
     let ticket = desk.prompt(typed);
     match desk.client.answer(ticket) {
@@ -129,7 +129,7 @@ fn an_old_compaction_is_undone_and_later_turns_stay() {
 }
 
 #[test]
-fn what_can_not_be_undone_is_refused_with_the_reason() {
+fn an_impossible_undo_or_redo_is_refused_with_the_reason() {
     let mut desk = long_talk();
     assert_eq!(came_to(&mut desk, "/undo")["undo"]["status"], "nothing_to_do");
     desk.ask("/compact");
@@ -155,7 +155,7 @@ fn what_can_not_be_undone_is_refused_with_the_reason() {
 }
 
 #[test]
-fn words_that_are_pinned_are_told_at_once_and_survive_compactions() {
+fn pinned_text_is_sent_to_the_model_and_survives_compactions() {
     let mut desk = long_talk();
     let told = came_to(&mut desk, "/pin Never touch the vendored walnuts.");
     assert_eq!(told["pin"]["status"], "pinned", "{told}");
@@ -181,7 +181,7 @@ fn words_that_are_pinned_are_told_at_once_and_survive_compactions() {
 }
 
 #[test]
-fn an_entry_that_left_the_view_is_told_again_when_it_is_pinned() {
+fn pinning_an_entry_that_left_the_view_brings_it_back() {
     let mut desk = Desk::new(vec![
         vec![text("The key is under the walnut.")],
         vec![ModelStep::Flood { count: 2000, text: "many words ".into() }],
@@ -203,7 +203,7 @@ fn an_entry_that_left_the_view_is_told_again_when_it_is_pinned() {
 }
 
 #[test]
-fn pins_are_refused_above_their_share_of_the_window() {
+fn pins_above_their_share_of_the_window_are_refused() {
     let mut desk = long_talk();
     // The share is a quarter of the window.
     let told = came_to(&mut desk, &format!("/pin {}", "walnut shell ".repeat(200_000)));
@@ -215,7 +215,7 @@ fn pins_are_refused_above_their_share_of_the_window() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_asks_no_model() {
+fn a_dry_run_changes_nothing_and_calls_no_model() {
     let mut desk = long_talk();
     let (requests, entries) = (desk.model.requests().len(), desk.log().len());
     let told = came_to(&mut desk, "/compact dry keep the walnuts");
@@ -225,13 +225,13 @@ fn a_dry_run_changes_nothing_and_asks_no_model() {
     assert_eq!(kinds, ["commanded", "noted", "turn_ended"]);
     let note = notes(&desk).pop().expect("it answers");
     assert!(note.contains("/compact keep the walnuts does exactly this"), "{note}");
-    // Its own entries once moved the span, and the same question had another answer.
+    // The entries of the dry run itself once moved the span, so repeating it had a different result.
     let again = came_to(&mut desk, "/compact dry keep the walnuts");
     assert_eq!(again["compaction"]["digest"], told["compaction"]["digest"]);
 }
 
 #[test]
-fn a_compaction_above_an_entry_keeps_it_and_what_follows() {
+fn compact_above_an_entry_keeps_it_and_what_follows() {
     let mut desk = long_talk();
     desk.ask("Second");
     let second = newest(&desk, "said");

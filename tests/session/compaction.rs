@@ -1,4 +1,4 @@
-//! Compaction where it is hard: small windows, summaries that fail, one message that is too long.
+//! Difficult compactions: small windows, failing summaries, a single message that is too long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use epitome::thread::{Change, Content, StopReason, Trigger};
 
 use super::desk::{Desk, text};
 
-/// Tokens of a window that is much smaller than what is known of the model.
+/// Tokens of a window that is much smaller than the model's known one.
 const WINDOW: usize = 6_000;
 
 fn tokens(request: &RecordedRequest) -> usize {
@@ -20,7 +20,7 @@ fn is_summary(request: &RecordedRequest) -> bool {
     request.last_user_text().contains("Then write the handover")
 }
 
-/// A provider that counts, refuses what is too long, and says a lot.
+/// A provider that counts tokens, rejects requests that are too long, and sends long replies.
 fn strict(mut reply: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
     Desk::with(move |request| {
         let used = tokens(request);
@@ -49,7 +49,7 @@ fn compactions(desk: &Desk) -> Vec<Trigger> {
 }
 
 #[test]
-fn a_conversation_goes_on_through_many_overflows_of_a_small_window() {
+fn a_session_survives_many_overflows_of_a_small_window() {
     let mut desk = strict(|request| match is_summary(request) {
         true => vec![text("<summary>They say many words. The first word was walnut.</summary>")],
         false => many_words(),
@@ -65,10 +65,10 @@ fn a_conversation_goes_on_through_many_overflows_of_a_small_window() {
     assert_eq!(size, WINDOW as u64, "the provider's own window is shown from then on");
 }
 
-/// OpenAI refuses what is too long without a number. Nothing was learned then: the conversation grew until it was
-/// refused again, and each compaction began with a request that failed.
+/// OpenAI rejects a request that is too long without a number. Nothing was learned from that: the
+/// conversation grew until the next rejection, and each compaction began with a failed request.
 #[test]
-fn a_provider_that_does_not_tell_its_window_is_asked_for_too_much_once() {
+fn a_provider_that_reports_no_window_rejects_only_one_request() {
     const UNTOLD: usize = 12_000;
     let refused = Arc::new(AtomicUsize::new(0));
     let counted = refused.clone();
@@ -99,7 +99,7 @@ fn a_provider_that_does_not_tell_its_window_is_asked_for_too_much_once() {
 }
 
 #[test]
-fn a_conversation_goes_on_where_no_summary_can_be_had() {
+fn a_session_survives_without_any_summary() {
     let mut desk = strict(|request| match is_summary(request) {
         true => vec![ModelStep::Call { name: "does".into(), input: serde_json::json!({}) }],
         false => many_words(),
@@ -111,7 +111,7 @@ fn a_conversation_goes_on_where_no_summary_can_be_had() {
 }
 
 #[test]
-fn one_message_that_is_longer_than_the_window_is_answered() {
+fn a_single_message_longer_than_the_window_is_answered() {
     let mut desk = strict(|request| match is_summary(request) {
         true => vec![text("They pasted a long text.")],
         false => vec![text("Long indeed.")],
@@ -123,7 +123,7 @@ fn one_message_that_is_longer_than_the_window_is_answered() {
 }
 
 #[test]
-fn what_a_compaction_by_command_gives_is_told_with_its_tokens() {
+fn the_outcome_of_compact_is_reported_with_its_tokens() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
     let summary = vec![text("Words were said."), ModelStep::Usage { input: 5_000, output: 7 }];
     let mut desk = Desk::new(vec![flood, summary]);
@@ -139,11 +139,11 @@ fn what_a_compaction_by_command_gives_is_told_with_its_tokens() {
     assert!(seen.iter().any(quoted), "{seen:?}");
 }
 
-/// A small model on llama-server, asked for a summary with the tools still in the request, wrote what the
-/// server's tool grammar does not take; the server answered 500 each time. `/compact` retried the same
-/// request for a minute and failed, though without tools the model writes a summary at once.
+/// A small model on llama-server, asked for a summary with the tools still in the request, wrote output that
+/// the server's tool grammar rejects; the server answered with status 500 each time. `/compact` retried the
+/// same request for a minute and failed, although without tools the model writes a summary immediately.
 #[test]
-fn a_server_that_fails_with_tools_in_the_request_is_asked_without_them() {
+fn a_server_that_fails_with_tools_is_asked_for_a_summary_without_them() {
     let mut desk = Desk::with(|request| {
         let has_tools = request.body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         match (is_summary(request), has_tools) {
@@ -198,10 +198,10 @@ fn an_undo_that_does_not_fit_is_refused_with_both_sizes() {
     assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
 }
 
-/// Two pictures that were larger than the provider takes were compacted away without a word, and the model
-/// answered as if there had been none.
+/// Two pictures that were larger than the provider accepts were silently compacted away, and the model
+/// replied as if there had been none.
 #[test]
-fn a_person_is_told_when_their_attachment_is_too_large_to_be_sent() {
+fn an_attachment_that_is_too_large_for_the_provider_causes_a_notice() {
     let mut desk = Desk::with(|request| match request.body.to_string().contains("iVBORw0KGgo") {
         true => vec![ModelStep::Error { status: 413, retry_after: None, message: None }],
         false => vec![text("<summary>They show a picture.</summary>")],

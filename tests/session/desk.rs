@@ -1,5 +1,5 @@
-//! A desk for tests of sessions: real sessions, store and HTTP, a scripted model, and a tool that does
-//! what its input says. It knows no wire format of editors.
+//! A test bench for sessions: real sessions, store and HTTP, a scripted model, and a tool that does what its
+//! input says. It knows no editor protocol.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -33,7 +33,7 @@ use tokio::sync::Semaphore;
 /// Nothing on loopback takes this long; a test that waits longer has failed.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// A client of one session, and everything behind it.
+/// A client of one session, and everything that it needs.
 pub struct Desk {
     pub services: Services,
     pub sessions: Sessions,
@@ -43,13 +43,13 @@ pub struct Desk {
     pub client: Client,
     gate: Arc<Semaphore>,
     tickets: u64,
-    /// The format of the model at the beginning, where there is one of each.
+    /// The wire format of the initial model, if there is a model of each format.
     format: Option<WireFormat>,
     _directory: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
 }
 
-/// What a client was told.
+/// A client with the events that it received.
 pub struct Client {
     pub id: ClientId,
     news: Receiver<Out>,
@@ -64,7 +64,7 @@ struct Tray {
 
 impl Outlet for Tray {
     fn put(&self, _: &SessionId, out: Out) {
-        // A test that has ended listens no more.
+        // A finished test has dropped the receiver.
         drop(self.news.lock().expect("no panic under it").send(out));
     }
 
@@ -80,12 +80,12 @@ impl Client {
         Client { id: ClientId(id), news, outlet: Arc::new(outlet), seen: Vec::new() }
     }
 
-    /// Says from now on that it is an editor that does this.
+    /// Declares the editor features of the client from now on.
     pub fn offers(&self, offers: Offers) {
         *self.outlet.offers.lock().expect("no panic under it") = offers;
     }
 
-    /// Waits for news of this kind, also among what came before and was not asked for.
+    /// Waits for an event of this kind; also searches earlier events that no test has consumed.
     pub fn until<T>(&mut self, wanted: impl Fn(&Out) -> Option<T>) -> T {
         for at in 0.. {
             if at == self.seen.len() {
@@ -117,7 +117,7 @@ impl Client {
 }
 
 impl Desk {
-    /// A new session with a model that says these replies, one a call, and then "ok".
+    /// A new session with a model that sends these replies, one per call, and then "ok".
     pub fn new(replies: Vec<Vec<ModelStep>>) -> Desk {
         let mut replies = VecDeque::from(replies);
         Desk::with(move |_| replies.pop_front().unwrap_or_else(|| vec![ModelStep::Text("ok".into())]))
@@ -127,7 +127,7 @@ impl Desk {
         Desk::with_recipes(&[], script)
     }
 
-    /// The same for a person who has these recipes.
+    /// The same for a user with these recipes.
     pub fn with_recipes(
         recipes: &[(&str, &str)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
@@ -137,8 +137,8 @@ impl Desk {
         Desk::set(&files, Functions::default(), script)
     }
 
-    /// The same with these files below the session's directory, of which `home` is the person's; what
-    /// begins with `#!` can be executed. The program knows these functions.
+    /// The same with these files below the session's directory, of which `home` is the user's; files that
+    /// begin with `#!` are executable. The program registers these functions.
     pub fn set(
         files: &[(String, String)],
         functions: Functions,
@@ -147,7 +147,7 @@ impl Desk {
         Desk::start(files, functions, None, REST_AFTER, &[], script)
     }
 
-    /// The same with agents that the model can hand work to.
+    /// The same with subagents that the model can start.
     pub fn with_agents(
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
@@ -155,7 +155,7 @@ impl Desk {
         Desk::start(files, Functions::default(), None, REST_AFTER, &[epitome::tools::task::NAME], script)
     }
 
-    /// The same with a model of each format behind the same script, and this one to begin with; see
+    /// The same with a model of each format, all with the same script, starting with this one; see
     /// [`model_of`].
     pub fn of_format(
         format: WireFormat,
@@ -165,7 +165,7 @@ impl Desk {
         Desk::start(files, Functions::default(), Some(format), REST_AFTER, &[], script)
     }
 
-    /// The same with sessions that rest after so long, and these files.
+    /// The same with these files and sessions that are suspended after this idle time.
     pub fn that_rests(
         rest_after: Duration,
         files: &[(String, String)],
@@ -174,7 +174,7 @@ impl Desk {
         Desk::start(files, Functions::default(), None, rest_after, &[], script)
     }
 
-    /// The same with these files, where tokens are counted with the vocabulary once it is loaded.
+    /// The same with these files, and token counts by the vocabulary once it is loaded.
     pub fn that_counts(
         files: &[(String, String)],
         script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static,
@@ -182,7 +182,7 @@ impl Desk {
         Desk::counting(Rulers::with_vocabulary(), files, Functions::default(), None, REST_AFTER, &[], script)
     }
 
-    /// The same with these files, and these of the built-in tools beside its own.
+    /// The same with these files, and these built-in tools in addition to its own.
     pub fn with_tools(names: &[&str], files: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
         let files: Vec<(String, String)> =
             files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
@@ -349,18 +349,18 @@ impl Desk {
         self.client.until(|out| matches!(out, Out::Commands(_)).then_some(()));
     }
 
-    /// Lets one waiting tool go on.
+    /// Lets one waiting tool continue.
     pub fn release_tool(&self) {
         self.gate.add_permits(1);
     }
 
-    /// Runs something that needs the runtime's signals or timers.
+    /// Runs code that needs the runtime's signals or timers.
     pub fn on_runtime<T>(&self, run: impl FnOnce() -> T) -> T {
         let _entered = self.runtime.enter();
         run()
     }
 
-    /// Runs something beside the test.
+    /// Runs a future in the background.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -368,7 +368,7 @@ impl Desk {
         self.runtime.spawn(work)
     }
 
-    /// Waits for what the runtime does; a test that waits longer than anything takes has failed.
+    /// Waits for a future; a test that waits longer than [`WITHIN`] has failed.
     pub fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
         let bounded = async { tokio::time::timeout(WITHIN, work).await };
         self.runtime.block_on(bounded).expect("it did not come")
@@ -378,19 +378,19 @@ impl Desk {
         Paths::below(&self.home).data.join("journals").join(format!("{}.jsonl", self.session))
     }
 
-    /// The log as it is on the disk.
+    /// The log as stored on disk.
     pub fn log(&self) -> Vec<Arc<Entry>> {
         Store::new(&Paths::below(&self.home)).read(&self.session).expect("a whole log")
     }
 
-    /// The last message that the model was sent, and all of the last request.
+    /// The last request to the model.
     pub fn last_request(&self) -> RecordedRequest {
         self.model.requests().pop().expect("a request")
     }
 }
 
 impl Drop for Desk {
-    /// No test may get by on requests that the real services would refuse.
+    /// No test may pass with requests that the real services would reject.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(
@@ -402,7 +402,7 @@ impl Drop for Desk {
     }
 }
 
-/// The model of a format on a desk that has one of each.
+/// The model of a format on a desk with one of each.
 pub fn model_of(format: WireFormat) -> &'static str {
     match format {
         WireFormat::AnthropicMessages => "anthropic/claude-sonnet-5-5",
@@ -421,7 +421,7 @@ fn models_of_all_formats(model: &ScriptedModel) -> String {
         let (name, id) = (model_of(format), format.id());
         let (provider, _) = name.split_once('/').expect("a provider's model");
         let place = match format {
-            // It is known without.
+            // It is configured by default.
             WireFormat::AnthropicMessages => String::new(),
             WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => {
                 format!("[providers.{provider}]\nwire = \"{id}\"\nbase_url = \"{base_url}\"\n")
@@ -432,7 +432,7 @@ fn models_of_all_formats(model: &ScriptedModel) -> String {
     sections.concat()
 }
 
-/// Writes a file with the folders above it; what begins with `#!` can be executed.
+/// Writes a file, creating its folders; a file that begins with `#!` is executable.
 pub fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("it is below something")).expect("a directory");
     std::fs::write(path, text).expect("a file");
@@ -440,7 +440,7 @@ pub fn put(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("its mode");
 }
 
-/// News in a few words each.
+/// A short description of each event.
 fn told(seen: &[Out]) -> String {
     let lines =
         seen.iter().map(|out| format!("\n{}", format!("{out:?}").chars().take(160).collect::<String>()));
@@ -456,9 +456,9 @@ pub fn text(text: &str) -> ModelStep {
     ModelStep::Text(text.into())
 }
 
-/// `{"do": "wait" | "panic" | "say", "bytes": 10, "says": "a text", "prints": "live", "image": true,
-/// "asks": "nothing" | "person" | "the impossible", "preview": "panic", "touches": "a path",
-/// "whole_repeats": "what is kept beside, without its dashes"}`
+/// `{"do": "wait" | "panic" | "say", "bytes": 10, "says": "a text", "prints": "live", "image": true, "asks":
+/// "nothing" | "person" | "the impossible", "preview": "panic", "touches": "a path", "whole_repeats": "the
+/// text that is stored in full, without its dashes"}`
 struct Does {
     name: &'static str,
     gate: Arc<Semaphore>,

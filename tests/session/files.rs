@@ -1,4 +1,4 @@
-//! What the model knows of files, over calls of one reply, a restart and a person who writes too.
+//! The model's knowledge of files, across the calls of one reply, a restart, and edits by the user.
 
 use epitome::provider::scripted::ModelStep;
 use epitome::session::Out;
@@ -40,7 +40,7 @@ fn on_disk(desk: &Desk) -> String {
 }
 
 #[test]
-fn what_was_read_is_known_behind_a_restart_and_what_changed_since_is_told() {
+fn reads_survive_a_restart_and_later_changes_are_reported() {
     let replies = vec![
         vec![read()],
         vec![text("Read.")],
@@ -64,9 +64,9 @@ fn what_was_read_is_known_behind_a_restart_and_what_changed_since_is_told() {
     assert_eq!(on_disk(&desk), "one\n2\nTHREE\n");
 }
 
-/// Calls of one reply ran side by side: two edits of a file both began from its old text, and one was lost.
+/// Calls of one reply ran concurrently: two edits of a file both started from its old text, and one was lost.
 #[test]
-fn edits_of_one_reply_come_one_behind_the_other() {
+fn edits_of_one_reply_are_applied_in_sequence() {
     let mut calls = vec![read()];
     calls.extend((0..8).map(|number| edit(&format!("line {number}\n"), &format!("LINE {number}\n"))));
     let before: String = (0..8).map(|number| format!("line {number}\n")).collect();
@@ -76,7 +76,7 @@ fn edits_of_one_reply_come_one_behind_the_other() {
 }
 
 #[test]
-fn nobody_is_asked_about_an_edit_that_cannot_run() {
+fn an_edit_that_cannot_be_applied_fails_without_a_permission_request() {
     let patch = json!({"input": "*** Begin Patch\n*** Update File: a.txt\n-three\n+3\n*** End Patch"});
     let replies = vec![vec![edit("one", "1")], vec![read()], vec![tool("apply_patch", patch)]];
     let mut desk = desk(&[("a.txt", "one\ntwo\n")], replies);

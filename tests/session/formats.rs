@@ -1,6 +1,6 @@
-//! The same stories with a model of each wire format, and with all of them in one session. The scripted
-//! model refuses what the real services refuse, and a desk fails where anything was refused; so what is
-//! looked at here is that thinking does go back where nothing but appending has happened.
+//! The same scenarios with a model of each wire format, and with all of them in one session. The scripted
+//! model rejects whatever the real services reject, and a desk fails if anything was rejected; these tests
+//! therefore check that thinking is sent back as long as the view is only appended to.
 
 use epitome::config::WireFormat;
 use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
@@ -19,7 +19,7 @@ fn is_summary(request: &RecordedRequest) -> bool {
     request.last_user_text().contains("Then write the handover")
 }
 
-/// A model that thinks, calls two tools at once where it was asked something, and then answers.
+/// A model that thinks, answers a prompt with two concurrent tool calls, and then with a text.
 fn works(request: &RecordedRequest) -> Vec<ModelStep> {
     if is_summary(request) {
         return vec![text("<summary>Things were done.</summary>")];
@@ -39,7 +39,7 @@ fn working(format: WireFormat) -> Desk {
     Desk::of_format(format, &[], works)
 }
 
-/// How many pieces of the model's own thinking a request brings back.
+/// How many pieces of the model's own thinking a request sends back.
 pub fn sealed(request: &RecordedRequest) -> usize {
     let own = |part: &Value, field: &str| {
         part[field].as_str().is_some_and(|seal| seal != "skip_thought_signature_validator")
@@ -72,14 +72,14 @@ fn all_sealed(desk: &Desk) -> Vec<usize> {
     desk.model.requests().iter().map(sealed).collect()
 }
 
-/// What is expected of a format that has thinking to bring back; the others bring none.
+/// The expected counts for a format that sends thinking back; zero for the others.
 fn where_it_can<const N: usize>(format: WireFormat, expected: [usize; N]) -> Vec<usize> {
     let brings = format != WireFormat::OpenAiChat;
     expected.map(|count| if brings { count } else { 0 }).into()
 }
 
 #[test]
-fn tools_run_side_by_side_and_all_thinking_goes_back() {
+fn concurrent_tools_run_and_all_thinking_is_sent_back() {
     for format in WireFormat::ALL {
         let mut desk = working(format);
         assert_eq!(desk.ask("Go"), StopReason::EndTurn);
@@ -97,7 +97,7 @@ fn tools_run_side_by_side_and_all_thinking_goes_back() {
 }
 
 #[test]
-fn a_cancel_in_the_middle_leaves_what_can_be_sent_again() {
+fn a_cancelled_turn_leaves_a_valid_next_request() {
     for format in WireFormat::ALL {
         let cut = vec![think("Slowly."), text("I begin"), ModelStep::Hang];
         let waits = vec![think("One by one."), call(json!({"do": "wait"})), call(json!({"do": "wait"}))];
@@ -121,7 +121,7 @@ fn a_cancel_in_the_middle_leaves_what_can_be_sent_again() {
 }
 
 #[test]
-fn what_is_said_while_a_tool_runs_goes_behind_its_outcome() {
+fn a_prompt_during_a_tool_call_follows_its_outcome() {
     for format in WireFormat::ALL {
         let mut replies = vec![vec![think("Wait for it."), call(json!({"do": "wait"}))]].into_iter();
         let mut desk =
@@ -142,7 +142,7 @@ fn what_is_said_while_a_tool_runs_goes_behind_its_outcome() {
 }
 
 #[test]
-fn thinking_is_dropped_by_a_compaction_and_comes_back_with_its_undo() {
+fn a_compaction_drops_thinking_and_its_undo_restores_it() {
     for format in WireFormat::ALL {
         let mut flooded = false;
         let mut desk = Desk::of_format(format, &[], move |request| {
@@ -164,7 +164,7 @@ fn thinking_is_dropped_by_a_compaction_and_comes_back_with_its_undo() {
 
         assert_eq!(desk.ask("/undo"), StopReason::EndTurn);
         desk.ask("And now?");
-        // All from before the compaction, and that of the turn itself.
+        // All thinking from before the compaction, and that of the turn itself.
         assert_eq!(sealed(&desk.last_request()), where_it_can(format, [4])[0], "{format:?}");
         let seen = format!("{:?}", desk.last_request().seen());
         assert!(seen.contains("many words many words"), "{format:?}");
@@ -172,7 +172,7 @@ fn thinking_is_dropped_by_a_compaction_and_comes_back_with_its_undo() {
 }
 
 #[test]
-fn a_conversation_that_is_too_long_is_compacted_and_goes_on() {
+fn a_conversation_that_is_too_long_is_compacted_and_continues() {
     for format in WireFormat::ALL {
         let mut told = false;
         let mut desk = Desk::of_format(format, &[], move |request| {
@@ -192,9 +192,9 @@ fn a_conversation_that_is_too_long_is_compacted_and_goes_on() {
     }
 }
 
-/// Each model reads what all others have said and done, and gets back its own thinking and nobody else's.
+/// Each model reads everything that the others wrote and did, and gets back only its own thinking.
 #[test]
-fn models_of_all_formats_take_over_from_each_other_in_one_session() {
+fn models_of_all_formats_alternate_in_one_session() {
     let mut desk = working(WireFormat::ALL[0]);
     let mut own = std::collections::BTreeMap::new();
     let mut replies = 0;
@@ -218,7 +218,7 @@ fn models_of_all_formats_take_over_from_each_other_in_one_session() {
 }
 
 #[test]
-fn a_hook_that_rewrites_the_history_makes_all_models_forget_what_they_thought() {
+fn a_hook_that_rewrites_the_history_drops_all_thinking() {
     for (from, to) in WireFormat::ALL.into_iter().zip(WireFormat::ALL.into_iter().cycle().skip(1)) {
         let hook = [("home/hooks/short".to_owned(), puppet("turn_end"))];
         let mut desk = Desk::of_format(from, &hook, works);

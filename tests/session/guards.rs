@@ -1,5 +1,4 @@
-//! What hooks want done to a history, and the guards around it: whose history, how it ends, what it costs,
-//! and what is pinned.
+//! Changes of a history by hooks, and their guards: target session, last message, cost, and pins.
 
 use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, SessionCommand};
@@ -8,7 +7,7 @@ use serde_json::json;
 
 use super::desk::{Client, Desk, call, text};
 
-/// Gives the person a hook that always says the same, and has the session look for it.
+/// Installs a hook for the user with a constant result, and reloads the session's hooks.
 fn with_hook(desk: &mut Desk, name: &str, declared: serde_json::Value) {
     let hooks = desk.home.join("hooks");
     std::fs::create_dir_all(&hooks).expect("a directory");
@@ -35,10 +34,10 @@ fn mutations(desk: &Desk, session: &SessionId) -> Vec<String> {
     made.collect()
 }
 
-/// A hook replaced the history by one that ends with the agent's words and asked to go on. The request
-/// ended with an assistant message, which newer models refuse, and the turn failed.
+/// A hook replaced the history with one that ended with an agent message and asked to continue. The request
+/// ended with an assistant message, which newer models reject, and the turn failed.
 #[test]
-fn a_history_that_ends_with_the_agent_is_gone_on_from_by_a_user_line() {
+fn a_history_that_ends_with_the_agent_is_continued_with_a_user_message() {
     let mut desk = Desk::with(|request| {
         let messages = request.body["messages"].as_array().expect("messages");
         match messages.last().expect("a message")["role"].as_str() {
@@ -64,7 +63,8 @@ fn a_history_that_ends_with_the_agent_is_gone_on_from_by_a_user_line() {
     assert!(by_us, "the line is in the log");
 }
 
-/// Two conversations in one directory: the first has had a prompt, the desk's client is in the second.
+/// Two conversations in one directory: the first has had a prompt, the desk's client is attached to the
+/// second.
 fn two(settings: &str, target: Option<&str>) -> (Desk, SessionId, Client) {
     let mut desk = Desk::with(|request| {
         let is_over = request.body.to_string().contains("tool_result");
@@ -99,7 +99,7 @@ fn refused(desk: &Desk, why: &str) {
 }
 
 #[test]
-fn the_history_of_another_conversation_is_replaced_where_the_person_lets_hooks_do_so() {
+fn another_sessions_history_is_replaced_if_the_user_permits_it() {
     let (mut desk, first, _client) = two(OPEN, None);
     let by = format!("writer of {}: From elsewhere", desk.session);
     desk.ask("Go");
@@ -112,7 +112,7 @@ fn the_history_of_another_conversation_is_replaced_where_the_person_lets_hooks_d
 }
 
 #[test]
-fn so_is_that_of_one_that_nobody_has_open_which_can_be_loaded_then() {
+fn the_history_of_a_closed_session_is_replaced_and_can_be_loaded() {
     let (mut desk, first, mut client) = two(OPEN, None);
     let ticket = desk.ticket();
     desk.sessions
@@ -129,10 +129,10 @@ fn so_is_that_of_one_that_nobody_has_open_which_can_be_loaded_then() {
     assert!(desk.last_request().body.to_string().contains("From elsewhere"));
 }
 
-/// A conversation that nobody had open was measured with the table's window, whatever its person or a
-/// refused request said of it.
+/// A closed conversation was measured with the window in the model table, regardless of the user's settings
+/// or a rejected request.
 #[test]
-fn one_that_nobody_has_open_is_held_to_the_window_that_its_person_configured() {
+fn a_closed_session_is_limited_to_the_configured_window() {
     let models = "[models.\"anthropic/claude-haiku-4-5\"]\ncontext_window = 5\nmax_output = 1\n";
     let (mut desk, first, mut client) = two(&format!("{OPEN}{models}"), None);
     let (option, value) = ("model".to_owned(), "anthropic/claude-haiku-4-5".to_owned());
@@ -149,7 +149,7 @@ fn one_that_nobody_has_open_is_held_to_the_window_that_its_person_configured() {
 }
 
 #[test]
-fn another_conversation_is_left_alone_without_the_persons_word() {
+fn another_session_is_left_alone_without_the_users_permission() {
     let (mut desk, first, _client) = two("", None);
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
     refused(&desk, "cross_session");
@@ -157,14 +157,14 @@ fn another_conversation_is_left_alone_without_the_persons_word() {
 }
 
 #[test]
-fn a_conversation_that_is_not_there_is_not_changed() {
+fn a_missing_session_is_not_changed() {
     let (mut desk, ..) = two(OPEN, Some("s_00000000000000000009"));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
     refused(&desk, "there is no conversation s_00000000000000000009");
 }
 
 #[test]
-fn a_conversation_in_which_a_prompt_runs_is_not_changed() {
+fn a_session_with_a_running_prompt_is_not_changed() {
     let (mut desk, first, mut client) = two(OPEN, None);
     let ticket = desk.ticket();
     let content = vec![epitome::thread::Content::Text { text: "Wait".into() }];
@@ -175,11 +175,11 @@ fn a_conversation_in_which_a_prompt_runs_is_not_changed() {
     refused(&desk, "a prompt runs in");
     desk.release_tool();
     client.answer(ticket).expect("it goes on");
-    // Its own hook may name itself.
+    // Its own hook may target it.
     assert!(mutations(&desk, &first).iter().all(|made| !made.contains(&desk.session.0)));
 }
 
-/// A recipe that a hook calls at the stop, and what hooks say in its own run.
+/// A recipe that a hook calls at the stop, and hooks that run within it.
 fn with_callback(replies: Vec<Vec<ModelStep>>, recipe: &str) -> Desk {
     let mut replies = std::collections::VecDeque::from(replies);
     let script = move |_: &_| replies.pop_front().unwrap_or_else(|| vec![text("ok")]);
@@ -193,7 +193,7 @@ fn with_callback(replies: Vec<Vec<ModelStep>>, recipe: &str) -> Desk {
 }
 
 #[test]
-fn a_history_that_hooks_of_a_callback_make_takes_the_place_of_its_text() {
+fn a_history_made_by_hooks_of_a_callback_replaces_its_text() {
     let mut desk = with_callback(Vec::new(), "---\nname: look\noutput: message\n---\nLook.\n");
     let target = desk.session.0.clone();
     let then = json!({ "result": "mutate", "messages": ["Made inside"], "target_conversation_id": target });
@@ -209,7 +209,7 @@ fn a_history_that_hooks_of_a_callback_make_takes_the_place_of_its_text() {
 }
 
 #[test]
-fn a_callback_is_paid_for_by_the_turn_that_called_it_also_where_it_fails() {
+fn the_turn_pays_for_its_callback_even_if_that_fails() {
     let usage = |input| ModelStep::Usage { input, output: 1 };
     let broken = || vec![ModelStep::Error { status: 400, retry_after: None, message: Some("no".into()) }];
     for last in [vec![text("Seen."), usage(5_000)], broken()] {
@@ -227,7 +227,7 @@ fn a_callback_is_paid_for_by_the_turn_that_called_it_also_where_it_fails() {
 }
 
 #[test]
-fn a_callback_that_was_cut_says_so_in_the_trail() {
+fn a_truncated_callback_has_a_remark_in_the_trail() {
     let recipe = "---\nname: look\nmax_turns: 1\noutput: message\n---\nLook.\n";
     let mut desk = with_callback(vec![vec![text("Done.")], vec![text("Half"), call(json!({}))]], recipe);
     desk.ask("Go");

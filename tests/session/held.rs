@@ -1,4 +1,4 @@
-//! The sandbox and background commands as a session has them: what the person is told, and what lasts.
+//! Sandbox and background commands in a session: information for the user, and lifetime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use super::desk::{Desk, text};
 use super::resting::rests;
 use super::stage::notices;
 
-/// Says in a test that is started within the sandbox that it is.
+/// Set for a test that is started within the sandbox.
 const WITHIN: &str = "EPITOME_TEST_WITHIN";
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long the sessions that rest wait for that.
+/// Idle time after which these sessions are suspended.
 const REST_AFTER: Duration = Duration::from_millis(30);
 
-/// A desk whose sessions have the real tools, and ask.
+/// A desk whose sessions have the real tools, and ask for permissions.
 fn desk(config: &str, script: impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static) -> Desk {
     let files = [("home/config.toml".to_owned(), config.to_owned())];
     with_real_tools(Desk::set(&files, Functions::default(), script))
@@ -52,13 +52,14 @@ fn bash(input: Value) -> Vec<ModelStep> {
     vec![ModelStep::Call { name: "bash".into(), input }]
 }
 
-/// One reply after the other, then "ok".
+/// The replies in order, then "ok".
 fn in_turn(replies: Vec<Vec<ModelStep>>) -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static {
     let mut replies = replies.into_iter();
     move |_| replies.next().unwrap_or_else(|| vec![text("ok")])
 }
 
-/// Has the model make its next call; gives its card, which is answered so, where there is one, and its outcome.
+/// Has the model make its next call; returns the permission request, if there is one, which is answered with
+/// `decision`, and the outcome.
 fn try_it(desk: &mut Desk, decision: Decision) -> (Option<Arc<PermissionAsk>>, ToolOutcome) {
     let ticket = desk.prompt("Go on");
     let mut card = None;
@@ -88,7 +89,7 @@ fn try_it(desk: &mut Desk, decision: Decision) -> (Option<Arc<PermissionAsk>>, T
 }
 
 #[test]
-fn a_card_says_what_it_means_to_leave_the_sandbox_and_always_means_this_line_there() {
+fn a_request_to_leave_the_sandbox_explains_it_and_always_covers_the_line() {
     let line = "echo there";
     let outside =
         || bash(json!({"command": line, "outside_sandbox": true, "reason": "It needs the network"}));
@@ -113,17 +114,17 @@ fn a_card_says_what_it_means_to_leave_the_sandbox_and_always_means_this_line_the
 }
 
 #[test]
-fn a_card_says_that_the_person_has_switched_the_sandbox_off() {
+fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
     let mut desk = desk("[sandbox]\nenabled = false\n", in_turn(vec![bash(json!({"command": "true"}))]));
     let (card, _) = try_it(&mut desk, Decision::AllowOnce);
     let shown = format!("{:?}", card.expect("it is asked").preview);
     assert!(shown.contains("The sandbox is switched off in the settings."), "{shown}");
 }
 
-/// Where nothing is missing the test is started once more within the sandbox: landlock lets nobody mount, so that a
-/// second sandbox within has no namespaces.
+/// If no restriction is missing, the test runs again within the sandbox: Landlock forbids mounts, so a nested
+/// sandbox has no namespaces.
 #[test]
-fn what_the_sandbox_does_not_hold_is_said_once_and_on_each_card() {
+fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
     if let Some(gap) = support().gap() {
         says(&gap);
         return;
@@ -144,7 +145,7 @@ fn what_the_sandbox_does_not_hold_is_said_once_and_on_each_card() {
     let context =
         ToolContext { mode: Mode::Ask, sandbox: Arc::new(rules), ..ToolContext::bare(Arc::new(workspace)) };
     let own = std::env::current_exe().expect("a test runs from a file");
-    let name = "held::what_the_sandbox_does_not_hold_is_said_once_and_on_each_card";
+    let name = "held::a_missing_restriction_is_reported_once_and_in_each_permission_request";
     let line = format!("'{}' {name} --exact --test-threads=1", own.display());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let toolbox = Toolbox::built_in(Arc::new(Reaper::none()));
@@ -166,12 +167,13 @@ fn says(gap: &str) {
     assert_eq!(told.count(), 1);
 }
 
-/// The model forgets with its view, and a session at rest has no tasks; the command knows of neither.
+/// A compaction removes the command from the model's view, and a suspended session has no tasks; neither
+/// affects the command.
 #[test]
-fn a_background_command_outlasts_a_compaction_and_a_rest() {
+fn a_background_command_survives_a_compaction_and_a_suspension() {
     let mut done = std::collections::HashSet::new();
     let script = move |request: &RecordedRequest| {
-        // A prompt is done once; behind its call it is still the person's last word.
+        // A prompt is acted on once; after its call it is still the last user message.
         let said = request.last_user_text();
         if !done.insert(said.clone()) {
             return vec![text("ok")];
@@ -206,7 +208,7 @@ fn a_background_command_outlasts_a_compaction_and_a_rest() {
             && !sent.contains(&"A story of many words that somebody tells. ".repeat(1_900)),
         "{sent}"
     );
-    // A session that rests lets go of what it has; this one has the time for it.
+    // A suspended session releases its resources; this session has enough time for that.
     let until = std::time::Instant::now() + REST_AFTER * 5;
     while std::time::Instant::now() < until {
         std::thread::yield_now();

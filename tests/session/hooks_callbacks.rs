@@ -1,4 +1,4 @@
-//! Recipes and functions that hooks call: what they are told, and what is made of their words.
+//! Recipes and functions that hooks call: their input, and the use of their output.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn recipe(fields: &str) -> String {
     )
 }
 
-/// A desk whose recipe `note` has these fields, whose hook is the puppet, and whose model says "A note."
+/// A desk whose recipe `note` has these fields, whose hook is the puppet, and whose model replies "A note."
 /// to the recipe.
 fn with_note(fields: &str) -> Desk {
     let note = recipe(fields);
@@ -43,7 +43,7 @@ fn calls(name: &str) -> Value {
 }
 
 #[test]
-fn what_a_recipe_says_is_applied_as_it_declares() {
+fn a_recipes_reply_is_used_as_its_output_field_declares() {
     type Check = fn(&[Seen]) -> bool;
     let cases: [(&str, Check); 4] = [
         ("message", |seen| {
@@ -69,7 +69,7 @@ fn what_a_recipe_says_is_applied_as_it_declares() {
 }
 
 #[test]
-fn hooks_in_a_callback_know_who_runs_and_with_what() {
+fn hooks_in_a_callback_receive_recipe_depth_and_arguments() {
     let mut desk = with_note("allowed_tools: []\noutput: none\narguments:\n  about: {description: a}");
     answers(
         &desk,
@@ -84,7 +84,7 @@ fn hooks_in_a_callback_know_who_runs_and_with_what() {
 }
 
 #[test]
-fn a_recipe_with_tools_asks_the_person_of_its_parent() {
+fn a_recipe_with_tools_asks_the_user_of_its_parent() {
     let note = recipe("output: append");
     let mut replies = vec![
         vec![text("Well.")],
@@ -113,7 +113,7 @@ fn a_recipe_with_tools_asks_the_person_of_its_parent() {
 }
 
 #[test]
-fn a_card_of_a_callback_is_withdrawn_by_a_cancel() {
+fn cancelling_withdraws_the_permission_request_of_a_callback() {
     let note = recipe("output: append");
     let mut replies = vec![vec![text("Well.")], vec![call(json!({"asks": "person"}))]].into_iter();
     let mut desk = stage(
@@ -137,7 +137,7 @@ fn a_card_of_a_callback_is_withdrawn_by_a_cancel() {
 }
 
 #[test]
-fn what_can_t_be_called_is_refused_with_a_reason() {
+fn an_invalid_callback_is_refused_with_a_reason() {
     for (fields, name, why) in [
         ("allowed_tools: []", "nothing", "\"nothing\""),
         ("callable_by: [user]", "note", "callable_by"),
@@ -151,7 +151,7 @@ fn what_can_t_be_called_is_refused_with_a_reason() {
     }
 }
 
-/// The recipe's own stop asks for the recipe again.
+/// The recipe's own stop requests the recipe again.
 #[test]
 fn a_callback_calls_no_other() {
     let always =
@@ -165,14 +165,14 @@ fn a_callback_calls_no_other() {
     assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
     assert_eq!(desk.model.requests().len(), 2);
     assert_eq!(told_of(&desk, "callback_depth"), ["0", "1"]);
-    // By hand: its own stop does not enter it again.
+    // Called by the user: its own stop does not start it again.
     assert_eq!(desk.ask("/note"), StopReason::EndTurn);
     assert_eq!(desk.model.requests().len(), 3);
     assert!(refused(&desk).iter().any(|why| why.contains("running already")), "{:?}", refused(&desk));
 }
 
 #[test]
-fn a_callback_that_takes_too_long_or_is_cancelled_changes_nothing() {
+fn a_callback_that_times_out_or_is_cancelled_changes_nothing() {
     let note = recipe("allowed_tools: []\noutput: mutate");
     let hangs = |request: &RecordedRequest| match request.last_user_text().starts_with("Write a note") {
         true => vec![ModelStep::Hang],
@@ -217,13 +217,13 @@ fn says(text: &str) -> Utterance {
 }
 
 #[test]
-fn a_function_gives_the_history_a_new_form() {
+fn a_function_returns_a_new_history() {
     let mut functions = Functions::default();
     functions.register_callback("shorten", |input: CallbackInput| async move {
         assert_eq!(input.moment.expect("a moment").what.event().name(), "agent_stop");
         let first = input.messages.first().map(|said| said.text.clone()).unwrap_or_default();
         let messages = vec![says(&format!("{first}, {}", input.args["how"]))];
-        // Where there are messages the text is left aside.
+        // The text is ignored if there are messages.
         Ok(CallbackOutput { messages, text: "no".into(), go_on: false })
     });
     functions.register_callback("fails", |_| async { Err("no key".to_owned()) });
@@ -240,7 +240,7 @@ fn a_function_gives_the_history_a_new_form() {
     assert_eq!(count(&desk, |change| matches!(change, Change::Mutated { .. })), 1);
 }
 
-/// A desk with the function `later`, which ends when the test lets it.
+/// A desk with the function `later`, which ends when the test permits it.
 fn with_later() -> (Desk, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let waits = gate.clone();
@@ -270,7 +270,7 @@ fn applied(desk: &mut Desk) -> (Verdict, String) {
 }
 
 #[test]
-fn a_callback_in_the_background_replaces_what_it_was_made_from() {
+fn a_background_callback_replaces_the_history_it_was_made_from() {
     let (mut desk, gate) = with_later();
     answers(&desk, &in_background());
     assert_eq!(desk.ask("First"), StopReason::EndTurn);
@@ -294,7 +294,7 @@ fn a_callback_in_the_background_replaces_what_it_was_made_from() {
 }
 
 #[test]
-fn a_callback_in_the_background_is_dropped_where_the_history_was_edited_since() {
+fn a_background_callback_is_dropped_if_the_history_has_changed() {
     let (mut desk, gate) = with_later();
     answers(&desk, &in_background());
     desk.ask("First");
@@ -307,9 +307,10 @@ fn a_callback_in_the_background_is_dropped_where_the_history_was_edited_since() 
     assert!(sent(&desk).contains("Edited.") && !sent(&desk).contains("In short."));
 }
 
-/// It ended while a turn ran that was cancelled then; nothing applied it until the next turn's end.
+/// The callback ended during a turn that was then cancelled; it was not applied until the end of the next
+/// turn.
 #[test]
-fn a_callback_that_ends_during_a_cancelled_turn_is_applied_at_its_end() {
+fn a_callback_that_ends_during_a_cancelled_turn_is_applied() {
     let gate = Arc::new(Semaphore::new(0));
     let (waits, ended) = (gate.clone(), Arc::new(Semaphore::new(0)));
     let signal = ended.clone();
@@ -340,7 +341,7 @@ fn a_callback_that_ends_during_a_cancelled_turn_is_applied_at_its_end() {
 }
 
 #[test]
-fn what_a_callback_says_is_named_by_its_hook() {
+fn a_callbacks_message_names_its_hook() {
     let mut desk = with_note("allowed_tools: []\noutput: message");
     answers(&desk, &calls("note"));
     desk.ask("Hello");
@@ -352,7 +353,7 @@ fn what_a_callback_says_is_named_by_its_hook() {
 }
 
 #[test]
-fn a_recipe_that_runs_commands_is_called_with_what_they_print() {
+fn a_recipe_with_commands_is_called_with_their_output() {
     let note = "---\ndescription: Notes\nallowed_tools: []\n---\nWrite a note on {{bash \"date\"}}.\n";
     let mut desk = stage(
         &[("asks", puppet(MAIN_STOP))],
@@ -368,7 +369,7 @@ fn a_recipe_that_runs_commands_is_called_with_what_they_print() {
 }
 
 #[test]
-fn a_recipe_that_is_typed_has_its_own_model_and_number_of_turns() {
+fn a_typed_recipe_uses_its_own_model_and_limit_of_turns() {
     let note = recipe("model: anthropic/claude-haiku-4-5\nmax_turns: 1");
     let mut desk = stage(&[], &[("home/recipes/note.md", &note)], Functions::default(), |request| {
         match request.last_user_text().starts_with("Write a note") {

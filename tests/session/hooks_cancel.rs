@@ -1,4 +1,4 @@
-//! A cancel at each moment at which hooks can be running.
+//! A cancel at each point at which hooks can be running.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Command;
@@ -16,7 +16,8 @@ use super::stage::{count, flood, script, sent, with_hooks};
 /// Nothing on this machine takes this long; a test that waits longer has failed.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// A desk with a hook that hangs at its first run: it and its child hold a pipe open as long as they live.
+/// A desk with a hook that hangs at its first run: the hook and its child keep a pipe open as long as they
+/// live.
 fn hanging(event: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
     let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
     let desk = with_hooks(&[("hangs", script(event, body))], &[], replies);
@@ -25,7 +26,7 @@ fn hanging(event: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
     desk
 }
 
-/// Sends the prompt, cancels it when the hook hangs, and waits until nothing of the hook lives.
+/// Sends the prompt, cancels it when the hook hangs, and waits until all processes of the hook have ended.
 fn cancelled(desk: &mut Desk, prompt: &str) {
     let pipe = desk.cwd().join("pipe");
     let (sender, receiver) = channel();
@@ -50,7 +51,7 @@ fn withheld(desk: &Desk) -> usize {
 }
 
 #[test]
-fn at_a_prompt_it_is_kept_and_never_entered() {
+fn a_prompt_cancelled_in_its_hook_is_withheld() {
     let mut desk = hanging("user_message_send", Vec::new());
     cancelled(&mut desk, "The word is walnut");
     assert_eq!(withheld(&desk), 1);
@@ -58,9 +59,9 @@ fn at_a_prompt_it_is_kept_and_never_entered() {
     assert!(!sent(&desk).contains("walnut"));
 }
 
-/// The session counted as started, so what hooks give it never came.
+/// The session counted as started, so the context of its start hooks was never added.
 #[test]
-fn at_the_start_the_session_starts_with_the_next_prompt() {
+fn after_a_cancel_in_session_start_the_next_prompt_starts_the_session() {
     let start = json!({"events": ["session_start"], "then": {"context": "Speak Welsh."}}).to_string();
     let body = "cd \"$EPITOME_CWD\"; [ -p pipe ] || exit 0; exec 3> pipe; rm pipe; echo began >&3; sleep 600";
     let hooks = [("hangs", script("session_start", body)), ("start.json", start)];
@@ -72,7 +73,7 @@ fn at_the_start_the_session_starts_with_the_next_prompt() {
 }
 
 #[test]
-fn at_a_tool_call_it_is_interrupted() {
+fn a_tool_call_cancelled_in_its_hook_is_interrupted() {
     for event in ["before_tool_call", "after_tool_call"] {
         let mut desk = hanging(event, vec![vec![text("I look."), call(json!({"says": "walnut"}))]]);
         cancelled(&mut desk, "Hello");
@@ -86,7 +87,7 @@ fn at_a_tool_call_it_is_interrupted() {
 }
 
 #[test]
-fn at_the_end_of_a_round_or_the_stop_the_reply_stays() {
+fn a_cancel_in_turn_end_or_agent_stop_keeps_the_reply() {
     for event in ["turn_end", "agent_stop"] {
         let mut desk = hanging(event, vec![vec![text("All is well.")]]);
         cancelled(&mut desk, "Hello");
@@ -95,7 +96,7 @@ fn at_the_end_of_a_round_or_the_stop_the_reply_stays() {
 }
 
 #[test]
-fn before_a_compaction_nothing_changes() {
+fn a_cancel_in_pre_compact_changes_nothing() {
     let mut desk = hanging("pre_compact", vec![flood()]);
     desk.ask("Say many words");
     cancelled(&mut desk, "/compact");
@@ -104,7 +105,7 @@ fn before_a_compaction_nothing_changes() {
 }
 
 #[test]
-fn after_a_compaction_it_stays() {
+fn a_cancel_in_post_compact_keeps_the_compaction() {
     let mut desk = hanging("post_compact", vec![flood(), vec![text("Words were said.")]]);
     desk.ask("Say many words");
     cancelled(&mut desk, "/compact");

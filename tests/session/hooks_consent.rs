@@ -1,4 +1,4 @@
-//! What a repository brings does not run before the person has said so.
+//! Hooks and commands of a repository do not run before the user's consent.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn runs(desk: &Desk) -> usize {
     told_of(desk, "event").len()
 }
 
-/// Sends a prompt, decides about the question that comes first, and waits for the turn's end.
+/// Sends a prompt, answers the permission request that precedes it, and waits for the end of the turn.
 fn decide(desk: &mut Desk, decision: Decision) -> StopReason {
     let before = desk.model.requests().len();
     let ticket = desk.prompt("Hello");
@@ -42,7 +42,7 @@ fn decide(desk: &mut Desk, decision: Decision) -> StopReason {
 }
 
 #[test]
-fn what_is_allowed_runs_and_what_is_not_does_not_and_nobody_is_asked_twice() {
+fn hooks_run_only_if_allowed_and_consent_is_requested_once() {
     for (decision, runs_now) in [
         (Decision::AllowOnce, 2),
         (Decision::AllowAlways, 2),
@@ -79,7 +79,7 @@ fn only_always_and_never_are_remembered() {
 }
 
 #[test]
-fn a_cancel_takes_the_question_back_and_the_next_prompt_asks_again() {
+fn a_cancel_withdraws_the_consent_request_and_the_next_prompt_asks_again() {
     let mut desk = repository();
     for by_prompt in [false, true] {
         let ticket = desk.prompt("Hello");
@@ -97,7 +97,7 @@ fn a_cancel_takes_the_question_back_and_the_next_prompt_asks_again() {
 }
 
 #[test]
-fn a_second_client_sees_the_question_and_may_answer_it() {
+fn a_second_client_sees_the_consent_request_and_may_answer_it() {
     let mut desk = repository();
     let ticket = desk.prompt("Hello");
     let (ask, _) = asked(&mut desk.client);
@@ -114,7 +114,7 @@ fn a_second_client_sees_the_question_and_may_answer_it() {
 }
 
 #[test]
-fn a_script_that_changed_is_asked_about_again() {
+fn a_changed_script_requires_consent_again() {
     let mut desk = repository();
     decide(&mut desk, Decision::AllowAlways);
     let ticket = desk.ticket();
@@ -129,7 +129,7 @@ fn a_script_that_changed_is_asked_about_again() {
 }
 
 #[test]
-fn the_shell_calls_of_a_repository_s_recipe_are_asked_about() {
+fn shell_calls_of_a_repositorys_recipe_require_consent() {
     let recipe = "---\ndescription: d\n---\nIt says {{bash \"echo\" \"walnut\"}}.\n";
     for (decision, said) in [(Decision::AllowOnce, true), (Decision::Reject, false)] {
         let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());
@@ -138,7 +138,7 @@ fn the_shell_calls_of_a_repository_s_recipe_are_asked_about() {
         desk.send(SessionCommand::Decide { ask, decision });
         assert_eq!(desk.reason(ticket), StopReason::EndTurn);
         let text = desk.last_request().last_user_text();
-        // The desk's tools say so, whatever they are to run.
+        // The desk's tool prints that, whatever command it is given.
         assert_eq!(text.contains("says done"), said, "{text}");
     }
     let mut desk = with_hooks(&[], &[(".epitome/recipes/say.md", recipe)], Vec::new());

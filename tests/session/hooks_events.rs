@@ -1,4 +1,4 @@
-//! Every moment of a session, as a script hears of it.
+//! Every event of a session, as received by a script.
 
 use epitome::session::SessionCommand;
 use epitome::thread::StopReason;
@@ -16,7 +16,7 @@ fn payload(desk: &Desk, event: &str) -> Value {
 }
 
 #[test]
-fn every_event_is_told_at_its_moment() {
+fn every_event_is_sent_at_its_time() {
     let mut desk = with_hooks(
         &[("audit", recorder(ALL))],
         &[],
@@ -66,7 +66,7 @@ fn every_event_is_told_at_its_moment() {
 }
 
 #[test]
-fn a_session_ends_at_close_and_when_its_client_is_gone_and_starts_again() {
+fn a_session_ends_on_close_and_on_detach_and_starts_again() {
     let ends = r#"{"protocol": 2, "events": ["session_start", "session_end"]}"#;
     let mut desk = with_hooks(&[("audit", recorder(ends))], &[], Vec::new());
     desk.ask("Hello");
@@ -76,13 +76,13 @@ fn a_session_ends_at_close_and_when_its_client_is_gone_and_starts_again() {
     assert_eq!(payload(&desk, "session_start")["source"], "resume");
     let client = desk.client.id;
     desk.send(SessionCommand::Detach { client });
-    // It is loaded when the one that ends has given it up.
+    // The load waits until the ending session has released the log.
     desk.load(desk.environment());
     assert_eq!(told_of(&desk, "event")[2..], ["session_start", "session_end"]);
 }
 
 #[test]
-fn a_recipe_and_a_queued_prompt_are_told_of_as_prompts() {
+fn a_recipe_and_a_queued_prompt_are_sent_to_prompt_hooks() {
     let recipe = "---\ndescription: Greets\n---\nGreet {{.who}}.\n";
     let mut desk = with_hooks(
         &[("audit", recorder(r#"{"protocol": 2, "events": ["UserPromptSubmit"]}"#))],
@@ -100,10 +100,10 @@ fn a_recipe_and_a_queued_prompt_are_told_of_as_prompts() {
     assert_eq!(told_of(&desk, "message")[1], "And this");
 }
 
-/// A session that was loaded and compacted at once told hooks of the start behind the summary before it had
-/// told them of its own start.
+/// A session that was loaded and immediately compacted sent the `session_start` event that follows a
+/// compaction before the one for its own start.
 #[test]
-fn a_session_that_begins_with_a_compaction_starts_first() {
+fn a_session_that_begins_with_a_compaction_sends_session_start_first() {
     let starts = r#"{"protocol": 2, "events": ["session_start", "pre_compact"]}"#;
     let replies = vec![flood(), vec![text("Words were said.")]];
     let mut desk = with_hooks(&[("audit", recorder(starts))], &[], replies);

@@ -1,4 +1,4 @@
-//! What keeps hooks from running in circles.
+//! The guards that keep hooks from causing endless loops.
 
 use epitome::thread::{Change, StopReason, Trigger};
 use serde_json::json;
@@ -12,7 +12,7 @@ fn compactions(change: &Change) -> bool {
 }
 
 #[test]
-fn a_hook_that_always_says_something_new_is_heard_three_times() {
+fn a_hook_with_ever_new_follow_ups_continues_three_times() {
     let endless = script(
         "agent_stop",
         r#"cd "$EPITOME_CWD"; echo x >> n; echo "{\"follow_up_messages\": [\"Go $(wc -l < n)\"]}""#,
@@ -25,9 +25,9 @@ fn a_hook_that_always_says_something_new_is_heard_three_times() {
     assert_eq!(desk.model.requests().len(), 8, "each prompt has its own");
 }
 
-/// Two messages were remembered by the second of them alone, so the same two were never known again.
+/// Of two follow-ups only the second was remembered, so the same pair was never recognized again.
 #[test]
-fn a_hook_that_says_the_same_again_stops_the_agent() {
+fn a_repeated_follow_up_stops_the_agent() {
     for same in [json!(["Run the linter"]), json!(["Run the linter", "And the tests"])] {
         let lint = json!({"events": ["agent_stop"], "then": {"follow_up_messages": same}}).to_string();
         let mut desk = with_hooks(&[("lint.json", lint)], &[], Vec::new());
@@ -41,7 +41,7 @@ fn a_hook_that_says_the_same_again_stops_the_agent() {
 }
 
 #[test]
-fn a_hook_that_always_asks_for_a_compaction_has_one_between_two_calls() {
+fn a_hook_causes_at_most_one_compaction_between_two_calls() {
     let always = json!({"events": ["turn_end", "agent_stop"], "then": {"action": "compact"}}).to_string();
     let mut desk = with_hooks(
         &[("always.json", always)],
@@ -63,10 +63,10 @@ fn small_window(ratio: f64) -> String {
     )
 }
 
-/// What a hook stopped was done at the next round without asking: the order of the first compaction had
-/// been left behind, and with it that hooks had been asked.
+/// A blocked compaction was performed in the next round without running the hooks: the order for the first
+/// compaction had not been removed, and with it the record that hooks had run.
 #[test]
-fn a_compaction_that_is_blocked_is_blocked_at_the_next_round_too() {
+fn a_blocked_compaction_is_blocked_in_the_next_round_too() {
     let block =
         json!({"events": ["pre_compact"], "then": {"blocked": true, "reason": "Not now."}}).to_string();
     let always = json!({"events": ["turn_end"], "then": {"action": "compact"}}).to_string();
@@ -96,7 +96,7 @@ fn the_window_is_compacted_at_the_configured_share() {
                 vec![text("<summary>Words were said.</summary>")],
             ],
         );
-        // The newest round stays as it is, however large.
+        // The newest round is kept, however large.
         assert_eq!(desk.ask("Say many words"), StopReason::EndTurn);
         assert_eq!(count(&desk, compactions), 0);
         assert_eq!(desk.ask("Go"), StopReason::EndTurn);
@@ -108,7 +108,7 @@ fn the_window_is_compacted_at_the_configured_share() {
 }
 
 #[test]
-fn hooks_before_a_compaction_give_it_its_words() {
+fn pre_compact_hooks_provide_the_summary_or_instructions() {
     let own = json!({"events": ["pre_compact"], "then": {"summary": "The hook's own words."}}).to_string();
     let mut desk = with_hooks(&[("own.json", own)], &[], vec![flood()]);
     desk.ask("Say many words");

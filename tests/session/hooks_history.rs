@@ -1,4 +1,4 @@
-//! What hooks do to the history, and that it can be taken back.
+//! Changes of the history by hooks, and their undo.
 
 use epitome::provider::scripted::Seen;
 use epitome::session::Out;
@@ -17,7 +17,7 @@ fn user(text: &str) -> Seen {
 }
 
 #[test]
-fn a_mutation_in_the_middle_of_tool_work_is_what_the_next_call_is_made_of() {
+fn the_next_model_call_uses_a_mutation_made_within_a_turn() {
     let mut desk = with_hooks(
         &[("short", puppet("turn_end"))],
         &[],
@@ -28,7 +28,7 @@ fn a_mutation_in_the_middle_of_tool_work_is_what_the_next_call_is_made_of() {
     let requests = desk.model.requests();
     assert_eq!(requests[1].seen(), [user("It was looked at.")]);
     desk.client.entry(|change| mutated(change).then_some(()));
-    // The client hears at once how full the window is now.
+    // The client immediately receives the new usage of the window.
     desk.client.until(|out| matches!(out, Out::Usage(_)).then_some(()));
 
     desk.reload(desk.environment());
@@ -45,7 +45,7 @@ fn a_mutation_in_the_middle_of_tool_work_is_what_the_next_call_is_made_of() {
 }
 
 #[test]
-fn a_mutation_at_the_stop_is_undone_to_the_same_bytes() {
+fn a_mutation_at_the_stop_is_undone_byte_for_byte() {
     let mut desk = with_hooks(&[("short", puppet("agent_stop"))], &[], vec![vec![text("One.")]]);
     desk.ask("Hello");
     desk.ask("Next");
@@ -66,7 +66,7 @@ fn a_mutation_at_the_stop_is_undone_to_the_same_bytes() {
 }
 
 #[test]
-fn the_newest_messages_may_stay_behind_a_mutation() {
+fn the_newest_messages_may_be_kept_after_a_mutation() {
     let mut desk =
         with_hooks(&[("short", puppet("agent_stop"))], &[], vec![vec![text("One.")], vec![text("Two.")]]);
     desk.ask("First");
@@ -78,7 +78,7 @@ fn the_newest_messages_may_stay_behind_a_mutation() {
 }
 
 #[test]
-fn a_mutation_that_could_not_be_sent_is_refused() {
+fn an_unsendable_mutation_is_refused() {
     let config = "[models.\"anthropic/claude-sonnet-4-5\"]\ncontext_window = 20000\n";
     let config = format!("model = \"anthropic/claude-sonnet-4-5\"\n{config}");
     let mut desk = with_hooks(&[("bad", puppet("agent_stop"))], &[("home/config.toml", &config)], Vec::new());
@@ -97,7 +97,7 @@ fn a_mutation_that_could_not_be_sent_is_refused() {
     assert!(desk.last_request().seen().len() > 8, "the history is as it was");
 }
 
-/// The id on the hook wire of the entry that holds this message of the person.
+/// The id, as hooks receive it, of the entry with this user message.
 fn said(desk: &Desk, text: &str) -> String {
     let found = desk.log().into_iter().find_map(|entry| match &entry.change {
         Change::Said { message, .. } if message.text() == text => Some(entry.seq),
@@ -107,7 +107,7 @@ fn said(desk: &Desk, text: &str) -> String {
 }
 
 #[test]
-fn each_edit_of_context_does_what_it_says() {
+fn each_context_edit_has_its_effect() {
     type Check = fn(&str) -> bool;
     let cases: [(&str, Value, Check); 5] = [
         ("mask", json!({"note": "a secret"}), |sent| !sent.contains("walnut") && sent.contains("a secret")),
@@ -137,7 +137,7 @@ fn each_edit_of_context_does_what_it_says() {
 }
 
 #[test]
-fn edits_for_an_older_history_or_an_unknown_entry_are_refused_whole() {
+fn edits_with_an_old_revision_or_an_unknown_entry_are_refused_entirely() {
     let mut desk = with_hooks(&[("edits", puppet("agent_stop"))], &[], Vec::new());
     desk.ask("The word is walnut");
     let id = said(&desk, "The word is walnut");

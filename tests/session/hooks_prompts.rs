@@ -1,4 +1,4 @@
-//! What hooks make of a prompt before the model reads it.
+//! Changes of a prompt by hooks before the model receives it.
 
 use epitome::provider::scripted::Seen;
 use epitome::thread::{Change, Origin, StopReason, Withheld};
@@ -8,7 +8,7 @@ use super::desk::call;
 use super::stage::{answers, count, flood, puppet, script, sent, with_hooks};
 
 #[test]
-fn a_blocked_prompt_reaches_no_model_and_is_kept_beside_the_view() {
+fn a_blocked_prompt_reaches_no_model_and_is_logged_outside_the_view() {
     let guard = script(
         "user_message_send",
         r#"read -r line; case "$line" in *secret*) echo '{"blocked": true, "reason": "No secrets."}';; esac"#,
@@ -28,7 +28,7 @@ fn a_blocked_prompt_reaches_no_model_and_is_kept_beside_the_view() {
 }
 
 #[test]
-fn a_blocked_prompt_of_the_queue_does_not_end_the_turn_of_another() {
+fn a_blocked_queued_prompt_does_not_end_the_running_turn() {
     let guard = script(
         "user_message_send",
         r#"read -r line; case "$line" in *secret*) echo '{"blocked": true, "reason": "No secrets."}';; esac"#,
@@ -47,7 +47,7 @@ fn a_blocked_prompt_of_the_queue_does_not_end_the_turn_of_another() {
 }
 
 #[test]
-fn a_changed_prompt_and_its_context_are_what_the_model_reads() {
+fn a_changed_prompt_and_its_context_are_sent_to_the_model() {
     let style = "events: [user_message_send]\nthen: {message: Changed., context: [Be brief.]}\n".to_owned();
     let mut desk = with_hooks(&[("style.yaml", style)], &[], vec![flood()]);
     desk.ask("Hello");
@@ -70,9 +70,9 @@ fn a_changed_prompt_and_its_context_are_what_the_model_reads() {
     );
 }
 
-/// No provider takes an empty text.
+/// No provider accepts an empty text.
 #[test]
-fn a_prompt_is_not_made_empty() {
+fn a_hook_cannot_make_a_prompt_empty() {
     let mut desk = with_hooks(&[("empty", puppet("user_message_send"))], &[], Vec::new());
     for empty in ["", " \n"] {
         answers(&desk, &json!({"message": empty}));
@@ -82,7 +82,7 @@ fn a_prompt_is_not_made_empty() {
 }
 
 #[test]
-fn what_a_session_starts_with_is_in_its_system_text() {
+fn context_of_session_start_is_in_the_system_text() {
     let start = "events: [session_start]\nthen: {context: Speak Welsh.}\n".to_owned();
     let mut desk = with_hooks(&[("start.yaml", start)], &[], Vec::new());
     desk.ask("Hello");

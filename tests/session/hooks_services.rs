@@ -1,4 +1,4 @@
-//! What a resident hook may ask of its session while it answers.
+//! Calls that a resident hook may make to its session during a request.
 
 use epitome::provider::scripted::ModelStep;
 use epitome::thread::{Change, StopReason};
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::desk::{Desk, put, text};
 use super::stage::{count, flood, notices, script, trail, with_hooks};
 
-/// A hook that makes the calls in `calls`, one a line, writes their answers to `answers`, and then does
-/// nothing.
+/// A hook that makes the calls in `calls`, one per line, writes the responses to `answers`, and returns no
+/// result.
 fn resident() -> String {
     let declares = r#"{"protocol": 2, "events": ["turn_end"], "mode": "resident"}"#;
     let body = r#"cd "$EPITOME_CWD"
@@ -32,7 +32,7 @@ fn desk(more: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
     with_hooks(&[("at-work", resident())], more, replies)
 }
 
-/// Has the hook make these calls during the next prompt; what they were answered.
+/// Has the hook make these calls during the next prompt; returns the responses.
 fn ask(desk: &mut Desk, calls: &[Value]) -> Vec<Value> {
     let lines = calls.iter().enumerate().map(|(at, call)| {
         let mut call = call.clone();
@@ -53,7 +53,7 @@ fn contents(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn it_reads_the_view_and_the_log() {
+fn context_read_returns_the_view_and_the_log() {
     let mut desk = desk(&[], vec![flood(), vec![text("<summary>Words were said.</summary>")]]);
     desk.ask("The word is walnut");
     desk.ask("/compact");
@@ -78,7 +78,7 @@ fn it_reads_the_view_and_the_log() {
 }
 
 #[test]
-fn it_plans_a_compaction_and_has_it_done_at_the_safe_point() {
+fn compact_plans_a_compaction_or_schedules_it() {
     let mut desk = desk(&[], vec![flood(), flood(), vec![text("<summary>Words were said.</summary>")]]);
     desk.ask("Say many words");
     let compact = |mode: &str| json!({"method": "compact", "params": {"mode": mode}});
@@ -91,7 +91,7 @@ fn it_plans_a_compaction_and_has_it_done_at_the_safe_point() {
 }
 
 #[test]
-fn it_runs_recipes_and_asks_models_within_bounds() {
+fn recipe_run_and_model_complete_work_within_limits() {
     let note = "---\ndescription: d\nallowed_tools: []\ncontext: none\n---\nWrite a note.\n";
     let mut desk = desk(&[("home/recipes/note.md", note)], Vec::new());
     let recipe = |name: &str| json!({"method": "recipe.run", "params": {"name": name}});

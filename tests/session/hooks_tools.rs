@@ -1,4 +1,4 @@
-//! What hooks make of tool calls and their outcomes.
+//! Changes of tool calls and outcomes by hooks.
 
 use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::session::{Decision, Out, SessionCommand};
@@ -20,13 +20,13 @@ fn declared(event: &str, then: Value) -> String {
     json!({"events": [event], "then": then}).to_string()
 }
 
-/// A desk whose model calls the tool so, once.
+/// A desk whose model calls the tool once with this input.
 fn once(hooks: &[(&str, String)], input: Value) -> Desk {
     with_hooks(hooks, &[], vec![vec![call(input)]])
 }
 
 #[test]
-fn a_blocked_call_has_the_reason_as_its_outcome_and_is_told_of() {
+fn a_blocked_call_has_the_reason_as_its_outcome_and_runs_later_hooks() {
     let block = declared("before_tool_call", json!({"blocked": true, "reason": "Not on Sundays."}));
     let audit = recorder("after_tool_call");
     let mut desk = once(&[("audit", audit), ("block.json", block)], json!({"bytes": 10}));
@@ -39,7 +39,7 @@ fn a_blocked_call_has_the_reason_as_its_outcome_and_is_told_of() {
 }
 
 #[test]
-fn a_changed_input_is_what_runs_and_the_model_keeps_its_own() {
+fn a_changed_input_runs_and_the_model_sees_its_own() {
     let change = declared("before_tool_call", json!({"input": {"says": "new"}}));
     let mut desk = once(&[("change.json", change)], json!({"says": "old"}));
     desk.ask("Go");
@@ -57,7 +57,7 @@ fn a_changed_input_is_what_runs_and_the_model_keeps_its_own() {
 }
 
 #[test]
-fn an_input_that_the_tool_does_not_take_is_refused_and_told() {
+fn an_input_that_the_tool_rejects_is_refused_and_reported() {
     let change = declared("before_tool_call", json!({"input": {"asks": "the impossible"}}));
     let mut desk = once(&[("change.json", change)], json!({"says": "old"}));
     desk.ask("Go");
@@ -67,7 +67,7 @@ fn an_input_that_the_tool_does_not_take_is_refused_and_told() {
 }
 
 #[test]
-fn a_hook_may_answer_the_card_or_ask_for_one() {
+fn a_hook_may_decide_a_permission_request_or_require_one() {
     let decide = |decision| ("gate.json", declared("before_tool_call", json!({"decision": decision})));
     let mut allowed = once(&[decide("allow")], json!({"asks": "person", "says": "ran"}));
     allowed.ask("Go");
@@ -90,7 +90,7 @@ fn a_hook_may_answer_the_card_or_ask_for_one() {
 }
 
 #[test]
-fn what_the_mode_forbids_no_hook_allows() {
+fn a_hook_cannot_allow_what_the_mode_forbids() {
     let allow = declared("before_tool_call", json!({"decision": "allow"}));
     let mut desk = once(&[("gate.json", allow)], json!({"asks": "person"}));
     desk.choose("mode", "read_only").expect("a mode");
@@ -99,7 +99,7 @@ fn what_the_mode_forbids_no_hook_allows() {
 }
 
 #[test]
-fn calls_side_by_side_have_a_chain_each() {
+fn concurrent_calls_have_separate_chains() {
     let change = script(
         "before_tool_call",
         r#"id=$(sed -n 's/.*"tool_call_id":"\([^"]*\)".*/\1/p'); echo "{\"input\": {\"says\": \"$id\"}}""#,
@@ -113,7 +113,7 @@ fn calls_side_by_side_have_a_chain_each() {
     assert_eq!(outcomes(&desk).len(), 2);
 }
 
-/// A hook that redacts does so for the model, the client and the log; what was printed live is not shown.
+/// A redaction by a hook applies to the model, the client and the log; live output is not shown.
 #[test]
 fn a_changed_outcome_is_changed_everywhere() {
     let redact = declared("after_tool_call", json!({"output_text": "[redacted]"}));
@@ -137,7 +137,7 @@ fn a_changed_outcome_is_changed_everywhere() {
 }
 
 #[test]
-fn a_hook_s_context_stands_behind_the_outcome() {
+fn context_of_a_hook_follows_the_outcome() {
     let note = declared("after_tool_call", json!({"context": "Run the linter."}));
     let mut desk = once(&[("note.json", note)], json!({"says": "written"}));
     desk.ask("Go");
@@ -145,9 +145,10 @@ fn a_hook_s_context_stands_behind_the_outcome() {
     assert!(text.starts_with("written") && text.contains("Run the linter."), "{text}");
 }
 
-/// What a hook said to the model before the call ran was in the trail as done, and the model never read it.
+/// Context that a hook provided before the call was marked as done in the trail, but the model never received
+/// it.
 #[test]
-fn context_from_before_a_call_stands_behind_its_outcome() {
+fn context_from_before_a_call_follows_its_outcome() {
     let settings = json!({"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command":
         r#"echo '{"hookSpecificOutput": {"hookEventName": "PreToolUse", "additionalContext": "Mind the gap."}}'"#
     }]}]}});
@@ -164,9 +165,9 @@ fn context_from_before_a_call_stands_behind_its_outcome() {
     assert!(text.starts_with("ran") && text.contains("Mind the gap."), "{text}");
 }
 
-/// The person was asked for a call that a hook had doubts about, and was not told the doubts.
+/// The user was asked about a call because of a hook, without seeing the hook's reason.
 #[test]
-fn a_question_that_a_hook_asks_for_has_its_reason() {
+fn a_permission_request_caused_by_a_hook_shows_its_reason() {
     let gate =
         declared("before_tool_call", json!({"decision": "ask", "reason": "It touches the deployment."}));
     let mut desk = once(&[("gate.json", gate)], json!({"says": "ran"}));
@@ -180,7 +181,7 @@ fn a_question_that_a_hook_asks_for_has_its_reason() {
     desk.reason(ticket);
 }
 
-/// Providers refuse an empty text block.
+/// Providers reject an empty text block.
 #[test]
 fn an_emptied_outcome_is_sent_without_an_empty_block() {
     let empty = declared("after_tool_call", json!({"output_text": ""}));
@@ -204,7 +205,7 @@ fn an_emptied_outcome_is_sent_without_an_empty_block() {
 }
 
 #[test]
-fn a_hook_that_fails_closed_stops_the_call_and_one_that_fails_open_does_not() {
+fn a_failing_hook_blocks_the_call_only_if_it_fails_closed() {
     for (mode, status) in [("closed", OutcomeStatus::Denied), ("open", OutcomeStatus::Completed)] {
         let manifest = json!({"protocol": 2, "events": ["before_tool_call"], "fail_mode": mode}).to_string();
         let mut desk = once(&[("gate", script(&manifest, "exit 1"))], json!({}));
@@ -215,7 +216,7 @@ fn a_hook_that_fails_closed_stops_the_call_and_one_that_fails_open_does_not() {
 }
 
 #[test]
-fn hooks_that_are_switched_off_or_no_hooks_do_not_run() {
+fn disabled_and_invalid_hooks_do_not_run() {
     let block = declared("before_tool_call", json!({"blocked": true}));
     let off = &[("home/config.toml", "[hooks]\nenabled = false\n")];
     let mut desk =
@@ -231,7 +232,7 @@ fn hooks_that_are_switched_off_or_no_hooks_do_not_run() {
 }
 
 #[test]
-fn a_recipe_without_hooks_has_the_enforced_ones_all_the_same() {
+fn a_recipe_without_hooks_still_runs_the_enforced_ones() {
     let quiet = "---\ndescription: d\nrun_hooks: false\n---\nGo.\n";
     let recorded = recorder("before_tool_call");
     let mut desk = with_hooks(
@@ -248,7 +249,7 @@ fn a_recipe_without_hooks_has_the_enforced_ones_all_the_same() {
 }
 
 #[test]
-fn a_handler_that_is_declared_once_runs_once_for_each_invocation() {
+fn a_handler_declared_once_runs_once_per_invocation() {
     let log = "---\ndescription: d\nhooks:\n  before_tool_call:\n    handler: log_tool_usage\n    once: true\n    \
                params: {path: used.jsonl}\n---\nGo.\n";
     let twice = || vec![vec![call(json!({}))], vec![call(json!({}))], vec![ModelStep::Text("Done.".into())]];
@@ -261,7 +262,7 @@ fn a_handler_that_is_declared_once_runs_once_for_each_invocation() {
 }
 
 #[test]
-fn a_hook_that_ends_the_turn_does_so_at_the_end_of_its_round() {
+fn continue_false_ends_the_turn_after_its_round() {
     let stop = r#"{"hooks": {"PostToolUse": [{"hooks": [{"type": "command",
         "command": "echo '{\"continue\": false, \"stopReason\": \"Enough.\"}'"}]}]}}"#;
     let config = "[hooks]\ntrust = \"run\"\n";

@@ -1,4 +1,4 @@
-//! Instructions that come or change after the system text was frozen are told behind it, once.
+//! Instruction files that appear or change after the system text was frozen are sent after it, once.
 
 use epitome::provider::scripted::Seen;
 use epitome::thread::{Change, Origin, StopReason};
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::desk::{Desk, call, put, text};
 use super::stage::{count, flood, notice, sent};
 
-/// Everything that the model was sent last as a user's words, without the system text.
+/// All user texts of the last request, without the system text.
 fn told(desk: &Desk) -> String {
     let texts = desk.last_request().seen().into_iter().filter_map(|seen| match seen {
         Seen::User(text) => Some(text),
@@ -16,7 +16,7 @@ fn told(desk: &Desk) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The files that were told of, in the order of the log.
+/// The instruction files in the log, in order.
 fn files(desk: &Desk) -> Vec<String> {
     let log = desk.log();
     let paths = log.iter().filter_map(|entry| match &entry.change {
@@ -33,7 +33,7 @@ fn write(desk: &Desk, path: &str, text: &str) {
 }
 
 #[test]
-fn a_directory_below_tells_its_instructions_when_something_in_it_is_touched() {
+fn instructions_of_a_subdirectory_are_sent_when_a_file_in_it_is_touched() {
     let touch = |path: &str| call(json!({"touches": path}));
     let both = vec![touch("a/b/file.rs"), touch("c/file.rs")];
     let mut desk = Desk::new(vec![both, vec![touch("a/b/other.rs")], vec![text("ok")]]);
@@ -49,7 +49,7 @@ fn a_directory_below_tells_its_instructions_when_something_in_it_is_touched() {
 }
 
 #[test]
-fn a_file_that_changed_is_told_before_the_next_call_and_only_then() {
+fn a_changed_instruction_file_is_sent_once_with_the_next_call() {
     let mut desk = Desk::new(vec![]);
     write(&desk, "AGENTS.md", "Use tabs.");
     desk.ask("Hello");
@@ -60,7 +60,7 @@ fn a_file_that_changed_is_told_before_the_next_call_and_only_then() {
     assert_eq!(files(&desk), ["AGENTS.md"]);
     assert_eq!(told(&desk).matches("Use spaces, always.").count(), 1);
 
-    // What the model knows is in the log: a restart repeats nothing.
+    // The log records what the model has received: a restart repeats nothing.
     desk.reload(desk.environment());
     desk.ask("Still?");
     assert_eq!(files(&desk).len(), 1);
@@ -72,7 +72,7 @@ fn a_file_that_changed_is_told_before_the_next_call_and_only_then() {
 }
 
 #[test]
-fn instructions_are_in_the_view_once_also_behind_a_compaction() {
+fn instructions_are_in_the_view_once_even_after_a_compaction() {
     let touch = || vec![call(json!({"touches": "a/file.rs"}))];
     let summary = vec![text("They touched a file.")];
     let replies = vec![touch(), flood(), summary, touch(), vec![text("ok")]];
@@ -88,9 +88,9 @@ fn instructions_are_in_the_view_once_also_behind_a_compaction() {
     assert_eq!(told.matches("Use spaces, always.").count(), 1, "{told}");
 }
 
-/// A link in a repository could otherwise have a key file sent to the provider.
+/// Otherwise a link in a repository could have a key file sent to the provider.
 #[test]
-fn a_link_out_of_the_workspace_is_not_followed() {
+fn a_symlink_out_of_the_workspace_is_not_followed() {
     let touch = |path: &str| call(json!({"touches": path}));
     let mut desk = Desk::new(vec![vec![touch("a/file.rs"), touch("out/file.rs")]]);
     let outside = tempfile::tempdir().expect("a scratch directory");
@@ -105,10 +105,10 @@ fn a_link_out_of_the_workspace_is_not_followed() {
     assert!(!told(&desk).contains("a secret"));
 }
 
-/// A file of instructions that was larger than the window made every prompt fail: the system text with it left no room
-/// for any conversation.
+/// An instruction file that was larger than the window made every prompt fail: with it in the system text
+/// there was no room for any conversation.
 #[test]
-fn a_file_that_leaves_no_room_for_the_conversation_is_named_and_the_others_are_told() {
+fn an_oversized_instruction_file_is_named_and_the_others_are_sent() {
     let own = "anthropic/claude-sonnet-5-5";
     let files = [
         ("home/config.toml", format!("[models.\"{own}\"]\ncontext_window = 8000\n")),
@@ -137,7 +137,7 @@ fn a_file_that_leaves_no_room_for_the_conversation_is_named_and_the_others_are_t
     assert!(system.contains(&named) && system.contains("Rules of mine."), "{system}");
     assert!(!system.contains("Rules of the project."), "{system}");
 
-    // It is told as soon as it fits; the frame stays as it is.
+    // It is sent as soon as it fits; the frame is unchanged.
     assert_eq!(self::files(&desk), ["a/AGENTS.md"]);
     write(&desk, "AGENTS.md", "Rules of the project, in short.");
     desk.ask("And now?");

@@ -1,5 +1,5 @@
-//! What is known of a model is known wherever one is called: behind a restart, for hooks, for another
-//! conversation.
+//! Learned properties of a model are used wherever it is called: after a restart, by hooks, and in other
+//! conversations.
 
 use epitome::family::Family;
 use epitome::provider::learned::Learned;
@@ -14,7 +14,7 @@ use super::desk::{Desk, put, text};
 
 const HAIKU: &str = "anthropic/claude-haiku-4-5";
 
-/// The services of a process that begins at this desk's home; `rulers` are its own.
+/// The services of a new process on this desk's home, with its own `rulers`.
 fn restarted(desk: &Desk, rulers: Rulers) -> Services {
     let learned = Learned::below(&desk.home.join("data"));
     Services { learned, rulers, ..desk.services.clone() }
@@ -24,10 +24,10 @@ fn sessions_of(desk: &Desk, services: &Services) -> Sessions {
     desk.on_runtime(|| Sessions::new(services.clone(), tokio::runtime::Handle::current()))
 }
 
-/// What a model's answers had taught was forgotten at each restart: the first count of every process was
-/// one of a model that had never answered.
+/// The calibration learned from a model's replies was lost at each restart: the first count of every process
+/// was that of a model without any reply.
 #[test]
-fn what_answers_taught_of_a_model_s_tokens_is_known_behind_a_restart() {
+fn a_models_token_calibration_survives_a_restart() {
     let usage = ModelStep::Usage { input: 9_000, output: 2 };
     let mut desk = Desk::new(vec![vec![text("Read."), usage]]);
     let before = restarted(&desk, Rulers::with_vocabulary());
@@ -55,10 +55,10 @@ fn what_answers_taught_of_a_model_s_tokens_is_known_behind_a_restart() {
     assert_eq!(after.rulers.of(Some(&model)).calibration(), learnt);
 }
 
-/// A model that hooks and callbacks asked was taken to hold what the table says, also where a refused
-/// request had taught better.
+/// Models called by hooks and callbacks used the window in the model table, even if a rejected request had
+/// revealed a different one.
 #[test]
-fn a_model_that_is_called_beside_the_conversation_has_the_window_that_was_learned() {
+fn hooks_and_callbacks_use_the_learned_window_of_a_model() {
     let desk = Desk::new(Vec::new());
     let model = ModelName(HAIKU.into());
     let (services, environment) = (restarted(&desk, Rulers::default()), desk.environment());
@@ -70,15 +70,15 @@ fn a_model_that_is_called_beside_the_conversation_has_the_window_that_was_learne
     assert_eq!(desk.wait_for(find()).window, 50_000);
 }
 
-/// A model of `local/` was always looked for at the usual addresses of this machine, also where the person
-/// had written in `[providers.local]` where it is.
+/// A model of `local/` was always looked for at the usual addresses of this machine, even if the user had
+/// configured an address in `[providers.local]`.
 #[test]
-fn a_local_model_is_called_where_its_person_says_that_it_is() {
+fn a_local_model_is_called_at_its_configured_address() {
     let mut desk = Desk::new(Vec::new());
     let base_url = desk.model.openai_base_url();
     let config = format!("[providers.local]\nwire = \"openai_chat\"\nbase_url = \"{base_url}\"\n");
     put(&desk.home.join("config.toml"), &config);
-    // What answers at the address of the variable is something else.
+    // A different server answers at the address in the variable.
     let environment = |model: &str| {
         let pairs = [("EPITOME_MODEL", model), ("EPITOME_LOCAL_URL", "http://127.0.0.1:1")];
         pairs.map(|(name, value)| (name.into(), value.into())).to_vec()
@@ -95,7 +95,7 @@ fn a_local_model_is_called_where_its_person_says_that_it_is() {
 }
 
 #[test]
-fn what_earlier_processes_learned_is_recalled_once_and_does_not_undo_what_this_one_learns() {
+fn stored_calibrations_are_loaded_once_and_never_override_newer_ones() {
     let desk = Desk::new(Vec::new());
     let model = ModelName(HAIKU.into());
     let of = |reported| {

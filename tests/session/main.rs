@@ -1,5 +1,5 @@
-//! Sessions from outside, without an editor's wire: steering, cancels, panics, compaction in small
-//! windows, and what survives a restart.
+//! Sessions from outside, without an editor's protocol: steering, cancels, panics, compaction in small
+//! windows, and restarts.
 
 mod absent;
 mod agents_shown;

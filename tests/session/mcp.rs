@@ -1,4 +1,4 @@
-//! Servers that speak MCP: their tools in a conversation, and what a broken or hostile one can't do.
+//! MCP servers: their tools in a conversation, and the limits of a broken or hostile server.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -17,14 +17,14 @@ use super::desk::{Desk, text};
 use super::mcp_server::{SECRET, json_of, process_of, table};
 use super::stage::{recorder, told, with_hooks};
 
-/// A desk whose person has these settings, with a place for servers' traces.
+/// A desk whose user has these settings, with a directory for traces of the servers.
 struct Stage {
     desk: Desk,
     place: PathBuf,
     _directory: tempfile::TempDir,
 }
 
-/// What the model is to do, one reply a call, and then "ok".
+/// A stage whose model sends these replies, one per call, and then "ok".
 fn stage(config: impl FnOnce(&std::path::Path) -> String, replies: Vec<Vec<ModelStep>>) -> Stage {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let place = directory.path().to_path_buf();
@@ -34,10 +34,11 @@ fn stage(config: impl FnOnce(&std::path::Path) -> String, replies: Vec<Vec<Model
     Stage { desk: Desk::set(&files, Functions::default(), script), place, _directory: directory }
 }
 
-/// For a server that is to be there at the first prompt, however busy the machine is.
+/// For a server that must be connected at the first prompt, however busy the machine is.
 const WAITED_FOR: &str = "[mcp]\nwait_s = 60\n";
 
-/// A stage with one server of this role, whose tools may be called, and may take their time.
+/// A stage with one server of this role, whose tools may be called without permission, with a generous
+/// timeout.
 fn served(role: &str, replies: Vec<Vec<ModelStep>>) -> Stage {
     let server = |place: &std::path::Path| table("s", role, place, "timeout_s = 60");
     stage(|place| format!("mode = \"full\"\n{WAITED_FOR}{}", server(place)), replies)
@@ -48,7 +49,7 @@ fn call(tool: &str, input: Value) -> Vec<ModelStep> {
 }
 
 impl Stage {
-    /// The outcome of the one call.
+    /// The outcome of the only call.
     fn outcome(&mut self) -> ToolOutcome {
         self.desk.client.entry(|change| match change {
             Change::ToolFinished { outcome } => Some(outcome.clone()),
@@ -70,14 +71,14 @@ impl Stage {
     }
 }
 
-/// Whether a process is there. A dead one whose parent has not looked yet is not.
+/// Whether a process is running; a zombie is not.
 fn lives(process: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z')))
 }
 
 #[test]
-fn a_servers_tool_is_listed_asked_for_and_called() {
+fn a_servers_tool_is_listed_permitted_and_called() {
     let replies = vec![call("mcp__tickets__echo", json!({"says": "hi"}))];
     let mut stage = stage(|place| format!("{WAITED_FOR}{}", table("tickets", "plain", place, "")), replies);
     let ticket = stage.desk.prompt("Go");
@@ -98,9 +99,9 @@ fn a_servers_tool_is_listed_asked_for_and_called() {
     assert!(told.contains(&"mcp__tickets__echo".to_owned()) && told.contains(&"mcp".to_owned()), "{told:?}");
 }
 
-/// Each row is a tool of a server that misbehaves, and what the model is told. The session goes on.
+/// Each row is a tool of a misbehaving server, and the text for the model. The session continues.
 #[test]
-fn whatever_a_call_comes_to_the_session_goes_on() {
+fn a_session_survives_every_failure_of_a_call() {
     for (tool, words) in [
         ("fails", "it went wrong"),
         ("refuses", "refused the call: the key [KEY] is wrong"),
@@ -118,9 +119,9 @@ fn whatever_a_call_comes_to_the_session_goes_on() {
     }
 }
 
-/// Each row is a server that is broken from the beginning, and what the person is told once.
+/// Each row is a server that is broken from the start, and the notice that the user gets once.
 #[test]
-fn a_broken_server_is_a_notice_and_not_a_failure() {
+fn a_broken_server_causes_a_notice_and_no_failure() {
     for (role, wait, words) in [
         ("ends", 60, "its process ended with code 3 and said: starting with the key [KEY]\nno licence found"),
         ("endless", 60, "it sent a message of more than 16 MiB, and was ended"),
@@ -138,7 +139,7 @@ fn a_broken_server_is_a_notice_and_not_a_failure() {
 }
 
 #[test]
-fn a_server_that_is_no_file_is_told_with_what_to_do() {
+fn a_missing_server_program_is_reported_with_a_hint() {
     let config = "[mcp.servers.s]\ncommand = \"no-such-program-anywhere\"\n";
     let mut stage = stage(|_| config.to_owned(), Vec::new());
     let told = stage.notice("MCP server s");
@@ -147,14 +148,14 @@ fn a_server_that_is_no_file_is_told_with_what_to_do() {
 }
 
 #[test]
-fn garbage_on_stdout_is_passed_over() {
+fn garbage_on_stdout_is_skipped() {
     let mut stage = served("garbage", vec![call("mcp__s__echo", json!({"says": 1}))]);
     assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
     assert_eq!(stage.outcome().status, OutcomeStatus::Completed);
 }
 
 #[test]
-fn a_list_without_end_is_bounded_and_names_clash_with_nothing() {
+fn an_endless_tool_list_is_bounded_and_names_never_clash() {
     let mut many = served("many", Vec::new());
     assert_eq!(many.desk.ask("Go"), StopReason::EndTurn);
     let bytes = many.desk.model.requests()[0].body["tools"].to_string().len();
@@ -171,8 +172,8 @@ fn a_list_without_end_is_bounded_and_names_clash_with_nothing() {
     assert_eq!(told.len(), all);
 }
 
-/// On a busy machine the server was connected after the first prompt had gone on without it, its call ended by its
-/// time before the cancel, or the file was read before the server's answer was in it.
+/// On a busy machine, the server was connected only after the first prompt had continued without it, its call
+/// timed out before the cancel, or the file was read before the server had finished writing it.
 #[test]
 fn a_cancel_reaches_the_server_and_progress_the_client() {
     let mut stage = served("plain", vec![call("mcp__s__waits", json!({}))]);
@@ -193,7 +194,7 @@ fn a_cancel_reaches_the_server_and_progress_the_client() {
 }
 
 #[test]
-fn a_call_without_an_answer_ends_at_its_time() {
+fn a_call_without_an_answer_times_out() {
     let mut stage = stage(
         |place| format!("mode = \"full\"\n{WAITED_FOR}{}", table("s", "plain", place, "timeout_s = 1")),
         vec![call("mcp__s__waits", json!({}))],
@@ -219,9 +220,9 @@ fn a_server_ends_with_its_session() {
     }
 }
 
-/// Its server rests with it: the process ends, and is started again for the next call.
+/// The server is suspended with its session: the process ends, and is started again for the next call.
 #[test]
-fn a_server_ends_when_its_session_rests_and_comes_back_with_it() {
+fn a_server_ends_with_a_suspended_session_and_starts_again() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let place = directory.path();
     let config = format!("mode = \"full\"\n{}", table("s", "plain", place, "timeout_s = 20"));
@@ -246,9 +247,9 @@ fn a_server_ends_when_its_session_rests_and_comes_back_with_it() {
     assert_ne!(process_of("plain", place), Some(first));
 }
 
-/// A repository that is opened must not run anything by that.
+/// Opening a repository must not run anything.
 #[test]
-fn a_repositorys_server_runs_once_the_person_has_allowed_it() {
+fn a_repositorys_server_runs_only_with_the_users_consent() {
     for (decision, runs) in [(Decision::AllowOnce, true), (Decision::Reject, false)] {
         let directory = tempfile::tempdir().expect("a scratch directory");
         let place = directory.path();
@@ -269,9 +270,9 @@ fn a_repositorys_server_runs_once_the_person_has_allowed_it() {
     }
 }
 
-/// Late tools change no byte of what was sent before; the model is told of them behind it.
+/// Tools of a late server do not change what was sent before; the model is informed of them after it.
 #[test]
-fn a_late_servers_tools_are_told_and_reached() {
+fn tools_of_a_late_server_are_announced_and_callable() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let place = directory.path();
     let pipe = place.join("go");
@@ -285,7 +286,7 @@ fn a_late_servers_tools_are_told_and_reached() {
         Desk::set(&files, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]));
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);
     std::fs::write(&pipe, "now").expect("the server reads");
-    // Its tools are there once the command lists them.
+    // Its tools are available once the command lists them.
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         desk.ask("/mcp");
@@ -310,7 +311,7 @@ fn a_late_servers_tools_are_told_and_reached() {
     assert_eq!(told.matches("- mcp__s__echo: Says what it heard.").count(), 1, "{told}");
     assert_eq!(requests[2].body["messages"].to_string().matches("not in your list").count(), 1);
 
-    // Behind a compaction they are in the list; the other tools stay where they were.
+    // After a compaction they are in the tool list; the other tools keep their positions.
     desk.ask("Tell me a story.");
     desk.ask("Thanks.");
     desk.ask("/compact");
@@ -325,7 +326,7 @@ fn a_late_servers_tools_are_told_and_reached() {
 }
 
 #[test]
-fn a_tool_of_a_server_that_is_gone_says_so() {
+fn a_tool_of_a_removed_server_has_an_explanatory_error() {
     let mut stage = served("plain", vec![vec![text("Hello.")], call("mcp__s__echo", json!({}))]);
     stage.desk.ask("Go");
     std::fs::write(stage.desk.home.join("config.toml"), "mode = \"full\"\n").expect("a file");
@@ -336,7 +337,7 @@ fn a_tool_of_a_server_that_is_gone_says_so() {
 }
 
 #[test]
-fn a_server_that_went_is_started_again_for_the_next_call() {
+fn a_server_that_exited_is_restarted_for_the_next_call() {
     let replies = vec![call("mcp__s__dies", json!({})), call("mcp__s__echo", json!({"says": 1}))];
     let mut stage = served("plain", replies);
     assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
@@ -345,9 +346,9 @@ fn a_server_that_went_is_started_again_for_the_next_call() {
     assert_eq!(second.status, OutcomeStatus::Completed, "{}", second.model_text());
 }
 
-/// Without a client that shows forms a server gets no answer, and may not ask for ever.
+/// Without a client that shows forms, a server's questions are declined, and their number is limited.
 #[test]
-fn who_asks_in_a_loop_is_told_no() {
+fn a_server_that_asks_in_a_loop_is_declined() {
     let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
     assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
     let told = stage.outcome().model_text();
@@ -356,7 +357,7 @@ fn who_asks_in_a_loop_is_told_no() {
 }
 
 #[test]
-fn hooks_see_a_call_through_mcp_as_a_call_of_that_tool() {
+fn hooks_see_a_call_through_the_mcp_tool_as_a_call_of_that_tool() {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let config = format!("mode = \"full\"\n{}", table("s", "plain", directory.path(), ""));
     let through = json!({"tool": "mcp__s__echo", "arguments": {"says": 1}});
@@ -370,12 +371,12 @@ fn hooks_see_a_call_through_mcp_as_a_call_of_that_tool() {
     assert!(payload.contains("mcp__s__echo") && !payload.contains("arguments"), "{payload}");
 }
 
-/// A client that shows forms, and what it was told.
+/// A client that shows forms, and its events.
 struct Showing(Mutex<Sender<Out>>, Shows);
 
 impl Outlet for Showing {
     fn put(&self, _: &SessionId, out: Out) {
-        // A test that has ended listens no more.
+        // A finished test has dropped the receiver.
         drop(self.0.lock().expect("no panic under it").send(out));
     }
 
@@ -384,7 +385,7 @@ impl Outlet for Showing {
     }
 }
 
-/// Attaches a client that shows forms; gives what it is told.
+/// Attaches a client that shows forms; returns its events.
 fn showing(desk: &mut Desk) -> Receiver<Out> {
     showing_these(desk, Shows { forms: true, urls: false })
 }
@@ -409,7 +410,7 @@ fn question(news: &Receiver<Out>) -> (AskId, Arc<Question>) {
 }
 
 #[test]
-fn a_servers_question_goes_to_who_can_show_it_and_the_first_answer_counts() {
+fn a_servers_question_is_answered_by_the_first_capable_client() {
     let mut stage = served("plain", vec![call("mcp__s__asks", json!({}))]);
     let news = showing(&mut stage.desk);
     let ticket = stage.desk.prompt("Go");
@@ -423,9 +424,9 @@ fn a_servers_question_goes_to_who_can_show_it_and_the_first_answer_counts() {
     assert_eq!(stage.outcome().model_text(), "told \"accept\" {\"branch\":\"main\"}, asked 1 times");
 }
 
-/// Each row is an address that a server sends the person to, and what the server is told.
+/// Each row is a URL to which a server sends the user, and the answer that the server gets.
 #[test]
-fn a_server_may_send_the_person_to_an_address_of_the_web_and_nowhere_else() {
+fn a_server_may_only_send_the_user_to_web_urls() {
     for (url, is_shown) in [
         ("https://login.example/start?x=1", true),
         ("javascript:alert(1)", false),
@@ -449,7 +450,7 @@ fn a_server_may_send_the_person_to_an_address_of_the_web_and_nowhere_else() {
 }
 
 #[test]
-fn a_cancel_takes_an_open_question_back() {
+fn a_cancel_withdraws_an_open_question() {
     let input = json!({"question": "Where to?", "options": ["here", "there"]});
     let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
     let news = showing(&mut desk);
@@ -462,9 +463,10 @@ fn a_cancel_takes_an_open_question_back() {
     assert!(taken_back);
 }
 
-/// Who can show no form is not told of the tool; a conversation that was told of it elsewhere is answered.
+/// The model has no such tool if no client shows forms; a conversation that had it with another client gets
+/// an answer.
 #[test]
-fn without_a_client_for_it_the_model_asks_in_its_reply() {
+fn without_a_capable_client_the_model_asks_in_its_reply() {
     let input = json!({"question": "Where to?"});
     let mut desk = Desk::new(vec![vec![ModelStep::Call { name: "ask_user".into(), input }]]);
     assert_eq!(desk.ask("Go"), StopReason::EndTurn);

@@ -1,4 +1,4 @@
-//! Servers that speak MCP over HTTP: what they are sent, and what a person is told where they can't be reached.
+//! MCP servers over HTTP: the requests that they receive, and the notices if they cannot be reached.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::desk::{Desk, text};
 
-/// Stands for the status of a server that wants a login.
+/// In place of a status: the server requires a login.
 const LOGIN: &str = "login";
 const TOKEN: &str = "sk-token-of-the-login";
 const KEY: &str = "sk-key-of-the-server";
 
-/// A server on loopback that answers as JSON; gives its address and the heads of what it is sent.
+/// A server on loopback that responds with JSON; returns its URL and the heads of its requests.
 fn server(status: &'static str) -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let url = format!("http://{}/mcp/sk-in-the-path", listener.local_addr().expect("an address"));
@@ -32,7 +32,7 @@ fn server(status: &'static str) -> (String, Receiver<String>) {
     (url, seen)
 }
 
-/// Answers what comes over one connection, until it closes.
+/// Answers the requests on one connection, until it closes.
 fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
     let own = stream.local_addr().expect("an address").to_string();
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
@@ -52,7 +52,7 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
             return;
         }
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-        // Who has seen enough listens no more.
+        // A finished test has dropped the receiver.
         drop(heads.send(lower));
         let answered =
             answer(&request).map(|result| json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
@@ -65,7 +65,7 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
             None if head.starts_with("GET") => ("405 Method Not Allowed", String::new()),
             None => ("202 Accepted", String::new()),
         };
-        // A body that begins a line is one more header.
+        // A body that begins with a line break consists of one more header.
         let (more, body) = match body.strip_prefix("\r\n") {
             Some(header) => (format!("\r\n{header}"), String::new()),
             None => (String::new(), body),
@@ -80,7 +80,8 @@ fn connection(stream: TcpStream, heads: &Sender<String>, status: &str) {
     }
 }
 
-/// What a server says that wants a login, and what its login says: one of dynamic registration and PKCE.
+/// The responses of a server that requires a login, and of its authorization server with dynamic registration
+/// and PKCE.
 fn login(head: &str, own: &str) -> (&'static str, String) {
     let base = format!("http://{own}");
     let path = head.split(' ').nth(1).unwrap_or_default();
@@ -135,7 +136,7 @@ fn desk(url: &str, replies: Vec<Vec<ModelStep>>) -> Desk {
 }
 
 #[test]
-fn a_server_on_the_net_is_asked_with_its_headers() {
+fn a_server_receives_its_configured_headers() {
     let (url, heads) = server("200 OK");
     let mut desk =
         desk(&url, vec![vec![ModelStep::Call { name: "mcp__net__look".into(), input: json!({}) }]]);
@@ -154,9 +155,9 @@ fn a_server_on_the_net_is_asked_with_its_headers() {
     assert!(!log.contains(KEY) && !log.contains("sk-in-the-path"));
 }
 
-/// Each row is what a server answers, and what the person is told.
+/// Each row is the response of a server, and the notice for the user.
 #[test]
-fn what_keeps_a_server_away_is_told_without_its_secrets() {
+fn an_unreachable_server_is_reported_without_its_secrets() {
     for (status, words) in [("500 Internal Server Error", "500"), ("404 Not Found", "404")] {
         let (url, _) = server(status);
         let mut desk = desk(&url, Vec::new());
@@ -170,9 +171,9 @@ fn what_keeps_a_server_away_is_told_without_its_secrets() {
     }
 }
 
-/// The person follows the link in a browser; from then on the server is asked with the token.
+/// The user follows the link in a browser; from then on requests contain the token.
 #[test]
-fn who_is_to_log_in_is_given_a_link_and_the_token_stays_private() {
+fn a_login_shows_a_link_and_the_token_stays_private() {
     let (url, _) = server(LOGIN);
     let config = format!("mode = \"full\"\n[mcp.servers.net]\nurl = {url:?}\n");
     let look = vec![ModelStep::Call { name: "mcp".into(), input: json!({"tool": "mcp__net__look"}) }];
@@ -200,7 +201,7 @@ fn who_is_to_log_in_is_given_a_link_and_the_token_stays_private() {
     browser.read_to_string(&mut page).expect("it answers");
     assert!(page.contains("You are logged in"), "{page}");
 
-    // The page is shown before the tokens are there.
+    // The page is shown before the tokens have arrived.
     loop {
         desk.ask("/mcp");
         let shown = desk.client.entry(|change| match change {

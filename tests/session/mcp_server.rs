@@ -1,16 +1,16 @@
-//! A server for the tests of MCP: this very executable, started again with a variable that says what kind
-//! of server it is. It knows nothing of the SDK that it is spoken to with.
+//! An MCP server for tests: this very executable, started again with a variable that selects the kind of
+//! server. It does not use the SDK of the client under test.
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// Says what kind of server it is.
+/// The variable that selects the kind of server.
 const ROLE: &str = "MCP_TEST_ROLE";
-/// Where it leaves traces.
+/// The variable with the directory for its traces.
 const PLACE: &str = "MCP_TEST_PLACE";
-/// A value that nobody may ever be shown.
+/// A value that must never be shown.
 pub const SECRET: &str = "sk-of-the-server-1234";
 
 /// The settings of a server of this role, as a table of `config.toml`.
@@ -33,7 +33,7 @@ fn line() -> (PathBuf, [&'static str; 4]) {
     (
         own,
         [
-            "mcp_server::acts_as_a_server_where_it_is_started_as_one",
+            "mcp_server::serves_if_this_process_was_started_as_an_mcp_server",
             "--exact",
             "--nocapture",
             "--test-threads=1",
@@ -41,13 +41,13 @@ fn line() -> (PathBuf, [&'static str; 4]) {
     )
 }
 
-/// The process number of the server of this role.
+/// The process id of the server of this role.
 pub fn process_of(role: &str, place: &Path) -> Option<u32> {
     std::fs::read_to_string(place.join(format!("{role}.pid"))).ok()?.parse().ok()
 }
 
 #[test]
-fn acts_as_a_server_where_it_is_started_as_one() {
+fn serves_if_this_process_was_started_as_an_mcp_server() {
     let (Ok(role), Some(place)) = (std::env::var(ROLE), std::env::var_os(PLACE)) else { return };
     serve(&role, Path::new(&place));
     std::process::exit(0);
@@ -55,7 +55,7 @@ fn acts_as_a_server_where_it_is_started_as_one() {
 
 fn say(message: &Value) {
     let mut out = std::io::stdout().lock();
-    // Who listens no more needs no word.
+    // The client may have disconnected.
     drop(writeln!(out, "{message}").and_then(|()| out.flush()));
 }
 
@@ -72,7 +72,7 @@ fn notify(method: &str, params: Value) {
 }
 
 fn serve(role: &str, place: &Path) {
-    // The harness has begun a line.
+    // The test harness has started a line.
     println!();
     std::fs::write(place.join(format!("{role}.pid")), std::process::id().to_string()).expect("a file");
     eprintln!("starting with the key {SECRET}");
@@ -111,7 +111,7 @@ fn serve(role: &str, place: &Path) {
             Some("tools/list") => answer(&request, json!({"tools": tools(role)})),
             Some("notifications/cancelled") => {
                 let same = waiting.as_ref().is_some_and(|call| call["id"] == request["params"]["requestId"]);
-                // Who waits for the file must not find it half written.
+                // Renamed atomically, because a test waits for the file.
                 std::fs::write(place.join("being-told"), same.to_string()).expect("a file");
                 std::fs::rename(place.join("being-told"), place.join("cancelled")).expect("a file");
             }
@@ -195,7 +195,7 @@ fn serve(role: &str, place: &Path) {
         {
             text(&call, &format!("told {} {}", request["result"], request["error"]["message"]));
         }
-        // Asks on and on, whatever it is told.
+        // Asks again after every answer.
         let replied = request["method"].is_null();
         if let Some((call, count)) = &mut asking
             && (*count == 0 || replied)

@@ -1,4 +1,4 @@
-//! The tokens in context: one number, wherever it is shown.
+//! The number of tokens in context is the same wherever it is shown.
 
 use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, Out};
@@ -10,7 +10,7 @@ use super::desk::{Desk, call, put, text};
 
 const WINDOW: u64 = 1_000_000;
 
-/// The tables stand for the conversation, so that a dry run can tell the very number of tokens.
+/// Settings for a compaction with tables only, so that a dry run can predict the exact number of tokens.
 fn without_a_model() -> Vec<(String, String)> {
     vec![("home/config.toml".to_owned(), "[compaction]\nmodel = \"none\"\n".to_owned())]
 }
@@ -23,7 +23,7 @@ fn came_to(desk: &mut Desk, typed: &str) -> Value {
     }
 }
 
-/// What a command says.
+/// The note that a command prints.
 fn said(desk: &mut Desk, typed: &str) -> String {
     assert_eq!(desk.ask(typed), StopReason::EndTurn);
     let said = desk.log().iter().rev().find_map(|entry| match &entry.change {
@@ -33,7 +33,7 @@ fn said(desk: &mut Desk, typed: &str) -> String {
     said.expect("it says something")
 }
 
-/// What the client's meter shows.
+/// The value that the client's usage display shows.
 fn meter(desk: &Desk) -> u64 {
     let shown = desk.client.seen.iter().rev().find_map(|out| match out {
         Out::Usage(usage) => Some(usage.used),
@@ -42,11 +42,11 @@ fn meter(desk: &Desk) -> u64 {
     shown.expect("a meter")
 }
 
-/// A provider counted 0.8 tokens for four bytes, and the meter rose at a compaction: what it had reported was replaced by
-/// our own estimate of what was left. The line told the tokens of the history, `/context` those of an estimate of the whole,
-/// and the dry run both and what was reported as well.
+/// A provider counted 0.8 tokens for four bytes, and the usage display rose at a compaction: the reported
+/// number was replaced by our own estimate of the rest. The result showed the tokens of the history,
+/// `/context` an estimate of the entire request, and the dry run both of these and the reported number.
 #[test]
-fn the_context_never_grows_at_a_compaction_and_is_the_same_number_everywhere() {
+fn context_never_grows_at_a_compaction_and_is_consistent_everywhere() {
     // A request of about 11,000 tokens by our estimate.
     for reported in [3_000, 9_000, 30_000] {
         let mut desk = Desk::set(&without_a_model(), Default::default(), move |_| {
@@ -86,10 +86,11 @@ fn the_context_never_grows_at_a_compaction_and_is_the_same_number_everywhere() {
     }
 }
 
-/// Of an imported conversation, `/compact` cut old outcomes and then summarised them, and told two results of one act:
-/// `Shortened 50 entries: 104.8k → 50.9k tokens`, and `Compacted: 104.8k → 9.8k tokens`. It took two `/undo` to get back.
+/// For an imported conversation, `/compact` first masked old outcomes and then summarized, and printed two
+/// results for one command: `Shortened 50 entries: 104.8k → 50.9k tokens`, and `Compacted: 104.8k → 9.8k
+/// tokens`. It took two `/undo` to get back.
 #[test]
-fn a_compaction_by_command_is_one_act_with_one_result() {
+fn compact_makes_one_layer_with_one_result() {
     let mut calls = 0;
     let config = "[compaction]\nmodel = \"none\"\nauto = ";
     let files = [("home/config.toml".to_owned(), format!("{config}false\n"))];
@@ -108,10 +109,10 @@ fn a_compaction_by_command_is_one_act_with_one_result() {
     assert_eq!(layers, ["compacted"]);
 }
 
-/// The vocabulary is loaded in the background. Once it was there, all that had been estimated was counted anew, and the
-/// same conversation took 3.6k, 4.0k or 4.6k tokens by the chance of when that was.
+/// The vocabulary is loaded in the background. As soon as it was loaded, everything estimated was counted
+/// again, and the same conversation had 3.6k, 4.0k or 4.6k tokens, depending on when that happened.
 #[test]
-fn a_number_that_was_shown_stays_when_the_vocabulary_comes() {
+fn a_displayed_number_does_not_change_when_the_vocabulary_is_loaded() {
     let mut desk = Desk::that_counts(&without_a_model(), |_| {
         vec![ModelStep::Usage { input: 9_000, output: 10 }, text(&"Walnuts grow on trees. ".repeat(300))]
     });

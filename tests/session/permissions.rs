@@ -1,4 +1,4 @@
-//! What a person allows for longer than one call, how they take it back, and what the log says of who decided.
+//! Permissions that last longer than one call, their revocation, and the log's record of each decision.
 
 use epitome::session::{Answer, Decision, Out, SessionCommand};
 use epitome::thread::{Answered, Change, Decided, Decider, Mode, OutcomeStatus, Rule, ToolOutcome};
@@ -25,7 +25,7 @@ fn desk(config: &str, files: &[(&str, &str)]) -> Desk {
     })
 }
 
-/// Has the model make its call; `Some` where the person was asked, and what came of the call.
+/// Has the model make its call; returns whether the user was asked, and the outcome.
 fn made(desk: &mut Desk, decision: Decision) -> (bool, ToolOutcome) {
     let ticket = desk.prompt("Go");
     let mut was_asked = false;
@@ -58,7 +58,7 @@ fn rule() -> Rule {
     Rule::Command { line: "do".into() }
 }
 
-/// Gives a command and what it tells machines.
+/// Sends a command and returns its machine-readable outcome.
 fn told(desk: &mut Desk, command: &str) -> Value {
     let ticket = desk.prompt(command);
     match desk.client.answer(ticket) {
@@ -69,7 +69,7 @@ fn told(desk: &mut Desk, command: &str) -> Value {
     }
 }
 
-/// Another session in the same directory takes the place of the desk's.
+/// Replaces the desk's session with another one in the same directory.
 fn another_session(desk: &mut Desk) {
     desk.client = Client::new(desk.client.id.0 + 1);
     let ticket = desk.ticket();
@@ -80,7 +80,7 @@ fn another_session(desk: &mut Desk) {
 }
 
 #[test]
-fn always_holds_until_it_is_taken_back() {
+fn an_always_permission_lasts_until_it_is_revoked() {
     let mut desk = desk("", &[]);
     let (asked, outcome) = made(&mut desk, Decision::AllowAlways);
     assert!(asked && by(&outcome) == Decider::Person { answer: Answered::Always });
@@ -100,7 +100,7 @@ fn always_holds_until_it_is_taken_back() {
 }
 
 #[test]
-fn what_is_kept_holds_in_later_sessions_of_the_workspace_and_is_not_in_the_repository() {
+fn a_kept_permission_applies_to_later_sessions_and_is_not_in_the_repository() {
     let mut desk = desk("", &[]);
     made(&mut desk, Decision::AllowAlways);
     assert_eq!(told(&mut desk, "/permissions keep 1")["status"], "done");
@@ -118,7 +118,7 @@ fn what_is_kept_holds_in_later_sessions_of_the_workspace_and_is_not_in_the_repos
 }
 
 #[test]
-fn rules_of_files_decide_and_the_strictest_wins() {
+fn rules_in_files_decide_and_the_strictest_wins() {
     let allow = "[permissions]\nallow = [\"does(*)\", \"Bash\"]\n";
     for (config, theirs, asked, decided) in [
         (allow, "", false, Some((true, "allow Bash"))),
@@ -145,7 +145,7 @@ fn rules_of_files_decide_and_the_strictest_wins() {
 }
 
 #[test]
-fn the_trail_says_who_decided() {
+fn the_log_records_who_decided() {
     let mut desk = desk("", &[]);
     desk.choose("mode", "read_only").expect("a mode");
     let (_, outcome) = made(&mut desk, Decision::Reject);
@@ -163,7 +163,7 @@ fn the_trail_says_who_decided() {
 }
 
 #[test]
-fn keys_are_masked_in_the_log_and_for_the_model_unless_the_person_says_otherwise() {
+fn keys_are_masked_for_log_and_model_unless_disabled() {
     for (config, masked) in [("", true), ("[secrets]\nmask = false\n", false)] {
         let key = format!("ghp_{}", "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG3hJ6");
         let says = format!("token={key} and sk-test-1");

@@ -1,4 +1,5 @@
-//! What is too large for the view stays in the log, and the model reads it and what left the view by itself.
+//! Texts that are too large for the view are stored in the log, and the model can read them, and everything
+//! else that left the view, with `recall`.
 
 use std::sync::Arc;
 
@@ -23,12 +24,12 @@ fn outcomes(desk: &Desk) -> Vec<(String, ToolOutcome)> {
     outcomes.collect()
 }
 
-/// What the newest call gave.
+/// The outcome of the newest call.
 fn last_outcome(desk: &Desk) -> ToolOutcome {
     outcomes(desk).pop().expect("an outcome").1
 }
 
-/// All that is stored of the session, as it is on the disk.
+/// Everything stored of the session on disk.
 fn stored(desk: &Desk) -> String {
     let mut all = String::new();
     let journals = desk.journal().parent().expect("a directory").to_path_buf();
@@ -46,7 +47,7 @@ fn stored(desk: &Desk) -> String {
 }
 
 #[test]
-fn what_a_compaction_took_out_of_the_view_is_recalled_in_every_mode() {
+fn entries_removed_by_a_compaction_are_recalled_in_every_mode() {
     let replies = vec![
         vec![text("The first word is walnut.")],
         flood(),
@@ -69,7 +70,7 @@ fn what_a_compaction_took_out_of_the_view_is_recalled_in_every_mode() {
 }
 
 #[test]
-fn before_a_compaction_recall_says_that_all_is_in_view() {
+fn before_a_compaction_recall_says_that_everything_is_in_view() {
     let mut desk = Desk::new(vec![recalls(json!({"entry": "e1-e9"})), vec![text("ok")], recalls(json!({}))]);
     desk.ask("Say a word.");
     let read = last_outcome(&desk).model_text();
@@ -81,7 +82,7 @@ fn before_a_compaction_recall_says_that_all_is_in_view() {
 }
 
 #[test]
-fn a_large_outcome_is_cut_for_the_view_and_read_from_the_log_also_after_a_restart() {
+fn a_large_outcome_is_cut_in_the_view_and_readable_from_the_log() {
     let middle = "the middle of it is walnut\n";
     let line = "a line that nobody needs\n";
     let whole = format!("{}{middle}{}", line.repeat(4_000), line.repeat(4_000));
@@ -111,16 +112,16 @@ fn a_large_outcome_is_cut_for_the_view_and_read_from_the_log_also_after_a_restar
     assert!(read.contains(middle) && read.contains("more bytes: recall the same with offset"), "{read}");
 }
 
-/// A hook that takes keys out of what tools print sees what the model would see. What a tool keeps beside that
-/// it has not seen, so nothing of it may be kept: neither where it changed the outcome nor where it found
-/// nothing to change.
+/// A hook that removes keys from tool output sees the text that the model would see. It has not seen the full
+/// text that a tool may store in addition, so none of that may be stored: neither if the hook changed the
+/// outcome, nor if it found nothing to change.
 #[test]
-fn what_hooks_looked_at_is_not_kept_beside() {
+fn the_full_text_of_an_outcome_with_hooks_is_not_stored() {
     let redact = json!({"events": ["after_tool_call"], "then": {"output_text": "[redacted]"}}).to_string();
     for (name, hook, wanted) in
         [("redact.json", redact, "[redacted]"), ("audit", recorder("after_tool_call"), "the beginning")]
     {
-        // The journal keeps what the model itself wrote, so the key is only in what the tool gives.
+        // The journal contains the model's own text, so the key must only occur in the tool's output.
         let whole = json!({"says": "the beginning", "whole_repeats": "wal-nut-key"});
         let mut desk = with_hooks(&[(name, hook)], &[], vec![vec![call(whole)]]);
         desk.ask("Go");
@@ -128,7 +129,7 @@ fn what_hooks_looked_at_is_not_kept_beside() {
         assert_eq!((outcome.model_text().as_str(), outcome.whole.as_deref()), (wanted, None), "{name}");
         assert!(!stored(&desk).contains("walnutkey"), "{name}");
     }
-    // Without a hook it is kept: the test can fail.
+    // Without a hook it is stored, which proves that the test can fail.
     let whole = json!({"says": "the beginning", "whole_repeats": "wal-nut-key"});
     let mut desk = Desk::new(vec![vec![call(whole)]]);
     desk.ask("Go");
@@ -137,7 +138,7 @@ fn what_hooks_looked_at_is_not_kept_beside() {
 }
 
 #[test]
-fn a_recipe_that_may_use_no_tools_recalls_nothing() {
+fn a_recipe_without_tools_cannot_recall() {
     let recipe = "---\nallowed_tools: []\n---\nSay it.\n";
     let files = [("home/recipes/say.md".to_owned(), recipe.to_owned())];
     let mut replies = vec![recalls(json!({"text": "walnut"}))].into_iter();
@@ -149,8 +150,8 @@ fn a_recipe_that_may_use_no_tools_recalls_nothing() {
 
 const MODEL: &str = "anthropic/claude-sonnet-5-5";
 
-/// A desk with a window of so many tokens, and a model that counts, writes a summary where it is asked for one, recalls
-/// once what "Read again e1" names, says these replies, and then "ok".
+/// A desk with a window of this many tokens, and a model that counts tokens, writes summaries on request,
+/// recalls once the entry named in "Read again e1", sends these replies, and then "ok".
 fn with_window(window: u64, replies: Vec<Vec<ModelStep>>) -> Desk {
     let config = format!("[models.\"{MODEL}\"]\ncontext_window = {window}\n");
     let files = [("home/config.toml".to_owned(), config)];
@@ -172,13 +173,13 @@ fn with_window(window: u64, replies: Vec<Vec<ModelStep>>) -> Desk {
     desk
 }
 
-/// Where the log has what made the view shorter.
+/// The entries that shortened the view.
 fn swaps(desk: &Desk) -> Vec<Seq> {
     let is_swap = |change: &Change| matches!(change, Change::Compacted { .. } | Change::Pruned { .. });
     desk.log().iter().filter(|entry| is_swap(&entry.change)).map(|entry| entry.seq).collect()
 }
 
-/// The text of an entry's outcome as the view has it now, and the same as the log has it.
+/// The text of an entry's outcome in the current view, and in the log.
 fn in_view(desk: &Desk, id: &str) -> (Option<String>, String) {
     let log = desk.log();
     let of = |entries: &[Arc<Entry>]| {
@@ -191,10 +192,10 @@ fn in_view(desk: &Desk, id: &str) -> (Option<String>, String) {
     (of(thread.view().entries()), of(&log).expect("it is an outcome"))
 }
 
-/// A model fetched a decision back, went on with tools past the threshold, and the compaction in the middle of its
-/// turn took it away again.
+/// A model recalled a decision, continued with tools past the threshold, and the compaction within the turn
+/// removed it again.
 #[test]
-fn what_a_turn_recalled_stays_in_view_through_the_compactions_of_that_turn() {
+fn recalled_text_stays_in_view_through_compactions_of_its_turn() {
     let look = || vec![call(json!({"bytes": 6_000}))];
     let mut replies =
         vec![vec![text(&format!("The word is walnut. {}", "And so on. ".repeat(150)))], flood()];
@@ -216,7 +217,7 @@ fn what_a_turn_recalled_stays_in_view_through_the_compactions_of_that_turn() {
 }
 
 #[test]
-fn where_a_turn_recalls_more_than_fits_the_oldest_is_cut_and_can_be_recalled_again() {
+fn the_oldest_recalled_text_is_cut_if_a_turn_recalls_too_much() {
     let more = |at: usize| recalls(json!({"entry": "e1-e9", "limit": 4_000, "offset": at * 4_000}));
     let mut replies = vec![vec![text(&"The word is walnut. ".repeat(2_000))]];
     replies.extend((0..12).map(more));

@@ -1,4 +1,4 @@
-//! Sessions that leave the memory when nobody wants anything of them, and come back as they were.
+//! Sessions that are suspended while idle, and resumed unchanged.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use epitome::thread::{Change, StopReason};
 use crate::desk::{Client, Desk, text};
 use crate::stage::{recorder, told_of};
 
-/// Waits until the desk's session rests.
+/// Waits until the desk's session is suspended.
 pub fn rests(desk: &Desk) {
     let until = Instant::now() + Duration::from_secs(20);
     while !desk.sessions.live_sessions().iter().any(|live| live.session == desk.session && live.resting) {
@@ -26,7 +26,7 @@ fn quick(files: &[(String, String)]) -> Desk {
 }
 
 #[test]
-fn a_conversation_goes_on_where_it_rested() {
+fn a_conversation_continues_after_a_suspension() {
     let mut desk = quick(&[]);
     assert_eq!(desk.ask("Remember the number 12"), StopReason::EndTurn);
     rests(&desk);
@@ -39,7 +39,7 @@ fn a_conversation_goes_on_where_it_rested() {
 }
 
 #[test]
-fn the_journal_is_free_while_it_rests_and_what_others_write_is_shown() {
+fn a_suspended_session_releases_its_journal_and_shows_external_entries() {
     let mut desk = quick(&[]);
     desk.ask("First");
     rests(&desk);
@@ -55,7 +55,7 @@ fn the_journal_is_free_while_it_rests_and_what_others_write_is_shown() {
 }
 
 #[test]
-fn session_start_hooks_run_once_however_often_it_rests() {
+fn session_start_hooks_run_once_despite_suspensions() {
     let recorder = recorder(r#"{"protocol": 2, "events": ["session_start"]}"#);
     let files = [("home/hooks/notes".to_owned(), recorder)];
     let mut desk = quick(&files);
@@ -67,7 +67,7 @@ fn session_start_hooks_run_once_however_often_it_rests() {
 }
 
 #[test]
-fn a_cancel_wakes_nobody_and_the_last_one_who_leaves_ends_it() {
+fn a_cancel_wakes_no_session_and_the_last_client_ends_it() {
     let mut desk = quick(&[]);
     desk.ask("First");
     rests(&desk);
@@ -81,7 +81,7 @@ fn a_cancel_wakes_nobody_and_the_last_one_who_leaves_ends_it() {
 }
 
 #[test]
-fn an_observer_stays_through_a_rest() {
+fn an_observer_stays_attached_through_a_suspension() {
     let mut desk = quick(&[]);
     desk.ask("First");
     let mut observer = Client::new(9);

@@ -1,4 +1,4 @@
-//! A session that more than one client follows, and those who only look on.
+//! Sessions with several clients and observers.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::desk::{Client, Desk, call, text};
 
-/// A second client of the desk's session, in an environment with this key.
+/// A second client of the desk's session, with this key in its environment.
 fn second(desk: &mut Desk, key: &str) -> Client {
     let mut client = Client::new(2);
     let ticket = desk.ticket();
@@ -37,10 +37,10 @@ fn is_end(change: &Change) -> Option<()> {
     matches!(change, Change::TurnEnded { .. }).then_some(())
 }
 
-/// A turn worked with the keys of whoever had attached last: a second window took over what the first had
-/// asked for, and paid for it.
+/// A turn used the keys of the client that had attached last: a second window took over the requests of the
+/// first one, and paid for them.
 #[test]
-fn a_turn_has_the_environment_of_who_sent_its_prompt() {
+fn a_turn_uses_the_environment_of_the_client_that_sent_its_prompt() {
     let mut desk = Desk::new(vec![]);
     let mut other = second(&mut desk, "sk-test-2");
     assert_eq!(desk.ask("Mine"), StopReason::EndTurn);
@@ -53,7 +53,7 @@ fn a_turn_has_the_environment_of_who_sent_its_prompt() {
 }
 
 #[test]
-fn a_client_that_only_followed_takes_nothing_along_when_it_goes() {
+fn a_following_client_that_closes_does_not_affect_the_turn() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
@@ -67,7 +67,7 @@ fn a_client_that_only_followed_takes_nothing_along_when_it_goes() {
 
 /// Ctrl-C in a shell whose prompt had steered an editor's turn cancelled the editor's turn.
 #[test]
-fn who_cancels_what_they_said_into_anothers_turn_leaves_the_turn_alone() {
+fn cancelling_a_steering_prompt_leaves_the_turn_alone() {
     let slow = vec![call(json!({"do": "wait"}))];
     let mut desk = Desk::new(vec![slow, vec![text("half "), ModelStep::Wait, text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
@@ -90,7 +90,7 @@ fn who_cancels_what_they_said_into_anothers_turn_leaves_the_turn_alone() {
 }
 
 #[test]
-fn who_cancels_the_prompt_that_began_a_turn_ends_it() {
+fn cancelling_the_first_prompt_of_a_turn_ends_it() {
     let mut desk = Desk::new(vec![vec![text("half "), ModelStep::Wait, text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let begun = prompt(&mut desk, &other, "Do it");
@@ -104,7 +104,7 @@ fn who_cancels_the_prompt_that_began_a_turn_ends_it() {
 }
 
 #[test]
-fn who_goes_leaves_a_running_turn_to_those_who_stay() {
+fn a_closing_client_leaves_its_turn_to_the_remaining_ones() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))], vec![text("done")]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
@@ -122,7 +122,7 @@ fn who_goes_leaves_a_running_turn_to_those_who_stay() {
 }
 
 #[test]
-fn the_last_client_takes_the_turn_along() {
+fn the_last_client_cancels_the_turn_by_closing() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
     let mut other = second(&mut desk, "sk-test-2");
     let turn = desk.prompt("Do it");
@@ -133,7 +133,7 @@ fn the_last_client_takes_the_turn_along() {
 }
 
 #[test]
-fn an_observer_sees_the_past_and_the_present_and_keeps_nothing_alive() {
+fn an_observer_sees_past_and_present_and_keeps_nothing_alive() {
     let mut desk = Desk::new(vec![]);
     desk.ask("First");
     let ticket = desk.ticket();

@@ -1,4 +1,4 @@
-//! Skills: listed where the tools are frozen, given as text, told of when they come later.
+//! Skills: listed in the frame, returned as text, and announced if they are added later.
 
 use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::thread::Change;
@@ -29,7 +29,7 @@ fn last_words(desk: &Desk) -> String {
 }
 
 #[test]
-fn a_skill_is_offered_and_given_as_text_and_nothing_of_it_runs() {
+fn a_skill_is_listed_and_returned_as_text_without_running_anything() {
     let use_it = ModelStep::Call { name: "skill".into(), input: json!({"name": "pdf"}) };
     let hidden = "---\nname: own\ndescription: For people.\ndisable-model-invocation: true\n---\nText.\n";
     let files = [PDF, (".claude/skills/own/SKILL.md", hidden)];
@@ -48,7 +48,7 @@ fn a_skill_is_offered_and_given_as_text_and_nothing_of_it_runs() {
 }
 
 #[test]
-fn a_skill_that_comes_later_is_told_behind_the_frame_once() {
+fn a_skill_added_later_is_announced_once() {
     let mut desk = Desk::with_tools(&[], &[], Vec::new());
     desk.ask("Hello");
     assert!(frame(&desk).iter().all(|(name, _)| name != "skill"), "there is none");

@@ -1,4 +1,4 @@
-//! What stories of hooks have in common: scripts as people write them, and what they were told.
+//! Helpers for tests of hooks: scripts as users write them, and the payloads that they received.
 
 use epitome::hooks::functions::Functions;
 use epitome::provider::scripted::{ModelStep, RecordedRequest};
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use super::desk::{Desk, put, text};
 
-/// A script that answers `hook` with this declaration and `run` with this body. It is called with the
-/// session's directory in `EPITOME_CWD`.
+/// A script that answers `hook` with this declaration and runs this body for `run`, with the session's
+/// directory in `EPITOME_CWD`.
 pub fn script(declares: &str, body: &str) -> String {
     format!("#!/bin/sh\nif [ \"$1\" = hook ]; then\ncat <<'END'\n{declares}\nEND\nexit 0\nfi\n{body}\n")
 }
 
-/// A script that writes down what it is told; see [`told`].
+/// A script that records its payloads; see [`told`].
 pub fn recorder(declares: &str) -> String {
     script(declares, "cat >> \"$EPITOME_CWD/told\"")
 }
 
-/// A script that prints what [`answers`] holds, once for each time that it is written.
+/// A script that prints the result set by [`answers`], once.
 pub fn puppet(declares: &str) -> String {
     script(declares, "cd \"$EPITOME_CWD\"; [ -e answer ] || exit 0; cat answer; rm answer")
 }
 
-/// Has the puppet say this the next time that it runs.
+/// Sets the result of the puppet's next run.
 pub fn answers(desk: &Desk, answer: &Value) {
     put(&desk.cwd().join("answer"), &answer.to_string());
 }
 
-/// A desk with these hooks in the person's own folder, and other files as [`Desk::set`] takes them.
+/// A desk with these hooks in the user's own folder, and other files as for [`Desk::set`].
 pub fn with_hooks(hooks: &[(&str, String)], more: &[(&str, &str)], replies: Vec<Vec<ModelStep>>) -> Desk {
     let mut replies = replies.into_iter();
     stage(hooks, more, Functions::default(), move |_| replies.next().unwrap_or_else(|| vec![text("ok")]))
@@ -46,7 +46,7 @@ pub fn stage(
     Desk::set(&hooks.chain(more).collect::<Vec<_>>(), functions, model)
 }
 
-/// The payloads that recorders were given, in their order.
+/// The payloads that recorders received, in order.
 pub fn told(desk: &Desk) -> Vec<Value> {
     let lines = std::fs::read_to_string(desk.cwd().join("told")).unwrap_or_default();
     lines.lines().map(|line| serde_json::from_str(line).expect("a payload")).collect()
@@ -58,7 +58,7 @@ pub fn told_of(desk: &Desk, field: &str) -> Vec<String> {
     told(desk).iter().map(|payload| text(&payload[field])).collect()
 }
 
-/// All runs of the trail.
+/// All runs in the trail.
 pub fn trail(desk: &Desk) -> Vec<HookRun> {
     let runs = desk.log().into_iter().filter_map(|entry| match &entry.change {
         Change::Hooked { runs, .. } => Some(runs.clone()),
@@ -67,13 +67,13 @@ pub fn trail(desk: &Desk) -> Vec<HookRun> {
     runs.flatten().collect()
 }
 
-/// What was refused, in the words of the trail.
+/// The remarks of all refused runs in the trail.
 pub fn refused(desk: &Desk) -> Vec<String> {
     let runs = trail(desk).into_iter().filter(|run| run.verdict == Verdict::Refused);
     runs.map(|run| run.remarks.join(" ")).collect()
 }
 
-/// Everything that the model was sent last, as text.
+/// Everything in the last request to the model, as text.
 pub fn sent(desk: &Desk) -> String {
     format!("{:?}", desk.last_request().seen())
 }
@@ -90,7 +90,7 @@ pub fn notice(out: &Out) -> Option<String> {
     }
 }
 
-/// How often the log has such a change.
+/// How many such changes the log contains.
 pub fn count(desk: &Desk, wanted: impl Fn(&Change) -> bool) -> usize {
     desk.log().iter().filter(|entry| wanted(&entry.change)).count()
 }

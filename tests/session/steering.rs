@@ -1,4 +1,4 @@
-//! What a person says while a turn runs.
+//! Prompts during a turn.
 
 use epitome::provider::scripted::{ModelStep, Seen, Stop};
 use epitome::session::{Out, SessionCommand, SessionError};
@@ -18,9 +18,9 @@ fn streamed(out: &Out) -> Option<()> {
     matches!(out, Out::Text { .. }).then_some(())
 }
 
-/// It was answered with the compaction's end and never sent: an instruction was lost.
+/// The prompt was answered with the end of the compaction and never sent: an instruction was lost.
 #[test]
-fn a_prompt_during_a_compaction_by_command_is_answered_by_the_model() {
+fn a_prompt_during_compact_is_answered_by_the_model() {
     let flood = vec![ModelStep::Flood { count: 2000, text: "many words ".into() }];
     let mut desk = Desk::new(vec![flood, vec![text("Sum"), ModelStep::Wait, text("mary.")]]);
     desk.ask("Say many words.");
@@ -41,9 +41,9 @@ fn a_prompt_during_a_compaction_by_command_is_answered_by_the_model() {
     assert!(request.body.to_string().contains("And this?") && request.body.to_string().contains("aGk="));
 }
 
-/// A reply that ends otherwise than well took the queue with it.
+/// A reply that ended abnormally discarded the queue.
 #[test]
-fn a_prompt_during_a_reply_that_is_cut_or_refused_is_answered_by_the_model() {
+fn a_prompt_during_a_truncated_or_refused_reply_is_answered() {
     for stop in [Stop::MaxTokens, Stop::Refusal("no".into())] {
         let first = vec![text("I"), ModelStep::Wait, ModelStep::Stop(stop)];
         let mut desk = Desk::new(vec![first, vec![text("Second.")]]);
@@ -58,7 +58,7 @@ fn a_prompt_during_a_reply_that_is_cut_or_refused_is_answered_by_the_model() {
 }
 
 #[test]
-fn what_is_said_behind_a_command_that_waits_comes_after_it() {
+fn a_prompt_after_a_queued_command_follows_it() {
     let mut desk = Desk::new(vec![vec![text("a"), ModelStep::Wait]]);
     let first = desk.prompt("First");
     desk.client.until(streamed);
@@ -81,7 +81,7 @@ fn what_is_said_behind_a_command_that_waits_comes_after_it() {
 }
 
 #[test]
-fn more_than_sixty_four_waiting_prompts_are_refused() {
+fn more_than_sixty_four_queued_prompts_are_refused() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "wait"}))]]);
     let first = desk.prompt("First");
     desk.client.until(|out| matches!(out, Out::CallStarted { .. }).then_some(()));
@@ -99,7 +99,7 @@ fn more_than_sixty_four_waiting_prompts_are_refused() {
 }
 
 #[test]
-fn a_prompt_that_a_crash_left_in_the_queue_enters_with_the_next_one() {
+fn a_queued_prompt_survives_a_crash_and_enters_with_the_next_one() {
     let mut desk = Desk::new(Vec::new());
     let session = SessionId("s_00000000000000000abc".into());
     let message =

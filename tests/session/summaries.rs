@@ -1,4 +1,4 @@
-//! Who writes the summary, what happens where nobody can, and what is done before a call that might not fit.
+//! The author of the summary, fallbacks, and measures before a request that might not fit.
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, Stop};
 use epitome::session::{Answer, CompactionState, Out};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::desk::{Desk, call, text};
 use super::stage::notices;
 
-/// What a model does instead of writing a summary.
+/// A name, and what a model does instead of writing a summary.
 type Instead = (&'static str, fn() -> Vec<ModelStep>);
 
 const RULE: &str = "Never touch the vendored walnuts.";
@@ -38,11 +38,11 @@ fn outcome_of(desk: &mut Desk, command: &str) -> Value {
     meta.expect("what came of it")["epitome"]["compaction"].clone()
 }
 
-/// People's loudest complaint about other agents: the context was too long, `/compact` failed, and there was no way
-/// on. Whatever the model does instead of a summary, the conversation gets short, and what was asked of the agent
-/// stays.
+/// Users' most frequent complaint about other agents: the context was too long, `/compact` failed, and the
+/// session was stuck. Whatever the model does instead of a summary, the conversation is shortened, and the
+/// user's instructions are kept.
 #[test]
-fn whatever_the_model_does_a_compaction_makes_the_conversation_short() {
+fn a_compaction_shortens_the_conversation_whatever_the_model_does() {
     let ways: [Instead; 5] = [
         ("a refusal", || vec![ModelStep::Stop(Stop::Refusal("no".into()))]),
         ("an empty reply", || vec![text("")]),
@@ -69,7 +69,7 @@ fn whatever_the_model_does_a_compaction_makes_the_conversation_short() {
 }
 
 #[test]
-fn a_model_that_never_answers_costs_its_time_and_nothing_else() {
+fn a_summary_that_times_out_is_replaced_by_the_tables() {
     let config = "[compaction]\nsummary_timeout_s = 1\ntimeout_s = 1\n";
     let mut desk = configured(config, |request| match is_summary(request) {
         true => vec![ModelStep::Hang],
@@ -84,7 +84,7 @@ fn a_model_that_never_answers_costs_its_time_and_nothing_else() {
 }
 
 #[test]
-fn without_a_model_for_it_the_facts_stand_alone_and_nobody_is_asked() {
+fn with_model_none_the_tables_suffice_and_no_model_is_called() {
     let mut desk = configured("[compaction]\nmodel = \"none\"\n", |_| words(1_500));
     desk.ask(RULE);
     desk.ask("Say many words.");
@@ -94,7 +94,7 @@ fn without_a_model_for_it_the_facts_stand_alone_and_nobody_is_asked() {
 }
 
 #[test]
-fn another_model_writes_the_summary_where_that_is_configured() {
+fn a_configured_model_writes_the_summary() {
     let config = "[compaction]\nmodel = \"anthropic/claude-haiku-4-5\"\n";
     let mut desk = configured(config, |request| match is_summary(request) {
         true => vec![text("<summary>Words were said.</summary>")],
@@ -110,11 +110,11 @@ fn another_model_writes_the_summary_where_that_is_configured() {
     assert_eq!(model.as_ref().map(|model| model.0.as_str()), Some("anthropic/claude-haiku-4-5"));
 }
 
-/// A request that was too long for a summary was made shorter and taken, and what the provider had said of its window
-/// was forgotten: the next request of the conversation was as long again. And what another model's provider said was
-/// taken for the window of the conversation's own.
+/// After a request for a summary was rejected as too long, it was shortened and accepted, but the window in
+/// the provider's error was forgotten: the next request of the conversation was again too long. And the
+/// window of another model's provider was applied to the conversation's own model.
 #[test]
-fn a_summary_that_was_refused_as_too_long_teaches_the_window_of_the_model_that_wrote_it() {
+fn a_rejected_summary_teaches_the_window_of_the_model_that_wrote_it() {
     let own = "anthropic/claude-sonnet-5-5";
     for writer in [own, "anthropic/claude-haiku-4-5"] {
         let mut refused = 0;
@@ -141,7 +141,7 @@ fn a_summary_that_was_refused_as_too_long_teaches_the_window_of_the_model_that_w
     }
 }
 
-/// A summary that is written in front of the person.
+/// A summary that is streamed to the user.
 #[test]
 fn a_summary_is_shown_while_it_is_written() {
     let summary =
@@ -170,9 +170,9 @@ fn small_window(more: &str) -> String {
     format!("[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\n{more}")
 }
 
-/// The person's next prompt would have been refused: it is made to fit before it is sent.
+/// The user's next prompt would have been rejected: the request is shortened before it is sent.
 #[test]
-fn a_request_that_would_not_fit_is_made_shorter_before_it_is_sent() {
+fn a_request_that_would_not_fit_is_shortened_before_it_is_sent() {
     let mut desk = configured(&small_window(""), |request| match is_summary(request) {
         true => vec![text("<summary>Words were said.</summary>")],
         false => vec![
@@ -196,9 +196,9 @@ fn a_request_that_would_not_fit_is_made_shorter_before_it_is_sent() {
     assert!(answered.contains("walnut"), "{answered}");
 }
 
-/// A summary that is there when it is needed: no one waits for it, and what came since stays behind it.
+/// A summary that was prepared ahead of time causes no delay, and later messages follow it.
 #[test]
-fn a_summary_that_was_written_ahead_is_put_in_without_waiting() {
+fn a_summary_prepared_ahead_is_used_without_waiting() {
     let mut turn = 0;
     let config = small_window("[compaction]\nahead = true\n");
     let mut desk = configured(&config, move |request| {
@@ -214,7 +214,7 @@ fn a_summary_that_was_written_ahead_is_put_in_without_waiting() {
         assert_eq!(desk.ask(prompt), StopReason::EndTurn);
     }
     assert_eq!(compacted(&desk).len(), 0, "{:?}", notices(&mut desk));
-    // It is written beside the person's work: `/context` tells when it is there.
+    // It is written in the background: `/context` shows when it is ready.
     let is_ready = |desk: &mut Desk| {
         desk.ask("/context");
         desk.client.entry(|change| match change {
@@ -232,9 +232,9 @@ fn a_summary_that_was_written_ahead_is_put_in_without_waiting() {
     assert!(sent.contains("Words were said early.") && sent.contains("four"), "{sent}");
 }
 
-/// Old outcomes fill a window long before words do. They are cut in one batch, and no model is asked.
+/// Old outcomes fill a window long before messages do. They are masked in one batch, and no model is called.
 #[test]
-fn old_outcomes_are_cut_in_a_batch_before_anything_is_summarised() {
+fn old_outcomes_are_masked_in_a_batch_before_anything_is_summarized() {
     let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 200000\n";
     let mut calls = 0;
     let mut desk = configured(config, move |request| {

@@ -1,4 +1,4 @@
-//! Requests that a service would not take: what is left out of them, and what is done before.
+//! Requests that a provider would reject: dropped contents, and preventive measures.
 
 use epitome::config::WireFormat;
 use epitome::hooks::functions::Functions;
@@ -11,10 +11,11 @@ use super::formats::{sealed, think};
 
 const SUMMARY: &str = "<summary>Half of it was said.</summary>";
 
-/// Newer Claude models bind thinking to all that was before it, and only they know when they find that
-/// broken. Such a refusal ended a conversation for good: each later request held the same thinking.
+/// Newer Claude models bind thinking to everything that precedes it, and only the provider can detect a
+/// mismatch. Such a rejection made a conversation unusable, because each later request contained the same
+/// thinking.
 #[test]
-fn thinking_that_a_service_would_not_take_back_is_left_out_and_the_turn_goes_on() {
+fn rejected_thinking_is_dropped_and_the_turn_continues() {
     let refused = ModelStep::Error {
         status: 400,
         retry_after: None,
@@ -41,7 +42,7 @@ fn thinking_that_a_service_would_not_take_back_is_left_out_and_the_turn_goes_on(
 }
 
 #[test]
-fn a_reply_that_fills_the_window_is_compacted_and_gone_on_from() {
+fn a_reply_that_fills_the_window_is_compacted_and_continued() {
     let mut replies = vec![
         vec![text("The first half and "), ModelStep::Stop(Stop::Window)],
         vec![text(SUMMARY)],
@@ -65,9 +66,9 @@ fn a_reply_that_fills_the_window_is_compacted_and_gone_on_from() {
     assert_eq!(came, ["cut", "compacted", "whole"]);
 }
 
-/// A refused request is slow and, with some services, charged; where they count for nothing, they are asked
-/// before. `/why` once said of such a compaction that the request was too long for the model: nobody had refused it, and
-/// it was only more than there is room for beside a reply.
+/// A rejected request is slow and, with some providers, charged; if token counting is free, it is used first.
+/// `/why` once said about such a compaction that the request was too long for the model: it had not been
+/// rejected, but exceeded the room that remains next to a reply.
 #[test]
 fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     const WINDOW: &str = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 12000\n";
@@ -91,11 +92,11 @@ fn a_request_that_may_be_too_long_is_counted_before_it_is_sent() {
     assert_eq!(desk.model.requests().len(), 3, "the long request was never sent");
 }
 
-/// A server that reported 0.8 tokens for four bytes was taken to leave out what does not fit, as Ollama does: after two
-/// prompts of 200 words its window was 4,096 tokens, and `/compact` said that no conversation fits into it. It only
-/// counts in another way; a window is known from what a server lists or refuses.
+/// A server that reported 0.8 tokens for four bytes was assumed to truncate requests, like Ollama does: after
+/// two prompts of 200 words its window was 4,096 tokens, and `/compact` said that no conversation fits. It
+/// only counts differently; a window is known from what a server lists or rejects.
 #[test]
-fn a_server_that_counts_fewer_tokens_than_we_do_keeps_its_window() {
+fn a_server_that_counts_fewer_tokens_keeps_its_window() {
     let mut counts = [2_900, 3_800].into_iter();
     let mut desk = Desk::of_format(WireFormat::OpenAiChat, &[], move |_| {
         vec![ModelStep::Usage { input: counts.next().expect("two prompts"), output: 10 }, text("I see.")]

@@ -1,4 +1,4 @@
-//! Agents that the model hands work to: what they are given, what comes back, and what stops them.
+//! Subagents that the model starts: their input, their result, and their limits.
 
 use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::provider::spent::Spent;
@@ -13,7 +13,7 @@ fn task(input: Value) -> ModelStep {
     ModelStep::Call { name: "task".into(), input }
 }
 
-/// Has an agent do something.
+/// A call that starts a subagent.
 fn hand(agent: &str, prompt: &str) -> ModelStep {
     task(json!({"description": "Do it", "prompt": prompt, "agent": agent}))
 }
@@ -27,7 +27,7 @@ fn tool_names(request: &RecordedRequest) -> Vec<String> {
     tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// A desk on which the parent says these replies and the agents those; then "ok".
+/// A desk whose parent sends these replies and whose subagents send those; then "ok".
 fn desk(config: &str, parent: Vec<Vec<ModelStep>>, agents: Vec<Vec<ModelStep>>) -> Desk {
     desk_with(&[("home/config.toml", config)], parent, agents)
 }
@@ -57,7 +57,7 @@ fn raw(outcome: &ToolOutcome) -> &Value {
 }
 
 #[test]
-fn an_agent_works_in_a_conversation_of_its_own_and_gives_its_last_words() {
+fn a_subagent_has_its_own_conversation_and_returns_its_last_text() {
     let usage = |input, output| ModelStep::Usage { input, output };
     let mut desk = desk(
         "",
@@ -91,7 +91,7 @@ fn an_agent_works_in_a_conversation_of_its_own_and_gives_its_last_words() {
         assert!(work.contains(part), "{part:?} is missing in {work}");
     }
 
-    // What it took is its parent's, and in the log: a session that is loaded again knows it.
+    // Its usage is added to its parent's, and logged: a session that is loaded again includes it.
     assert_eq!((turn.input, turn.output), (390, 25));
     let thread = Thread::replay(desk.log()).expect("a log");
     let spent = Spent::of(&Default::default(), &thread);
@@ -105,7 +105,7 @@ fn an_agent_works_in_a_conversation_of_its_own_and_gives_its_last_words() {
 }
 
 #[test]
-fn what_an_agent_does_is_told_as_it_does_it() {
+fn a_subagents_work_is_shown_as_progress() {
     let mut desk = desk(
         "",
         vec![vec![hand("general", "Go")]],
@@ -124,9 +124,9 @@ fn what_an_agent_does_is_told_as_it_does_it() {
     assert_eq!(told, "I look first.\n→ Doing\n");
 }
 
-/// The person's file in Claude Code's form, with its names of tools.
+/// A file of the user in Claude Code's format, with its names of tools.
 #[test]
-fn the_persons_own_agent_has_the_tools_that_its_file_names() {
+fn the_users_own_agent_has_the_tools_that_its_file_lists() {
     let checker = "---\nname: checker\ndescription: Checks it.\ntools: Bash, Read\n---\nYou check things.";
     let broken = "---\nname: broken\ndescription: Never.\ntools: {a: b}\n---\n";
     let files = [(".claude/agents/checker.md", checker), ("home/agents/broken.md", broken)];
@@ -141,7 +141,7 @@ fn the_persons_own_agent_has_the_tools_that_its_file_names() {
     assert_eq!(tool_names(&requests[1]), ["bash", "recall"]);
     assert!(requests[1].body["system"].to_string().contains("You check things."));
     let outcomes = outcomes(&desk);
-    // Both ran at once.
+    // Both ran concurrently.
     let mut told: Vec<String> = outcomes[1..].iter().map(ToolOutcome::model_text).collect();
     told.sort();
     assert!(
@@ -156,7 +156,7 @@ fn the_persons_own_agent_has_the_tools_that_its_file_names() {
 }
 
 #[test]
-fn an_agents_card_names_it_and_its_answer_goes_to_it() {
+fn a_subagents_permission_request_names_it_and_returns_its_answer() {
     let asks = vec![call(json!({"asks": "person"}))];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![asks, vec![text("Done.")]]);
     let ticket = desk.prompt("Go");
@@ -170,10 +170,10 @@ fn an_agents_card_names_it_and_its_answer_goes_to_it() {
     assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
 }
 
-/// Each row is a bound, what the agent is stopped by, and the model calls that it gets; the last of them is for its
-/// last words.
+/// Each row is a limit, the reason why the subagent ended, and the number of its model calls; the last of
+/// them is for its final text.
 #[test]
-fn an_agent_that_a_bound_stops_says_what_it_has_found() {
+fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
     for (config, ended, rounds) in
         [("max_rounds = 2", "rounds", 3), ("max_tokens = 100", "tokens", 3), ("max_rounds = 1", "rounds", 2)]
     {
@@ -186,7 +186,7 @@ fn an_agent_that_a_bound_stops_says_what_it_has_found() {
                 return if asked == 1 { vec![hand("general", "Go")] } else { vec![text("ok")] };
             }
             match request.last_user_text().contains("You reached your limit") {
-                // Even then some models go on.
+                // Some models make another call even then.
                 true => vec![text("Half of it."), call(json!({}))],
                 false => vec![text("On."), call(json!({})), ModelStep::Usage { input: 50, output: 10 }],
             }
@@ -206,9 +206,9 @@ fn an_agent_that_a_bound_stops_says_what_it_has_found() {
     }
 }
 
-/// What it does is cancelled, and it is asked for what it has all the same.
+/// Its work is cancelled, and it is asked for its results nevertheless.
 #[test]
-fn an_agent_whose_time_is_over_says_what_it_has_found() {
+fn a_subagent_that_times_out_reports_its_partial_result() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
     let agents = vec![waits, vec![text("Half of it.")]];
     let mut desk = desk("[agents]\ntimeout_s = 1", vec![vec![hand("general", "Go")]], agents);
@@ -220,7 +220,7 @@ fn an_agent_whose_time_is_over_says_what_it_has_found() {
 }
 
 #[test]
-fn an_agent_ends_with_its_turn_and_what_it_did_stays() {
+fn a_subagent_ends_with_its_turn_and_its_work_is_kept() {
     let waits = vec![text("I begin."), call(json!({"do": "wait"}))];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], vec![waits]);
     let ticket = desk.prompt("Go");
@@ -231,14 +231,14 @@ fn an_agent_ends_with_its_turn_and_what_it_did_stays() {
     let outcome = &outcomes(&desk)[0];
     assert_eq!(outcome.status, OutcomeStatus::Interrupted);
     assert!(outcome.whole.as_deref().is_some_and(|work| work.contains("I begin.")), "{outcome:?}");
-    // One permit: a tool that outlived its agent would take it from the next one.
+    // One permit: a tool that outlived its subagent would take it from the next one.
     desk.release_tool();
     desk.ask("Again");
     assert_eq!(outcomes(&desk).len(), 1);
 }
 
 #[test]
-fn an_agent_that_fails_is_an_outcome_that_says_why() {
+fn a_failed_subagent_has_an_outcome_that_says_why() {
     let refused = ModelStep::Error { status: 400, retry_after: None, message: Some("no such thing".into()) };
     let agents = vec![vec![text("I begin."), call(json!({}))], vec![refused]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
@@ -251,7 +251,7 @@ fn an_agent_that_fails_is_an_outcome_that_says_why() {
 }
 
 #[test]
-fn no_more_agents_work_at_a_time_than_may() {
+fn no_more_than_max_parallel_subagents_work_concurrently() {
     let all = (0..3).map(|at| hand("general", &format!("Part {at}"))).collect();
     let mut desk = desk("[agents]\nmax_parallel = 2", vec![all], vec![vec![call(json!({"do": "wait"}))]; 3]);
     let ticket = desk.prompt("Go");
@@ -266,7 +266,7 @@ fn no_more_agents_work_at_a_time_than_may() {
 }
 
 #[test]
-fn agents_are_bounded_in_number_and_depth() {
+fn subagents_are_limited_in_number_and_depth() {
     let mut desk = desk(
         "[agents]\nmax_per_turn = 1",
         vec![vec![hand("general", "One"), hand("general", "Two")]],
@@ -276,22 +276,22 @@ fn agents_are_bounded_in_number_and_depth() {
     let mut told: Vec<String> = outcomes(&desk).iter().map(ToolOutcome::model_text).collect();
     told.sort();
     assert!(told[0].starts_with("1 agents were started") && told[1] == "ok", "{told:?}");
-    // The agent was not told of `task`, and called it all the same.
+    // `task` was not in the subagent's tool list, but it called it anyway.
     let seen = format!("{:?}", desk.model.requests().iter().rfind(|request| is_agents(request)));
     assert!(seen.contains("There is no tool"), "{seen}");
 }
 
 #[test]
-fn without_any_depth_the_model_is_not_told_of_agents() {
+fn with_max_depth_0_the_model_has_no_task_tool() {
     let mut desk = desk("[agents]\nmax_depth = 0", vec![vec![hand("general", "One")]], Vec::new());
     desk.ask("Go");
     assert!(!tool_names(&desk.model.requests()[0]).contains(&"task".to_owned()));
     assert!(outcomes(&desk)[0].model_text().contains("No agent may be started from here"));
 }
 
-/// A person who takes the agent's leave to change anything away means those at work, too.
+/// A user who withdraws the permission to change anything means running subagents, too.
 #[test]
-fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
+fn a_mode_change_applies_to_running_subagents() {
     let agents =
         vec![vec![call(json!({"do": "wait"}))], vec![call(json!({"asks": "person"}))], vec![text("Done.")]];
     let mut desk = desk("", vec![vec![hand("general", "Go")]], agents);
@@ -300,20 +300,19 @@ fn a_mode_that_is_chosen_meanwhile_holds_for_the_agents_at_work() {
         .until(|out| matches!(out, Out::CallProgress { output, .. } if output.contains('→')).then_some(()));
     desk.choose("mode", "full").expect("a mode");
     desk.release_tool();
-    // No card is shown.
+    // No permission request is shown.
     assert_eq!(desk.reason(ticket), StopReason::EndTurn);
     assert_eq!(outcomes(&desk)[0].model_text(), "Done.");
 }
 
-/// A guard that does not see what agents do guards nothing.
-/// What "always" was said to held for who was asked and, of the others, for those alone that began later: an agent at
-/// work asked again for what its person had just allowed in another card.
+/// An "always" decision applied only to the session or subagent that had asked, and to those started later: a
+/// running subagent asked again for what the user had just allowed in another permission request.
 #[test]
-fn what_is_allowed_always_holds_at_once_for_all_who_work() {
+fn an_always_decision_applies_to_all_running_subagents_immediately() {
     let asks = || call(json!({"asks": "person"}));
     let waits = || call(json!({"do": "wait"}));
     let agent = vec![vec![waits()], vec![asks()], vec![text("Done.")]];
-    // The one who is asked, of three: the session itself, or an agent beside it.
+    // The one of three that asks: the session itself, or one of its subagents.
     let of_session = (vec![vec![hand("general", "Go"), asks()]], agent.clone());
     let two = vec![vec![hand("general", "One"), hand("general", "Two")], vec![asks()]];
     let (mut calls, mut ends) = (0, 0);
@@ -337,7 +336,8 @@ fn what_is_allowed_always_holds_at_once_for_all_who_work() {
     answered_once(&mut of_agents);
 }
 
-/// Says "always" to the one card that comes, then lets those go on that wait; nothing more is asked.
+/// Answers the only permission request with "always", then lets the waiting tools continue; no other request
+/// may follow.
 fn answered_once(desk: &mut Desk) {
     let ticket = desk.prompt("Go");
     let ask = desk.client.until(|out| match out {
@@ -354,7 +354,7 @@ fn answered_once(desk: &mut Desk) {
 }
 
 #[test]
-fn hooks_see_an_agents_calls_and_its_end_as_a_subagents() {
+fn hooks_see_calls_and_end_of_a_subagent_as_a_subagents() {
     let declares = r#"{"protocol": 2, "events": ["before_tool_call", "agent_stop"]}"#;
     let files = [("home/hooks/watch".to_owned(), recorder(declares))];
     let mut desk = Desk::with_agents(&files, |request| match (is_agents(request), request.seen().len()) {
@@ -376,13 +376,13 @@ fn hooks_see_an_agents_calls_and_its_end_as_a_subagents() {
             )
         })
         .collect();
-    // `explore` has no tool that does things; that it tried is not for hooks of calls that run.
+    // `explore` has no tool that changes anything; hooks for calls do not run for a call of an unknown tool.
     assert_eq!(seen, ["before_tool_call task main ", "agent_stop  subagent explore", "agent_stop  main "]);
 }
 
-/// Plan mode kept edits from the disk, and the model was never told of it: it tried again and again.
+/// Plan mode blocked edits, and the model was never informed of it: it tried again and again.
 #[test]
-fn the_model_is_told_of_plan_mode_behind_an_unchanged_prefix() {
+fn plan_mode_is_announced_after_an_unchanged_prefix() {
     let mut desk = Desk::new(Vec::new());
     desk.ask("Hello");
     desk.choose("mode", "read_only").expect("a mode");
@@ -404,9 +404,9 @@ fn the_model_is_told_of_plan_mode_behind_an_unchanged_prefix() {
     assert_eq!(last.seen()[..1], first.seen()[..]);
 }
 
-/// It may work for as long as its parent, and its window is no larger.
+/// A subagent may work as long as its parent, and its window is no larger.
 #[test]
-fn an_agent_whose_window_fills_compacts_its_own_conversation() {
+fn a_subagent_whose_window_fills_compacts_its_own_conversation() {
     let config = "[models.\"anthropic/claude-sonnet-5-5\"]\ncontext_window = 16000\nmax_output = 1000\n\
                   [compaction]\nmodel = \"none\"";
     let flood = || ModelStep::Flood { count: 2_000, text: "many words ".into() };

@@ -1,4 +1,4 @@
-//! One outcome for each call and one answer for each prompt, whatever happens to a turn.
+//! Each call has exactly one outcome and each prompt exactly one answer, whatever happens to a turn.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::desk::{Client, Desk, call, text};
 
 #[test]
-fn a_tool_that_panics_fails_its_own_call_alone() {
+fn a_panicking_tool_only_fails_its_own_call() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "panic"})), call(json!({"do": "wait"}))]]);
     let ticket = desk.prompt("Go");
     let first = desk.client.entry(|change| match change {
@@ -32,10 +32,10 @@ fn a_tool_that_panics_fails_its_own_call_alone() {
     assert_eq!(statuses, [OutcomeStatus::Failed, OutcomeStatus::Completed]);
 }
 
-/// A connection broke while the model wrote a long call. A call is shown when it is whole, so that nothing
-/// could be seen of this one, and yet the person was told to send the prompt again.
+/// A connection broke while the model wrote a long call. Calls are shown when they are complete, so this one
+/// was invisible, and yet the user was asked to send the prompt again.
 #[test]
-fn a_reply_that_breaks_in_a_call_is_asked_for_again() {
+fn a_reply_that_breaks_off_within_a_call_is_requested_again() {
     for format in WireFormat::ALL {
         let mut replies =
             vec![vec![call(json!({"says": "one"})), ModelStep::Cut], vec![text("Done.")]].into_iter();
@@ -46,9 +46,9 @@ fn a_reply_that_breaks_in_a_call_is_asked_for_again() {
     }
 }
 
-/// The card was never shown, and the turn waited for an answer to it.
+/// The permission request was never shown, and the turn waited for an answer to it.
 #[test]
-fn a_preview_that_panics_costs_the_preview_and_not_the_card() {
+fn a_panicking_preview_is_omitted_from_the_permission_request() {
     let mut desk = Desk::new(vec![vec![call(json!({"asks": "person", "preview": "panic"}))]]);
     let ticket = desk.prompt("Go");
     let ask = desk.client.until(asked);
@@ -57,7 +57,7 @@ fn a_preview_that_panics_costs_the_preview_and_not_the_card() {
 }
 
 #[test]
-fn a_client_that_comes_later_is_asked_too() {
+fn a_client_that_attaches_later_gets_the_permission_request() {
     let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
     let ticket = desk.prompt("Go");
     let ask = desk.client.until(asked);
@@ -72,7 +72,7 @@ fn a_client_that_comes_later_is_asked_too() {
 }
 
 #[test]
-fn a_cancel_with_an_open_card_withdraws_it_and_interrupts_the_call() {
+fn a_cancel_withdraws_a_permission_request_and_interrupts_the_call() {
     let mut desk = Desk::new(vec![vec![call(json!({"asks": "person"}))]]);
     let ticket = desk.prompt("Go");
     desk.client.until(asked);
@@ -86,7 +86,7 @@ fn a_cancel_with_an_open_card_withdraws_it_and_interrupts_the_call() {
 
 #[test]
 fn a_cancel_before_the_first_event_leaves_no_empty_message() {
-    // The request may not even have left.
+    // The request may not even have been sent.
     let mut desk = Desk::with(|request| match request.last_user_text().as_str() {
         "Go" => vec![ModelStep::Hang],
         _ => vec![text("ok")],
@@ -95,13 +95,13 @@ fn a_cancel_before_the_first_event_leaves_no_empty_message() {
     desk.send(SessionCommand::Cancel);
     assert_eq!(desk.reason(ticket), StopReason::Cancelled);
     assert!(!desk.log().iter().any(|entry| matches!(entry.change, Change::Replied { .. })));
-    // Both prompts are one message to the model.
+    // Both prompts are one message for the model.
     assert_eq!(desk.ask("Again"), StopReason::EndTurn);
 }
 
-/// It was only looked for among the prompts that wait.
+/// The prompt to cancel was only looked for in the queue.
 #[test]
-fn one_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
+fn a_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
     let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
     let slow = desk.prompt("/slow");
     let behind = desk.prompt("Behind it");
@@ -112,7 +112,7 @@ fn one_prompt_can_be_cancelled_while_the_shell_calls_of_its_recipe_run() {
 }
 
 #[test]
-fn a_cancel_ends_a_recipe_whose_shell_calls_run_and_what_waits_behind_it() {
+fn a_cancel_ends_a_recipes_shell_calls_and_the_queued_prompts() {
     let mut desk = Desk::with_recipes(&[("slow.md", "Look: {{bash \"wait\"}}")], |_| vec![text("ok")]);
     let tickets = [desk.prompt("/slow"), desk.prompt("Behind it")];
     desk.send(SessionCommand::Cancel);
@@ -124,7 +124,7 @@ fn a_cancel_ends_a_recipe_whose_shell_calls_run_and_what_waits_behind_it() {
 }
 
 #[test]
-fn a_model_whose_key_is_gone_is_told_and_another_one_can_be_chosen() {
+fn a_model_without_a_key_is_reported_and_another_can_be_chosen() {
     let mut desk = Desk::new(Vec::new());
     desk.choose("model", "anthropic/claude-haiku-4-5").expect("it is offered");
     assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
@@ -144,9 +144,10 @@ fn a_model_whose_key_is_gone_is_told_and_another_one_can_be_chosen() {
     assert_eq!(desk.last_request().body["model"], "gpt-6-sol");
 }
 
-/// A picker that still showed a provider whose key is gone was told that there is no such model.
+/// A model picker that still listed a provider whose key had been removed got the error that there is no such
+/// model.
 #[test]
-fn a_model_whose_key_is_missing_can_t_be_chosen_and_says_why() {
+fn choosing_a_model_without_a_key_names_the_missing_variable() {
     let mut desk = Desk::new(vec![vec![text("still here")]]);
     match desk.choose("model", "gemini/gemini-3.8-flash") {
         Err(SessionError::Invalid(message)) => assert!(message.contains("GEMINI_API_KEY"), "{message}"),
@@ -155,9 +156,9 @@ fn a_model_whose_key_is_missing_can_t_be_chosen_and_says_why() {
     assert_eq!(desk.ask("Hello"), StopReason::EndTurn);
 }
 
-/// The next prompt found a call without an outcome in the view, and no provider takes that.
+/// The next prompt found a call without an outcome in the view, which every provider rejects.
 #[test]
-fn an_outcome_that_the_disk_refuses_ends_the_turn_and_the_next_prompt_works() {
+fn an_unwritable_outcome_ends_the_turn_and_the_next_prompt_works() {
     let mut desk = Desk::new(vec![vec![call(json!({"do": "say", "bytes": 200_000}))], vec![text("fine")]]);
     let blobs = epitome::paths::Paths::below(&desk.home).data.join("blobs");
     std::fs::write(&blobs, "where a directory must be").expect("a file");

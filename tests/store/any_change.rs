@@ -1,4 +1,4 @@
-//! Changes of each kind and of any content: what is stored comes back to the byte.
+//! Changes of every kind with any content are stored and loaded without loss.
 
 use epitome::thread::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{BIG, Home, said};
 
-/// One change of each kind. A new kind does not compile here until it has its place in the list.
+/// One change of each kind. A new kind fails to compile here until it is added to the list.
 pub fn one_of_each() -> Vec<Change> {
     let usage = Usage { input: 5, output: 4, cache_read: 3, cache_write: 2, thinking: 1 };
     let message = |id, content| Message { id: MessageId(id), content };
@@ -246,7 +246,7 @@ fn kind(change: &Change) -> usize {
     }
 }
 
-/// Text that a careless store breaks on, and any other.
+/// Text that could confuse a careless store, and arbitrary text.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => any::<String>(),
@@ -294,7 +294,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_changes_come_back_to_the_byte(changes in prop::collection::vec(any_change(), 0..8)) {
+    fn any_changes_are_loaded_byte_for_byte(changes in prop::collection::vec(any_change(), 0..8)) {
         let home = Home::new();
         let (session, entries) = home.session(1, &changes);
         let loaded = home.load(&session).unwrap();

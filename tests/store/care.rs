@@ -1,4 +1,4 @@
-//! A store that is looked after: what is damaged is found, what can be repaired is, and copies are whole.
+//! Maintenance of a store: damage is detected, repaired if possible, and copies are complete.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -6,7 +6,7 @@ use epitome::store::{FindingKind, Health, IndexState, Repair, Severity};
 
 use super::*;
 
-/// A store with a big body in its first session, all of it indexed.
+/// A store with a big body in its first session, completely indexed.
 fn furnished() -> (Home, SessionId, SessionId) {
     let home = Home::new();
     let store = home.store();
@@ -19,7 +19,7 @@ fn furnished() -> (Home, SessionId, SessionId) {
     (home, id(1), id(2))
 }
 
-/// Lists all and lets go of the index, so that the next handle finds it free and up to date.
+/// Lists all sessions and closes the index, so that the next handle finds it unlocked and up to date.
 fn listed(home: &Home) -> Vec<Header> {
     let store = home.store();
     let headers = store.list().unwrap().headers;
@@ -27,7 +27,7 @@ fn listed(home: &Home) -> Vec<Header> {
     headers
 }
 
-/// Looks at it all with a handle of its own.
+/// Checks the store with a handle of its own.
 fn checked(home: &Home) -> Health {
     let store = home.store();
     let health = store.check().unwrap();
@@ -60,10 +60,10 @@ fn only_blob(home: &Home, session: &SessionId) -> PathBuf {
     fs::read_dir(directory).unwrap().next().unwrap().unwrap().path()
 }
 
-// ---- Looking ----
+// ---- Checks ----
 
 #[test]
-fn a_sound_store_has_no_findings() {
+fn a_healthy_store_has_no_findings() {
     let (home, ..) = furnished();
     let health = checked(&home);
     assert_eq!(kinds(&health), []);
@@ -73,9 +73,9 @@ fn a_sound_store_has_no_findings() {
     assert!(sizes.journals > 0 && sizes.blobs == BIG as u64 && sizes.index > 0 && sizes.kept == 0);
 }
 
-/// Each row is something done to the files, and what a look at them finds.
+/// Each row is a kind of damage, and the finding that it causes.
 #[test]
-fn what_is_wrong_is_found_and_said_with_its_place() {
+fn damage_is_found_and_reported_with_its_location() {
     type Harm = fn(&Home, &SessionId);
     let rows: [(&str, Harm, FindingKind, Severity, Option<u64>); 9] = [
         (
@@ -169,7 +169,7 @@ fn what_is_wrong_is_found_and_said_with_its_place() {
 }
 
 #[test]
-fn a_look_waits_for_nobody_and_changes_nothing() {
+fn a_check_needs_no_lock_and_changes_nothing() {
     let (home, first, _) = furnished();
     let (mut journal, _) = home.store().load(&first).unwrap();
     journal.append(said("while it is open")).unwrap();
@@ -182,7 +182,7 @@ fn a_look_waits_for_nobody_and_changes_nothing() {
 // ---- Repair ----
 
 #[test]
-fn a_damaged_journal_goes_on_with_what_stands_before_and_is_kept() {
+fn a_damaged_journal_keeps_its_valid_prefix_and_a_backup() {
     let (home, first, second) = furnished();
     flip(&home.journal(&first), 3);
     let damaged = fs::read(home.journal(&first)).unwrap();
@@ -198,7 +198,7 @@ fn a_damaged_journal_goes_on_with_what_stands_before_and_is_kept() {
     assert_eq!(home.load(&first).unwrap().len(), 2);
     assert!(!repair.health.has_errors(), "{:?}", repair.health.findings);
 
-    // It goes on like any other session, and once deleted nothing of it is left.
+    // The session continues like any other, and deleting it removes everything.
     let (mut journal, _) = home.store().load(&first).unwrap();
     assert_eq!(journal.append(said("on we go")).unwrap().seq, Seq(2));
     drop(journal);
@@ -208,7 +208,7 @@ fn a_damaged_journal_goes_on_with_what_stands_before_and_is_kept() {
 }
 
 #[test]
-fn a_journal_without_a_sound_beginning_is_kept_out_of_the_way() {
+fn a_journal_without_a_valid_first_line_is_moved_away() {
     let (home, first, _) = furnished();
     flip(&home.journal(&first), 1);
     let repair = repaired(&home);
@@ -221,7 +221,7 @@ fn a_journal_without_a_sound_beginning_is_kept_out_of_the_way() {
 }
 
 #[test]
-fn a_session_that_is_open_is_not_repaired_and_who_has_it_is_named() {
+fn an_open_session_is_not_repaired_and_its_owner_is_named() {
     let (home, first, second) = furnished();
     let (_open, _) = home.store().load(&first).unwrap();
     flip(&home.journal(&first), 3);
@@ -250,16 +250,16 @@ fn a_second_repair_has_nothing_to_do() {
 
 // ---- The index ----
 
-/// The story: eight flipped bytes made sled panic in 29 of 40 trials and lose rows silently in 9. Whatever it
-/// does, listings say what the journals say, and a repair brings the index back.
+/// Eight flipped bytes made sled panic in 29 of 40 trials and silently lose rows in 9. Whatever it does,
+/// listings match the journals, and a repair restores the index.
 #[test]
-fn flipped_bytes_in_the_index_cost_nothing() {
+fn flipped_bytes_in_the_index_lose_nothing() {
     for trial in 0..40_usize {
         let (home, ..) = furnished();
         let wanted = listed(&home);
         let file = home.data().join("db/db");
         let mut bytes = fs::read(&file).unwrap();
-        // What was written is at the front; the rest of a segment is empty.
+        // The data is at the beginning; the rest of a segment is empty.
         let written = bytes.iter().rposition(|byte| *byte != 0).unwrap();
         for n in 0..8 {
             let at = (trial * 7919 + n * 104_729) % written;
@@ -278,9 +278,9 @@ fn flipped_bytes_in_the_index_cost_nothing() {
 }
 
 #[test]
-fn a_broken_snapshot_of_the_index_costs_nothing() {
+fn a_broken_index_snapshot_loses_nothing() {
     let (home, ..) = furnished();
-    // One that sled itself would read first when it opens.
+    // A snapshot that sled would read first when it opens the index.
     let snapshot = home.data().join("db").join(format!("snap.{:016X}", 1 << 19));
     fs::write(&snapshot, "no snapshot at all, but long enough to be one").unwrap();
     assert!(matches!(checked(&home).index, IndexState::Damaged { .. }));
@@ -291,10 +291,10 @@ fn a_broken_snapshot_of_the_index_costs_nothing() {
 }
 
 #[test]
-fn an_index_of_other_sessions_is_found_to_be_one_and_rebuilt() {
+fn a_foreign_index_is_detected_and_rebuilt() {
     let (home, ..) = furnished();
     let (other, _, _) = furnished();
-    // A directory from elsewhere: its rows are no lines of these journals.
+    // A directory of another store: its rows do not match these journals.
     fs::remove_dir_all(home.data().join("db")).unwrap();
     fs::rename(other.data().join("db"), home.data().join("db")).unwrap();
     let health = checked(&home);
@@ -305,7 +305,7 @@ fn an_index_of_other_sessions_is_found_to_be_one_and_rebuilt() {
 }
 
 #[test]
-fn the_index_is_written_anew_on_request_and_keeps_no_second_copy() {
+fn compact_index_rebuilds_the_index_without_a_second_copy() {
     let (home, ..) = furnished();
     let store = home.store();
     let rebuilt = store.compact_index().unwrap();
@@ -320,7 +320,7 @@ fn the_index_is_written_anew_on_request_and_keeps_no_second_copy() {
 }
 
 #[test]
-fn an_index_that_another_process_has_is_left_to_it() {
+fn an_index_locked_by_another_process_is_left_alone() {
     let (home, ..) = furnished();
     let lock = fs::File::open(home.data().join("db.lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -334,11 +334,11 @@ fn an_index_that_another_process_has_is_left_to_it() {
 // ---- Copies ----
 
 #[test]
-fn a_backup_is_a_store_of_its_own_also_while_sessions_are_written() {
+fn a_backup_is_a_complete_store_even_while_sessions_are_written() {
     let (home, first, second) = furnished();
     let (mut open, _) = home.store().load(&second).unwrap();
     open.append(said("not yet synced")).unwrap();
-    // Somebody is just writing a line.
+    // A line that is only half written.
     let mut bytes = fs::read(home.journal(&second)).unwrap();
     let whole = bytes.len();
     bytes.extend_from_slice(b"{\"crc\":\"12");
@@ -359,7 +359,7 @@ fn a_backup_is_a_store_of_its_own_also_while_sessions_are_written() {
 }
 
 #[test]
-fn a_backup_takes_damaged_journals_as_they_are_and_says_so() {
+fn a_backup_copies_damaged_journals_unchanged_and_reports_them() {
     let (home, first, _) = furnished();
     flip(&home.journal(&first), 3);
     let copy = Home::new();
@@ -369,7 +369,7 @@ fn a_backup_takes_damaged_journals_as_they_are_and_says_so() {
 }
 
 #[test]
-fn a_fork_is_the_log_up_to_there_under_another_name() {
+fn a_fork_is_a_copy_of_the_log_up_to_an_entry() {
     let (home, first, _) = furnished();
     let whole = home.store().read(&first).unwrap();
     for up_to in [None, Some(Seq(0)), Some(Seq(2)), Some(Seq(4)), Some(Seq(99))] {
@@ -382,7 +382,7 @@ fn a_fork_is_the_log_up_to_there_under_another_name() {
         assert!(matches!(&copied[0].change, Change::Opened { session, .. } if *session == fork));
         assert_eq!(copied[0].at, whole[0].at);
     }
-    // Each has its bodies for itself.
+    // Each session has its own blobs.
     home.store().delete(&first).unwrap();
     let kept = home.load(&id(102)).unwrap();
     assert_eq!(kept[2], whole[2]);
@@ -392,7 +392,7 @@ fn a_fork_is_the_log_up_to_there_under_another_name() {
 }
 
 #[test]
-fn a_fork_before_a_damage_can_be_made_and_one_behind_it_cannot() {
+fn a_fork_is_possible_before_a_damaged_line_but_not_after() {
     let (home, first, _) = furnished();
     flip(&home.journal(&first), 3);
     assert_eq!(home.store().fork(&first, Some(Seq(1)), &id(7)).unwrap(), 2);
@@ -404,7 +404,7 @@ fn a_fork_before_a_damage_can_be_made_and_one_behind_it_cannot() {
 }
 
 #[test]
-fn what_is_inserted_is_there_whole_or_not_at_all() {
+fn an_insert_is_complete_or_has_no_effect() {
     let (home, first, _) = furnished();
     let entries = home.store().read(&first).unwrap();
     let other = Home::new();
@@ -420,10 +420,10 @@ fn what_is_inserted_is_there_whole_or_not_at_all() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// Files as they were before a turn are deleted with their session, its journal first. What broke off in between, or a
-/// journal that was lost, leaves them; they may be all that is left of somebody's work, so nothing takes them away.
+/// Checkpoints are deleted with their session, after its journal. An interrupted deletion, or a lost journal,
+/// leaves them behind; they may be the only copy of a user's work, so nothing deletes them automatically.
 #[test]
-fn checkpoints_without_a_session_are_told_and_left() {
+fn checkpoints_without_a_session_are_reported_and_kept() {
     let (home, first, _) = furnished();
     let checkpoints = |session: &SessionId| home.data().join("checkpoints").join(&session.0);
     for session in [&first, &id(9)] {

@@ -1,5 +1,5 @@
-//! The durable store, as a session and the command line use it: what is appended is there again,
-//! whatever happens to the process, the file or the index.
+//! The durable store, as used by a session and the command line: appended entries are loaded again, whatever
+//! happens to the process, the file or the index.
 
 mod any_change;
 mod care;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use any_change::one_of_each;
 
-/// A home directory that goes with the test.
+/// A home directory that is deleted after the test.
 struct Home {
     directory: tempfile::TempDir,
 }
@@ -43,7 +43,7 @@ impl Home {
         self.data().join(format!("journals/{session}.torn"))
     }
 
-    /// Makes a session of these changes and closes it.
+    /// Creates a session with these changes and closes it.
     fn session(&self, number: u64, changes: &[Change]) -> (SessionId, Vec<Arc<Entry>>) {
         let session = id(number);
         let (mut journal, first) = self.store().create(&session, opened(&session)).unwrap();
@@ -52,7 +52,7 @@ impl Home {
         (session, entries)
     }
 
-    /// Reads a session as a later process does.
+    /// Loads a session as a later process would.
     fn load(&self, session: &SessionId) -> Result<Vec<Arc<Entry>>, StoreError> {
         self.store().load(session).map(|(_, entries)| entries)
     }
@@ -82,10 +82,10 @@ fn finished(text: &str) -> Change {
 
 const BIG: usize = 64 * 1024 + 1;
 
-// ---- Ordinary days ----
+// ---- Normal use ----
 
 #[test]
-fn what_was_appended_is_there_when_the_session_is_loaded() {
+fn appended_entries_are_loaded_again() {
     let home = Home::new();
     let store = home.store();
     let (mut journal, first) = store.create(&id(1), opened(&id(1))).unwrap();
@@ -100,7 +100,7 @@ fn what_was_appended_is_there_when_the_session_is_loaded() {
 }
 
 #[test]
-fn the_journal_is_private_text_that_a_person_can_read() {
+fn the_journal_is_private_readable_text() {
     let home = Home::new();
     let (session, _) = home.session(1, &[titled("Build")]);
     let text = fs::read_to_string(home.journal(&session)).unwrap();
@@ -117,7 +117,7 @@ fn the_journal_is_private_text_that_a_person_can_read() {
 }
 
 #[test]
-fn every_kind_of_change_comes_back_as_it_was() {
+fn every_kind_of_change_is_loaded_unchanged() {
     let home = Home::new();
     let changes = one_of_each();
     let (session, entries) = home.session(1, &changes);
@@ -128,7 +128,7 @@ fn every_kind_of_change_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_journal_in_memory_folds_like_any_other_and_is_nowhere() {
+fn an_in_memory_journal_folds_like_any_other_and_is_not_stored() {
     let home = Home::new();
     let session = id(1);
     let (mut journal, mut entries) = Journal::in_memory(opened(&session), vec![said("Hello")]);
@@ -142,7 +142,7 @@ fn a_journal_in_memory_folds_like_any_other_and_is_nowhere() {
 }
 
 #[test]
-fn an_unknown_session_is_not_found_and_a_known_one_not_made_twice() {
+fn an_unknown_session_is_not_found_and_an_existing_one_not_recreated() {
     let home = Home::new();
     let store = home.store();
     assert!(matches!(store.load(&id(1)), Err(StoreError::NotFound(_))));
@@ -156,7 +156,7 @@ fn an_unknown_session_is_not_found_and_a_known_one_not_made_twice() {
 }
 
 #[test]
-fn a_syncer_may_be_used_from_any_thread_and_as_often_as_one_likes() {
+fn a_syncer_may_be_used_from_any_thread_and_repeatedly() {
     let home = Home::new();
     let (mut journal, _) = home.store().create(&id(1), opened(&id(1))).unwrap();
     let syncer = journal.syncer();
@@ -176,7 +176,7 @@ fn a_syncer_may_be_used_from_any_thread_and_as_often_as_one_likes() {
 // ---- One writer ----
 
 #[test]
-fn two_processes_never_write_one_session() {
+fn two_processes_never_write_the_same_session() {
     let home = Home::new();
     let (mut journal, _) = home.store().create(&id(1), opened(&id(1))).unwrap();
     let other = home.store();
@@ -192,7 +192,7 @@ fn two_processes_never_write_one_session() {
 }
 
 #[test]
-fn a_reader_leaves_a_half_written_line_alone() {
+fn a_reader_ignores_a_partially_written_line() {
     let home = Home::new();
     let (session, entries) = home.session(1, &[titled("whole")]);
     let mut bytes = fs::read(home.journal(&session)).unwrap();
@@ -206,7 +206,7 @@ fn a_reader_leaves_a_half_written_line_alone() {
 // ---- Crashes and damage ----
 
 #[test]
-fn a_crash_at_any_byte_of_the_last_lines_leaves_all_entries_before_it() {
+fn a_crash_at_any_byte_of_the_last_lines_keeps_all_complete_entries() {
     let home = Home::new();
     let (session, entries) = home.session(1, &[said("Fix it"), titled("A"), titled("B")]);
     let whole = fs::read(home.journal(&session)).unwrap();
@@ -229,7 +229,7 @@ fn a_crash_at_any_byte_of_the_last_lines_leaves_all_entries_before_it() {
 }
 
 #[test]
-fn a_crash_in_the_first_line_is_a_session_that_never_was() {
+fn a_crash_within_the_first_line_leaves_no_session() {
     let home = Home::new();
     let (session, _) = home.session(1, &[]);
     let whole = fs::read(home.journal(&session)).unwrap();
@@ -242,7 +242,7 @@ fn a_crash_in_the_first_line_is_a_session_that_never_was() {
 }
 
 #[test]
-fn broken_last_lines_are_kept_one_after_the_other() {
+fn torn_last_lines_are_kept_in_sequence() {
     let home = Home::new();
     let (session, _) = home.session(1, &[]);
     for torn in ["first", "second"] {
@@ -255,7 +255,7 @@ fn broken_last_lines_are_kept_one_after_the_other() {
 }
 
 #[test]
-fn a_flipped_byte_in_the_last_line_costs_that_line_alone() {
+fn a_flipped_byte_in_the_last_line_loses_only_that_line() {
     let home = Home::new();
     let (session, entries) = home.session(1, &[titled("A"), titled("B")]);
     let whole = fs::read(home.journal(&session)).unwrap();
@@ -269,7 +269,7 @@ fn a_flipped_byte_in_the_last_line_costs_that_line_alone() {
 }
 
 #[test]
-fn a_flipped_byte_before_the_last_line_is_named_and_nothing_is_touched() {
+fn a_flipped_byte_before_the_last_line_is_reported_and_nothing_changed() {
     let home = Home::new();
     let (session, entries) = home.session(1, &[titled("A"), titled("B")]);
     let (other, _) = home.session(2, &[titled("fine")]);
@@ -293,7 +293,7 @@ fn a_flipped_byte_before_the_last_line_is_named_and_nothing_is_touched() {
         }
     }
     assert!(home.load(&other).is_ok());
-    // A listing trusts a length that did not change; here it did.
+    // A listing trusts a journal of unchanged length; this one is shorter.
     fs::write(home.journal(&session), [&whole[..9], &whole[10..]].concat()).unwrap();
     let listing = home.store().list().unwrap();
     assert_eq!(listing.headers.iter().map(|header| &header.session).collect::<Vec<_>>(), [&other]);
@@ -301,7 +301,7 @@ fn a_flipped_byte_before_the_last_line_is_named_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_whole_line_is_not_cut_off_with_the_broken_one_behind_it() {
+fn a_complete_line_is_not_dropped_with_the_torn_one_after_it() {
     let home = Home::new();
     let (session, _) = home.session(1, &[titled("A"), titled("B")]);
     let mut bytes = fs::read(home.journal(&session)).unwrap();
@@ -314,7 +314,7 @@ fn a_whole_line_is_not_cut_off_with_the_broken_one_behind_it() {
 }
 
 #[test]
-fn a_journal_of_the_future_is_refused_and_left_as_it_is() {
+fn a_journal_of_a_future_format_is_refused_and_unchanged() {
     let home = Home::new();
     let session = id(1);
     let future = Change::Opened { format: FORMAT_VERSION + 1, session: session.clone(), cwd: "/w".into() };
@@ -333,7 +333,7 @@ fn a_journal_of_the_future_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_journal_under_another_sessions_name_is_not_taken_for_it() {
+fn a_journal_under_another_sessions_id_is_damaged() {
     let home = Home::new();
     let (session, _) = home.session(1, &[titled("A")]);
     fs::copy(home.journal(&session), home.journal(&id(2))).unwrap();
@@ -341,7 +341,7 @@ fn a_journal_under_another_sessions_name_is_not_taken_for_it() {
 }
 
 #[test]
-fn an_entry_that_json_cannot_say_is_refused_and_the_journal_goes_on() {
+fn an_unserializable_entry_is_refused_and_the_journal_continues() {
     use std::os::unix::ffi::OsStrExt;
     let home = Home::new();
     let (mut journal, _) = home.store().create(&id(1), opened(&id(1))).unwrap();
@@ -354,7 +354,7 @@ fn an_entry_that_json_cannot_say_is_refused_and_the_journal_goes_on() {
 // ---- Big bodies ----
 
 #[test]
-fn an_attachment_is_one_file_however_often_it_is_sent_and_its_line_stays_small() {
+fn an_attachment_is_stored_once_and_keeps_its_line_small() {
     let home = Home::new();
     let data = "JVBERi0xLjcK".repeat(20);
     let (mime_type, name) = ("application/pdf".to_owned(), Some("plan.pdf".to_owned()));
@@ -373,7 +373,7 @@ fn an_attachment_is_one_file_however_often_it_is_sent_and_its_line_stays_small()
 }
 
 #[test]
-fn a_lost_document_becomes_a_text_that_names_the_loss() {
+fn a_lost_document_becomes_a_text_that_says_so() {
     let home = Home::new();
     let document =
         Content::Document { mime_type: "application/pdf".into(), data: "JVBERi0=".into(), name: None };
@@ -386,7 +386,7 @@ fn a_lost_document_becomes_a_text_that_names_the_loss() {
 }
 
 #[test]
-fn big_bodies_are_files_beside_the_journal_and_come_back_whole() {
+fn big_bodies_are_files_next_to_the_journal_and_loaded_completely() {
     let home = Home::new();
     let image = Content::Image { mime_type: "image/png".into(), data: "iVBORw0KGgo=".into(), uri: None };
     let message = Message { id: MessageId(0), content: vec![image] };
@@ -409,7 +409,7 @@ fn big_bodies_are_files_beside_the_journal_and_come_back_whole() {
 }
 
 #[test]
-fn a_lost_blob_costs_its_body_and_not_the_thread() {
+fn a_lost_blob_only_loses_its_body() {
     let home = Home::new();
     let (session, entries) = home.session(1, &[said("Look"), finished(&"x".repeat(BIG)), said("Go on")]);
     fs::remove_dir_all(home.data().join("blobs")).unwrap();
@@ -422,7 +422,7 @@ fn a_lost_blob_costs_its_body_and_not_the_thread() {
 }
 
 #[test]
-fn no_text_can_pass_for_a_moved_body() {
+fn no_text_is_mistaken_for_a_blob_reference() {
     let home = Home::new();
     let hash = "0".repeat(64);
     let forged = format!(r#"{{"crc":"00000000","blobs":{{"/title":"{hash}"}}}}"#);
@@ -439,7 +439,7 @@ fn no_text_can_pass_for_a_moved_body() {
 // ---- Listing and deleting ----
 
 #[test]
-fn a_listing_shows_the_newest_first_and_what_each_is() {
+fn a_listing_shows_the_newest_first_with_their_properties() {
     let home = Home::new();
     let model = ModelName("anthropic/claude".into());
     let usage = Usage::default();
@@ -455,7 +455,7 @@ fn a_listing_shows_the_newest_first_and_what_each_is() {
     );
     let (newer, entries) = home.session(3, &[]);
     let (mut journal, _) = home.store().load(&newer).unwrap();
-    // The two may share a millisecond; then the larger id comes first.
+    // The two may have the same millisecond; then the larger id comes first.
     while journal.append(titled("later")).unwrap().at == entries[0].at {}
     drop(journal);
 
@@ -486,7 +486,7 @@ fn the_listing_is_the_same_with_sled_without_it_and_after_a_gap() {
     assert_eq!(home.store().list().unwrap().headers, expected, "from sled");
     assert!(home.data().join("db").exists());
 
-    // A process that cannot have sled reads and writes on.
+    // A process that cannot open sled can still read and write.
     let owner = home.store();
     owner.list().unwrap();
     let without = home.store();

@@ -1,5 +1,5 @@
-//! What only a process of its own can show: being killed, a full disk, a panic inside sled that must
-//! not reach another test.
+//! Tests that need a process of their own: kills, a full disk, and a panic inside sled that must not affect
+//! other tests.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{BIG, Home, finished, id, opened, said, titled};
 
-/// What the other process does; it is named to it in `EPITOME_TEST_STORY`.
+/// The task of the child process, which is passed in `EPITOME_TEST_STORY`.
 #[derive(Clone, Copy, Debug)]
 enum Story {
     DamagedSled,
@@ -24,11 +24,11 @@ enum Story {
 impl Story {
     const ALL: [Story; 3] = [Story::DamagedSled, Story::WriterThatIsKilled, Story::WriterAtItsLimit];
 
-    /// This test program again, as a process that plays the story; `shell` is what starts it.
+    /// A command that runs this test program as the child process; `shell` is the script that starts it.
     fn command(self, home: &Home, shell: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", shell, "sh"]).arg(std::env::current_exe().unwrap());
-        command.args(["--exact", "processes::another_process_plays_its_story", "--nocapture"]);
+        command.args(["--exact", "processes::child_process_runs_its_story", "--nocapture"]);
         command.env("EPITOME_TEST_HOME", home.directory.path());
         command.env("EPITOME_TEST_STORY", format!("{self:?}"));
         command
@@ -43,10 +43,9 @@ impl Story {
     }
 }
 
-/// The entrance of the other process. In the ordinary run of all tests no story is named, and there is
-/// nothing to do.
+/// The entry point of the child process. In a normal run of all tests no story is set, and it does nothing.
 #[test]
-fn another_process_plays_its_story() {
+fn child_process_runs_its_story() {
     let Ok(name) = std::env::var("EPITOME_TEST_STORY") else { return };
     let story = Story::ALL.into_iter().find(|story| format!("{story:?}") == name);
     let home = PathBuf::from(std::env::var_os("EPITOME_TEST_HOME").expect("a story has a home"));
@@ -54,7 +53,7 @@ fn another_process_plays_its_story() {
 }
 
 #[test]
-fn a_damaged_sled_is_rebuilt_while_sessions_go_on() {
+fn a_damaged_sled_index_is_rebuilt_while_sessions_continue() {
     let home = Home::new();
     for number in 0..20 {
         home.session(number, &[said("Hello"), finished(&"output ".repeat(500)), titled("Session")]);
@@ -69,12 +68,12 @@ fn a_damaged_sled_is_rebuilt_while_sessions_go_on() {
         .collect();
     assert!(files.len() >= 2, "{files:?}");
     for (entries, file) in (5..).zip(&files) {
-        // Noise, but the same in every run.
+        // Deterministic noise.
         let mut random = fastrand::Rng::with_seed(7);
         let length = fs::metadata(file).map_or(4096, |metadata| metadata.len().max(64)) as usize;
         fs::write(file, (0..length).map(|_| random.u8(..)).collect::<Vec<u8>>()).unwrap();
 
-        // In a process of its own, because a panic in sled can make a later one of the same process hang.
+        // In a child process, because a panic in sled can make a later one in the same process hang.
         let output = Story::DamagedSled.command(&home, r#"exec "$@""#).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && said.contains("it went on"), "{}: {said}", file.display());
@@ -102,7 +101,7 @@ fn go_on_over_a_damaged_sled(store: &Store) {
 }
 
 #[test]
-fn nothing_that_was_synced_is_lost_when_the_process_is_killed() {
+fn nothing_synced_is_lost_when_the_process_is_killed() {
     let home = Home::new();
     let mut known = 0;
     for acknowledgements in [1, 3, 10, 30, 60] {
@@ -113,7 +112,7 @@ fn nothing_that_was_synced_is_lost_when_the_process_is_killed() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(writer.stdout.take().unwrap()).lines().map(Result::unwrap);
-        // What libtest prints first may share the line with the first acknowledgement.
+        // The first output of libtest may share the line with the first acknowledgement.
         let acknowledged =
             lines.filter_map(|line| line.rsplit_once("synced ").map(|(_, n)| n.parse::<u64>().unwrap()));
         let last = acknowledged.take(acknowledgements).last().unwrap();
@@ -148,9 +147,9 @@ fn write_until_killed(store: &Store) {
 }
 
 #[test]
-fn a_write_that_fails_halfway_is_taken_back_and_the_next_one_may_work() {
+fn a_partial_write_is_rolled_back_and_the_next_one_may_succeed() {
     let home = Home::new();
-    // A process that writes beyond its limit gets a signal, which would end it, before the error.
+    // A process that exceeds its file size limit gets a signal before the error, which would kill it.
     let output = Story::WriterAtItsLimit.command(&home, r#"trap "" XFSZ; exec "$@""#).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("it went on"));
@@ -172,7 +171,7 @@ fn write_beyond_the_limit(store: &Store) {
     assert!(entries.len() > 10);
     assert_eq!(store.read(&id(1)).unwrap(), entries, "half a line was taken back");
     assert!(journal.append(titled(&text)).is_err());
-    // A blob that cannot be written is no entry either.
+    // Without its blob, an entry is not written either.
     assert!(journal.append(finished(&"x".repeat(BIG))).is_err());
 
     setrlimit(Resource::Fsize, before).unwrap();

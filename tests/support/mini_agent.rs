@@ -1,7 +1,7 @@
-//! A miniature ACP agent on a thread: enough to try the runner of fixtures on.
+//! A miniature ACP agent on a thread: sufficient to test the fixture runner.
 //!
-//! It answers prompts by asking an Anthropic-like model and passing its text on. It has no tools, no
-//! cancel and no memory beyond its life.
+//! It answers prompts by calling an Anthropic-like model and forwarding its text. It has no tools, no cancel
+//! and no persistent memory.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -74,7 +74,7 @@ impl Conversation {
         self.write(&json!({"jsonrpc": "2.0", "id": id, "result": result}))
     }
 
-    /// Streams the model's text to the editor and gives it back.
+    /// Streams the model's text to the editor and returns it.
     fn ask_model(&mut self, session: &str) -> io::Result<String> {
         let address = self.address.clone().ok_or_else(|| io::Error::other("there is no model"))?;
         let mut stream = TcpStream::connect(address)?;

@@ -1,4 +1,4 @@
-//! What tests of the protocol share: the fixtures, and an agent small enough to be read at once.
+//! Shared by tests of the protocol: the fixtures, and a tiny agent.
 
 pub mod mini_agent;
 
@@ -10,7 +10,7 @@ pub fn fixtures_directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("protocol-fixtures")
 }
 
-/// All fixtures: name, path and text, by name.
+/// All fixtures: name, path and text, sorted by name.
 pub fn fixture_files() -> Vec<(String, PathBuf, String)> {
     let entries = std::fs::read_dir(fixtures_directory()).expect("the fixtures are in the repository");
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! Texts of each kind that agents read, made here.
+//! Generated texts of each kind that agents read.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-/// A kind of text and one of it, of some kilobytes.
+/// Each kind of text with an example of a few kilobytes.
 pub fn texts() -> [(&'static str, String); 7] {
     [
         ("prose", prose()),

@@ -1,5 +1,6 @@
-//! The baseline that a compaction has to beat: a few functions that look at structure alone. What the user said,
-//! the newest plan, the files, the commands by how they last ended, commits, and the end of what the agent said.
+//! The baseline that a compaction has to beat: a few functions that use only structure. User messages, the
+//! newest plan, the files, the commands with their latest exit status, commits, and the end of the agent's
+//! messages.
 
 use std::collections::HashMap;
 
@@ -8,12 +9,12 @@ use serde_json::Value;
 
 use super::corpus::{Block, Message, path_of};
 
-/// What a part may take of the size, in per cent; the agent's words take what is left.
+/// Percentage of the size that a section may take; the agent's messages take the rest.
 const USER: usize = 40;
 const FILES: usize = 14;
 const OTHERS: usize = 8;
 
-/// A call with what it came to: the text and whether it failed.
+/// A call with its result: the text and whether it failed.
 pub struct Call<'a> {
     pub name: &'a str,
     pub input: &'a Value,
@@ -53,7 +54,7 @@ fn section(heading: &str, text: String) -> String {
     if text.is_empty() { text } else { format!("## {heading}\n{text}") }
 }
 
-/// The first lines that fit.
+/// The leading lines that fit.
 fn fit(lines: Vec<String>, chars: usize) -> String {
     let mut left = chars;
     let fits = lines.into_iter().filter(|line| match left.checked_sub(length(line) + 1) {
@@ -85,7 +86,7 @@ fn length(text: &str) -> usize {
 fn user(messages: &[Message], chars: usize) -> String {
     let said = messages.iter().rev().filter_map(|message| match message {
         Message::User(text) => Some(text.as_str()),
-        // With a refused call.
+        // In the result of a refused call.
         Message::Result { text, .. } => text.split_once("the user said:").map(|(_, said)| said),
         Message::Agent(_) => None,
     });
@@ -106,7 +107,7 @@ fn agent(messages: &[Message], chars: usize) -> String {
     newest_first(texts.collect(), chars)
 }
 
-/// Of texts from the newest on those that fit, in the order in which they were said.
+/// As many of the newest texts as fit, in chronological order.
 fn newest_first(texts: Vec<String>, chars: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut left = chars;
@@ -121,7 +122,7 @@ fn newest_first(texts: Vec<String>, chars: usize) -> String {
     lines.join("\n")
 }
 
-/// Status and words of each step of the newest plan, those that are done last.
+/// Status and text of each step of the newest plan; completed steps come last.
 pub fn plan(calls: &[Call<'_>]) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String, String)> = Vec::new();
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
@@ -176,7 +177,7 @@ fn files(calls: &[Call<'_>]) -> Vec<String> {
     below.into_iter().chain(lines).collect()
 }
 
-/// The folder that all paths are below, with its slash.
+/// The common folder of all paths, with a trailing slash.
 fn shared_folder(paths: &[&str]) -> String {
     let mut shared = paths.first().copied().unwrap_or_default();
     for path in paths {
@@ -186,7 +187,7 @@ fn shared_folder(paths: &[&str]) -> String {
     shared.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"))
 }
 
-/// Commands that failed when they ran last, and the others.
+/// Commands whose last run failed, and the others.
 fn commands(calls: &[Call<'_>]) -> (Vec<String>, Vec<String>) {
     let mut runs: Vec<(String, usize, (&str, bool))> = Vec::new();
     for call in calls {
@@ -205,7 +206,7 @@ fn commands(calls: &[Call<'_>]) -> (Vec<String>, Vec<String>) {
     (failed.collect(), worked.collect())
 }
 
-/// What `git commit` printed.
+/// Lines printed by `git commit`.
 fn commits(calls: &[Call<'_>]) -> Vec<String> {
     let commit =
         Regex::new(r"(?m)^\[([\w./-]+) (?:\(root-commit\) )?([0-9a-f]{7,})\] (.*)$").expect("a pattern");

@@ -1,6 +1,6 @@
-//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, what
-//! happened afterwards, and facts and instructions that people wrote down. `benches/keep/README.md` describes
-//! the files.
+//! A corpus: real conversations up to their first compaction, the summary that a model wrote there, the
+//! messages that followed, and facts and instructions that people wrote down. `benches/keep/README.md`
+//! describes the files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A message, as plain as judging needs it.
+/// A message, reduced to what judging needs.
 #[derive(Clone, Debug)]
 pub enum Message {
     User(String),
@@ -29,7 +29,7 @@ pub enum Block {
 }
 
 impl Message {
-    /// All of it as text, in which a term is looked for.
+    /// The message as text, in which terms are searched.
     pub fn words(&self) -> String {
         match self {
             Message::User(text) => format!("USER: {text}"),
@@ -61,11 +61,11 @@ pub fn path_of(input: &Value) -> Option<&str> {
 pub struct Session {
     pub name: String,
     pub messages: Vec<Message>,
-    /// The same as a log of ours, as an import makes it.
+    /// The same messages as a log of Epitome's, as an import creates it.
     pub entries: Vec<Arc<Entry>>,
-    /// What a model wrote when the session was compacted.
+    /// The summary that a model wrote when the session was compacted.
     pub summary: Option<String>,
-    /// What was said and done after that.
+    /// The messages after that.
     pub later: Vec<Message>,
 }
 
@@ -74,12 +74,12 @@ impl Session {
         Thread::replay(self.entries.iter().cloned()).expect("an import makes a whole log")
     }
 
-    /// The whole conversation as one text.
+    /// The entire conversation as one text.
     pub fn before(&self) -> String {
         words(&self.messages)
     }
 
-    /// A session of these messages, by way of an import.
+    /// A session of these messages, created through an import.
     pub fn of(name: &str, messages: Vec<Message>) -> Result<Session> {
         let entries = import(Path::new(name), &pi_lines(&messages))?;
         Ok(Session { name: name.to_owned(), messages, entries, summary: None, later: Vec::new() })
@@ -90,7 +90,8 @@ pub fn words(messages: &[Message]) -> String {
     messages.iter().map(Message::words).collect::<Vec<_>>().join("\n")
 }
 
-/// A fact that somebody wrote down after reading a session: kept where all patterns are found near each other.
+/// A fact that somebody wrote down after reading a session. It counts as kept if all patterns match near each
+/// other.
 pub struct Fact {
     pub what: String,
     pub patterns: Vec<Regex>,
@@ -99,7 +100,7 @@ pub struct Fact {
 #[derive(Default)]
 pub struct Corpus {
     pub sessions: Vec<Session>,
-    /// By the name of the session.
+    /// Facts by session name.
     pub facts: BTreeMap<String, Vec<Fact>>,
     pub instructions: Vec<String>,
     /// Sessions that could not be read, and why.
@@ -159,7 +160,7 @@ fn import(file: &Path, text: &str) -> Result<Vec<Arc<Entry>>> {
     Ok(draft.entries.into_iter().map(Arc::new).collect())
 }
 
-/// A message of pi's, or a line of what happened later, where a result has another role.
+/// Parses a message of pi's, or a line of the later messages, in which results have a different role.
 fn message_of(value: &Value, result: &str) -> Option<Message> {
     let content = value.get("content").or_else(|| value.get("text"))?;
     let blocks = match content {
@@ -254,7 +255,7 @@ fn instructions(file: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// `None` where there is no such file.
+/// `None` if the file does not exist.
 fn json_of<T: for<'de> Deserialize<'de>>(file: &Path) -> Result<Option<T>> {
     if !file.exists() {
         return Ok(None);

@@ -1,19 +1,19 @@
-//! Conversations of any length, for the clock and for a smoke test. What is kept of them says little: they
-//! repeat themselves.
+//! Conversations of any length, for timing and for a smoke test. Retention measured on them means little,
+//! because they are repetitive.
 
 use serde_json::json;
 
 use super::corpus::{Block, Message};
 
-/// Files that the agent goes through, again and again.
+/// Files that the agent works through, again and again.
 const FILES: usize = 40;
 
-/// What the user asks for in a turn.
+/// The user's request in a turn.
 pub fn request(turn: usize) -> String {
     format!("Please look at module_{} and keep its limit at {} items, not more.", turn % FILES, 100 + turn)
 }
 
-/// A conversation of so many turns: in each the user asks, and the agent reads, edits, tests and answers.
+/// A conversation of `turns` turns: in each the user asks, and the agent reads, edits, tests and answers.
 pub fn conversation(turns: usize) -> Vec<Message> {
     let mut messages = Vec::new();
     for turn in 0..turns {

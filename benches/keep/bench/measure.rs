@@ -1,4 +1,4 @@
-//! What of a conversation is in a text, and whether what the text calls failed or open is.
+//! How much of a conversation a text contains, and whether what it calls failed or open really is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -9,9 +9,9 @@ use regex::Regex;
 use super::baseline;
 use super::corpus::{Fact, Message, Session, path_of, words};
 
-/// Characters within which all patterns of a fact have to be found.
+/// Characters within which all patterns of a fact have to match.
 const SPAN: usize = 700;
-/// Matches of a fact's first pattern that are looked at.
+/// Matches of a fact's first pattern that are considered.
 const PLACES_MAX: usize = 400;
 /// Messages after the compaction in which identifiers count as used.
 const USED_MESSAGES: usize = 80;
@@ -27,13 +27,13 @@ pub fn holds(text: &str, fact: &Fact) -> bool {
         .any(|at| others.iter().all(|other| other.iter().any(|place| apart(*at, *place) <= SPAN)))
 }
 
-/// The share of the terms that a text has; `None` of no terms.
+/// The share of the terms that a text contains; `None` if there are no terms.
 pub fn share(text: &str, terms: &BTreeSet<String>) -> Option<f64> {
     let held = terms.iter().filter(|term| text.contains(term.as_str())).count();
     (!terms.is_empty()).then(|| held as f64 / terms.len() as f64)
 }
 
-/// What the agent used after the compaction and had met before.
+/// Files and identifiers that occurred before the compaction and were used again after it.
 #[derive(Default)]
 pub struct Later {
     pub files: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub struct Later {
     pub hashes: BTreeSet<String>,
 }
 
-/// `snake_case`, `camelCase`, `PascalCase`, `ABC-12`, and numbers of issues.
+/// `snake_case`, `camelCase`, `PascalCase`, `ABC-12`, and issue numbers.
 static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| {
     let names = [
         "[A-Za-z_][A-Za-z0-9]*_[A-Za-z0-9_]+",
@@ -54,7 +54,7 @@ static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| {
 static HASH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b[0-9a-f]{7,12}\b").expect("a pattern"));
 
 impl Later {
-    /// `None` where too little came afterwards to say anything.
+    /// `None` if there are too few later messages for a judgement.
     pub fn of(session: &Session) -> Option<Later> {
         if session.later.len() < 10 {
             return None;
@@ -94,7 +94,7 @@ fn hashes(text: &str) -> BTreeSet<String> {
     found.filter(is_mixed).map(str::to_owned).collect()
 }
 
-/// The sections of the summaries that Claude Code's models write, by their number there.
+/// The sections of the summaries that Claude Code's models write, by section number.
 pub const SECTIONS: [(&str, &str); 7] = [
     ("7", "pending"),
     ("8", "current work"),
@@ -105,7 +105,7 @@ pub const SECTIONS: [(&str, &str); 7] = [
     ("5", "problem solving"),
 ];
 
-/// The terms of each section of a stored summary that are in the conversation.
+/// The terms of each section of a stored summary that occur in the conversation.
 pub fn section_terms(summary: &str, before: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
     static HEADING: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\n\s*(\d)\. (?:\*\*)?([A-Z][A-Za-z ]+):?").expect("a pattern"));
@@ -135,14 +135,14 @@ pub fn section_terms(summary: &str, before: &str) -> BTreeMap<&'static str, BTre
     sections
 }
 
-/// How many of these stand in a text word for word, whatever the space between the words.
+/// How many of these occur in a text verbatim, ignoring differences in white space.
 pub fn verbatim(text: &str, instructions: &[String]) -> usize {
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = flat(text);
     instructions.iter().filter(|instruction| text.contains(&flat(instruction))).count()
 }
 
-/// The conversation with each instruction said by the user in a turn of its own, spread over the middle.
+/// The conversation with each instruction inserted as a user turn of its own, spread over the middle.
 pub fn planted(messages: &[Message], instructions: &[String]) -> Vec<Message> {
     let is_place = |at: &usize| match &messages[*at] {
         Message::User(_) => true,
@@ -162,15 +162,15 @@ pub fn planted(messages: &[Message], instructions: &[String]) -> Vec<Message> {
     planted
 }
 
-/// Lines of a message that call something failed or open, and those of them that the log bears out.
+/// Lines of a message that call something failed or open, and those that the log confirms.
 #[derive(Default)]
 pub struct Truth {
     pub right: usize,
     pub wrong: Vec<String>,
 }
 
-/// Checks each line by the log: a command is failed if the named run failed and no later run of the same command
-/// ended otherwise; a step of the plan has the status that the newest plan gives it.
+/// Checks each line against the log: a command has failed if the named run failed and no later run of the
+/// same command ended differently; a step of the plan has the status given in the newest plan.
 pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
     static LAST: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\(last e(\d+)").expect("a pattern"));
     static STEP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^- \[(\w+)\] (.*)$").expect("a pattern"));
@@ -207,12 +207,12 @@ pub fn truth(text: &str, session: &Session, thread: &Thread) -> Truth {
     truth
 }
 
-/// As a line shows it.
+/// The text as one line of a message shows it.
 fn flat_line(text: &str) -> String {
     text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ⏎ ")
 }
 
-/// Whether the call with this outcome failed, and each later one of the same command did as well.
+/// Whether the call with this outcome failed, and every later call of the same command failed too.
 fn has_failed_last(thread: &Thread, entry: Seq) -> bool {
     let core = |call: &epitome::thread::CallId| {
         let command = thread.call(call)?.input["command"].as_str()?;

@@ -1,4 +1,4 @@
-//! What the bench and `tests/keep.rs` share: conversations, ways of making them small, and what is measured.
+//! Shared by the bench and `tests/keep.rs`: conversations, ways of shortening them, and measures.
 
 pub mod baseline;
 pub mod corpus;

@@ -1,4 +1,4 @@
-//! Ways of making a conversation small.
+//! Ways of shortening a conversation.
 
 use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide};
 use epitome::config::{Compaction, Summariser};
@@ -7,29 +7,29 @@ use epitome::tokens::Ruler;
 
 use super::corpus::{Message, Session, words};
 
-/// The model that the conversations are counted and priced for, and its window in tokens.
+/// The model for which conversations are counted and priced, and its window in tokens.
 pub const MODEL: &str = "anthropic/claude-sonnet-5";
 pub const WINDOW: u64 = 200_000;
-/// Bytes of a masked result that are left.
+/// Bytes of a masked result that are kept.
 const MASKED: usize = 200;
-/// Characters of a token, about.
+/// Approximate number of characters per token.
 const CHARS_PER_TOKEN: u64 = 4;
-/// Attempts to meet half of a size.
+/// Attempts to reach half of a size.
 const HALVINGS: usize = 7;
 
-/// The ruler of all: an estimate, as a session has it that did not load the vocabulary.
+/// The ruler for all ways: an estimate, as in a session that has not loaded the vocabulary.
 pub fn ruler() -> Ruler {
     Ruler::of(Some(&ModelName(MODEL.to_owned())))
 }
 
-/// How a compaction of ours is to be made.
+/// Parameters of a compaction by Epitome.
 #[derive(Clone, Debug)]
 pub struct Ours {
     pub window: u64,
     pub keep: Keep,
-    /// What a model wrote; without one none is asked.
+    /// The summary that a model wrote; `None` compacts without a model.
     pub summary: Option<String>,
-    /// What the tables may take, where it is not what the settings say.
+    /// Token limit of the tables, if it differs from the settings.
     pub tokens: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Ours {
 }
 
 impl Ours {
-    /// Compacts a thread, as `/compact` does it; an error says why it can't be done.
+    /// Compacts a thread as `/compact` does; an error says why that is impossible.
     pub fn compact(&self, thread: &mut Thread) -> Result<(), String> {
         let ruler = ruler();
         let mut settings = Compaction::default();
@@ -63,7 +63,7 @@ impl Ours {
         Ok(())
     }
 
-    /// The message that stands for the conversation.
+    /// The message that replaces the conversation.
     pub fn message(&self, session: &Session) -> Result<String, String> {
         let mut thread = session.thread();
         self.compact(&mut thread)?;
@@ -76,8 +76,8 @@ impl Ours {
         Ok(texts.collect::<Vec<_>>().join("\n"))
     }
 
-    /// The message with tables that are cut so that all of it has at most half of these characters. What the user said
-    /// is not cut for that, so the tables keep a quarter.
+    /// The message with its tables shortened so that it has at most half of these characters. User messages
+    /// are not shortened for that, so the tables keep at least a quarter.
     pub fn half_message(&self, session: &Session, chars: usize) -> Result<String, String> {
         let tables = |share: u64| chars as u64 / share / CHARS_PER_TOKEN;
         let (mut low, mut high) = (tables(4), tables(1));
@@ -102,14 +102,14 @@ pub fn append(thread: &mut Thread, change: Change) {
     thread.apply(std::sync::Arc::new(epitome::thread::Entry { seq, at, change }));
 }
 
-/// The end of the conversation, word for word.
+/// The end of the conversation, verbatim.
 pub fn tail(messages: &[Message], chars: usize) -> String {
     let all = words(messages);
     let skipped = all.chars().count().saturating_sub(chars);
     all.chars().skip(skipped).collect()
 }
 
-/// The same where of each result only the beginning is left.
+/// The same, with only the beginning of each tool result.
 pub fn masked_tail(messages: &[Message], chars: usize) -> String {
     let masked = messages.iter().map(|message| match message {
         Message::Result { call, text, failed } => {

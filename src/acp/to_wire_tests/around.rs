@@ -1,9 +1,9 @@
-//! What is shown around the model's words: lines of ours, notices, what concerns the whole session.
+//! What is shown around the model's text: our own lines, notices, session-wide updates.
 
 use super::*;
 
 #[test]
-fn a_follow_up_is_the_hook_s_line_as_it_happens_and_a_user_message_in_a_replay() {
+fn a_hook_follow_up_is_a_line_live_and_a_user_message_in_a_replay() {
     let change = || said(vec![text("Please run the linter.")], Origin::Hook { hook: "lint".into() });
     let mut line = chunk("agent_message_chunk", "m3", "↻ lint: Please run the linter.");
     line["_meta"] = json!({ "epitome": { "hook": "lint" } });
@@ -15,12 +15,12 @@ fn a_follow_up_is_the_hook_s_line_as_it_happens_and_a_user_message_in_a_replay()
 }
 
 #[test]
-fn a_history_that_a_hook_made_is_no_compaction_to_clients_that_show_those() {
+fn a_history_replaced_by_a_hook_is_not_shown_as_a_compaction() {
     let mut client = Client::new(ClientTraits { compaction: true, ..PLAIN });
     assert_eq!(client.entry(mutated()).told[0]["sessionUpdate"], "agent_message_chunk");
 }
 
-/// Context may be added before the prompt, and chunks outside of a turn are an error to some editors.
+/// Context may be added before the prompt, and some editors treat chunks outside a turn as an error.
 #[test]
 fn a_notice_waits_for_the_prompt_and_not_for_context() {
     let mut client = Client::new(PLAIN);
@@ -32,7 +32,7 @@ fn a_notice_waits_for_the_prompt_and_not_for_context() {
 }
 
 #[test]
-fn a_client_that_shows_compactions_gets_one_and_in_a_replay_what_stands() {
+fn a_compaction_is_streamed_live_and_replayed_as_completed() {
     let statuses = |client: &Client| -> Vec<String> {
         client.told.iter().map(|update| update["status"].as_str().unwrap_or("chunk").to_owned()).collect()
     };
@@ -46,7 +46,7 @@ fn a_client_that_shows_compactions_gets_one_and_in_a_replay_what_stands() {
     client.replayed(compacted());
     assert_eq!(statuses(&client), ["completed"]);
     client.told.clear();
-    // It joins in the middle: what is running comes behind the replay.
+    // A client attaches during a compaction: its progress follows the replay.
     let opened = Change::Opened { format: 1, session: SessionId("s".into()), cwd: PathBuf::from("/w") };
     let id = MessageId(11);
     client.put(Out::Compaction { id, state: CompactionState::Began { tokens: 88_000 } });
@@ -61,7 +61,7 @@ fn a_client_that_shows_compactions_gets_one_and_in_a_replay_what_stands() {
 }
 
 #[test]
-fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
+fn without_compaction_support_a_notice_announces_a_compaction() {
     let mut client = Client::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
     client.told.clear();
@@ -73,7 +73,7 @@ fn a_client_that_shows_no_compactions_is_told_that_one_takes_a_while() {
 }
 
 #[test]
-fn a_reply_that_was_cut_says_why_unless_the_person_did_it() {
+fn a_cut_reply_says_why_unless_the_user_cancelled_it() {
     for (cut, expected) in [
         (Cut::MaxTokens, Some("\n\nCut short: the model reached its output limit.")),
         (Cut::Refused { reason: String::new() }, Some("\n\nCut short: the model declined.")),
@@ -92,10 +92,10 @@ fn a_reply_that_was_cut_says_why_unless_the_person_did_it() {
     }
 }
 
-/// Clients that don't look at ids showed "(try 2 of 6).Anthropic is overloaded" and, behind `/rewind undo`, "without
-/// it.Taken back": what we say goes behind other text as a paragraph of its own.
+/// Regression: clients that ignore message ids showed "(try 2 of 6).Anthropic is overloaded" and, after
+/// `/rewind undo`, "without it.Taken back". Our lines after other text must be separate paragraphs.
 #[test]
-fn what_we_say_behind_other_text_is_set_apart_and_the_first_of_a_turn_is_not() {
+fn our_lines_after_other_text_are_separate_paragraphs() {
     let mut client = Client::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
     let notice = |text: &str| Out::Notice { severity: Severity::Warning, text: text.to_owned() };
@@ -110,9 +110,10 @@ fn what_we_say_behind_other_text_is_set_apart_and_the_first_of_a_turn_is_not() {
     assert_eq!(texts, ["Trying again.", "\n\nTrying again.", "Done.", "\n\nDone.", "Done."]);
 }
 
-/// Editors without `compaction_update` that don't look at ids showed "from 45k to 6k tokens.I go on with the parser".
+/// Regression: editors without `compaction_update` that ignore message ids showed "from 45k to 6k tokens.I go
+/// on with the parser".
 #[test]
-fn the_models_text_behind_a_line_of_ours_is_set_apart() {
+fn model_text_after_our_line_is_a_separate_paragraph() {
     let mut client = Client::new(PLAIN);
     client.entry(said(vec![text("go")], Origin::Person));
     client.entry(Change::Noted { message: MessageId(20), text: "Compacted.".to_owned() });
@@ -130,7 +131,7 @@ fn the_models_text_behind_a_line_of_ours_is_set_apart() {
 }
 
 #[test]
-fn session_wide_news() {
+fn session_wide_updates() {
     let mut client = Client::new(ClientTraits { notices: true, ..PLAIN });
     let last = Usage { input: 100, output: 20, cache_read: 60, cache_write: 5, thinking: 7 };
     client.put(Out::Usage(UsageNow { used: 120, size: 200_000, cost: Some(0.5), last }));
@@ -192,7 +193,7 @@ fn options_are_complete_and_in_order() {
     assert_eq!(offered[2]["options"][1].get("description"), None);
 }
 
-/// The values of the model option, with the groups that hold them.
+/// The values of the model option, with their groups.
 fn offered_models(names: &[&str]) -> Value {
     let models =
         names.iter().map(|name| ModelChoice { name: ModelName((*name).into()), about: String::new() });
@@ -209,7 +210,7 @@ fn offered_models(names: &[&str]) -> Value {
 }
 
 #[test]
-fn few_models_are_one_list_and_many_are_groups() {
+fn few_models_are_a_flat_list_and_many_are_grouped() {
     assert_eq!(
         offered_models(&["anthropic/a1", "local/org/l1"]),
         json!([{ "value": "anthropic/a1", "name": "a1 (Anthropic)" },
@@ -229,7 +230,7 @@ fn few_models_are_one_list_and_many_are_groups() {
 }
 
 #[test]
-fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
+fn without_notice_support_a_notice_waits_for_a_turn() {
     let mut client = Client::new(PLAIN);
     client.put(Out::Notice { severity: Severity::Info, text: "no MCP".into() });
     assert!(client.told.is_empty(), "a chunk outside of a turn is an error to some editors");
@@ -245,7 +246,7 @@ fn a_notice_waits_for_a_turn_where_the_client_knows_no_notices() {
 }
 
 #[test]
-fn a_notice_after_a_replay_is_not_taken_for_an_earlier_one() {
+fn notice_ids_are_not_reused_after_a_replay() {
     let opened = Change::Opened { format: 1, session: SessionId("s_0".into()), cwd: "/w".into() };
     let notice = |text: &str| Out::Notice { severity: Severity::Info, text: text.into() };
     let mut client = Client::new(PLAIN);

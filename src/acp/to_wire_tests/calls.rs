@@ -1,9 +1,9 @@
-//! Calls of tools: cards, progress, terminals, outcomes.
+//! Tool calls: permission requests, progress, terminals, results.
 
 use super::*;
 
 #[test]
-fn a_call_that_a_hook_changed_shows_what_it_is_run_with() {
+fn a_call_changed_by_a_hook_shows_its_new_input() {
     let changed = Change::CallChanged {
         call: CallId("c1".into()),
         input: json!({ "command": "ls -a" }),
@@ -16,7 +16,7 @@ fn a_call_that_a_hook_changed_shows_what_it_is_run_with() {
     let mut client = Client::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None)).entry(changed.clone());
     assert_eq!(client.told[1..], [update, line]);
-    // Of a call that was never announced, editors take no update.
+    // Editors don't accept updates for a call that was never announced.
     assert_eq!(Client::new(PLAIN).entry(changed).told.len(), 1);
 }
 
@@ -44,7 +44,7 @@ fn a_call_goes_from_pending_through_running_to_its_outcome() {
             (&json!("failed"), &json!("The command was stopped.")),
         ]
     );
-    // It is over: nothing more is said of it.
+    // The call is finished: no further updates for it.
     let count = client.told.len();
     client.put(Out::CallStarted { call: id.clone() }).put(Out::CallProgress { call: id, output: "x".into() });
     client.entry(finished("c1", OutcomeStatus::Completed, "again"));
@@ -77,7 +77,7 @@ fn the_diff_comes_first_in_an_outcome() {
 }
 
 #[test]
-fn output_with_fences_of_its_own_gets_a_longer_one() {
+fn output_containing_fences_gets_a_longer_fence() {
     let mut client = Client::new(PLAIN);
     client.entry(replied(vec![call("c1", ToolKind::Read)], None));
     client.entry(finished("c1", OutcomeStatus::Completed, "````\ncode\n````\n"));
@@ -85,7 +85,7 @@ fn output_with_fences_of_its_own_gets_a_longer_one() {
 }
 
 #[test]
-fn a_terminal_gets_what_is_new_and_then_its_end() {
+fn a_terminal_gets_new_output_and_then_its_exit() {
     let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Execute)], None));
     assert_eq!(client.told[0]["content"], json!([{ "type": "terminal", "terminalId": "c1" }]));
@@ -105,10 +105,10 @@ fn a_terminal_gets_what_is_new_and_then_its_end() {
     );
 }
 
-/// A permission card shows the command in the place of the terminal, and the terminal did not come back before the
-/// command had ended: nobody saw its live output.
+/// Regression: a permission request replaced the terminal with the command, and the terminal was not restored
+/// until the command had ended, so its live output was never visible.
 #[test]
-fn a_terminal_comes_back_when_the_command_begins() {
+fn a_terminal_is_shown_again_when_the_command_starts() {
     let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute), call("c2", ToolKind::Read)], None));
     client.put(Out::CallStarted { call: CallId("c1".into()) });
@@ -119,7 +119,7 @@ fn a_terminal_comes_back_when_the_command_begins() {
 }
 
 #[test]
-fn a_terminal_learns_by_which_signal_its_command_ended() {
+fn a_terminal_exit_names_the_signal() {
     let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
     client.entry(replied(vec![call("c1", ToolKind::Execute)], None));
     let outcome = ToolOutcome {
@@ -132,7 +132,7 @@ fn a_terminal_learns_by_which_signal_its_command_ended() {
 }
 
 #[test]
-fn a_terminal_that_missed_output_is_shown_beside_the_text() {
+fn a_terminal_that_missed_output_is_shown_with_the_text() {
     for (output, expected) in [("one\n", 1), ("one\ntwo\n", 2)] {
         let mut client = Client::new(ClientTraits { terminal_output: true, ..PLAIN });
         client.entry(replied(vec![call("c1", ToolKind::Execute)], None));

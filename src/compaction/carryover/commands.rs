@@ -1,4 +1,4 @@
-//! Commands by how they last ended: those that failed, with what they printed, and the others by how often they ran.
+//! Commands by their last result: the failed ones with their output, and the others by frequency.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,32 +8,32 @@ use super::quote::{Lines, clip_line};
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::Seq;
 
-/// Bytes of a command, and of a line that it printed.
+/// Bytes of a command, and of a line of its output.
 const COMMAND_BYTES_MAX: usize = 140;
 const OUTPUT_LINE_BYTES_MAX: usize = 160;
 
-/// Failed commands that are listed.
+/// Maximum number of failed commands listed.
 const FAILED_MAX: usize = 8;
 
-/// Of what a failed command printed, so many lines of the beginning and of the end.
+/// Number of lines shown from the beginning and from the end of a failed command's output.
 const OUTPUT_LINES: usize = 2;
 
-/// Programs that only look. What they return says nothing about the state of the work.
+/// Programs that only read. Their results say nothing about the state of the work.
 const LOOKING: [&str; 22] = [
     "cat", "ls", "grep", "rg", "head", "tail", "sed", "awk", "find", "pwd", "wc", "cd", "echo", "which",
     "tree", "less", "stat", "file", "diff", "test", "sleep", "env",
 ];
 
-/// All runs of one command.
+/// All runs of a command.
 struct Runs<'a> {
     count: usize,
     last: CallRecord<'a>,
     result: CallResult,
-    /// Its output went through a pipe, so that the exit status may be that of another program.
+    /// Whether its output went through a pipe, so that the exit status may be another program's.
     is_piped: bool,
 }
 
-/// The commands that failed when they last ran, newest first.
+/// The commands whose last run failed, newest first.
 fn failing<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Runs<'a>)>, TimedOut> {
     let mut failed: Vec<(String, Runs)> = runs(history, deadline)?;
     failed.retain(|(_, runs)| runs.result == CallResult::Failed);
@@ -42,7 +42,7 @@ fn failing<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String,
     Ok(failed)
 }
 
-/// These commands, each with the entry of its last result.
+/// The failing commands, each with the entry of its last result.
 pub(super) fn failing_commands(
     history: &History<'_>,
     deadline: Deadline,
@@ -58,7 +58,7 @@ pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
         for (command, runs) in &failed {
             let command = clip_line(command, COMMAND_BYTES_MAX);
             let output = ends_of(runs.last.text());
-            // Which command fails matters more than all that it printed.
+            // Which commands fail matters more than their complete output.
             let line = format!("- `{command}` ({}): ", at(runs.last.entry));
             let room = lines.left().saturating_sub(line.len() + 1);
             lines.push(line + &clip_line(&output, room));
@@ -69,7 +69,7 @@ pub(super) fn failed<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
 
 pub(super) fn others<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
     let mut others: Vec<(String, Runs)> = runs(history, deadline)?;
-    // What git did is shown by its results, as version control.
+    // Results of git are listed under version control.
     others.retain(|(command, runs)| runs.result != CallResult::Failed && !command.starts_with("git "));
     others.sort_by_key(|(_, runs)| Reverse((runs.count, runs.last.entry)));
     Ok(Box::new(move |bytes_max| {
@@ -84,14 +84,14 @@ pub(super) fn others<'a>(history: &History<'a>, deadline: Deadline) -> Result<Re
                 }
                 CallResult::Failed | CallResult::Unknown => "result unknown".to_owned(),
             };
-            // A long one must not keep shorter ones out.
+            // If a long line does not fit, shorter ones after it still may.
             lines.push(format!("- `{command}` ({}×, {}): {result}", runs.count, at(runs.last.entry)));
         }
         lines.text()
     }))
 }
 
-/// The runs of each command, as the last of them ended.
+/// The runs of each command, with the result of the last one.
 fn runs<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Runs<'a>)>, TimedOut> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<(String, Runs)> = Vec::new();
@@ -118,8 +118,9 @@ fn runs<'a>(history: &History<'a>, deadline: Deadline) -> Result<Vec<(String, Ru
     Ok(all)
 }
 
-/// A command as it is recognised from run to run: on one line, without a change of directory before it, a
-/// here-document, and what is done with its output. And whether its output goes through a pipe.
+/// Normalizes a command line, so that runs of the same command are recognised: one line, without a leading
+/// `cd` or `export`, here-documents, and the processing of its output. Also returns whether the output goes
+/// through a pipe.
 fn normalise(line: &str) -> (String, bool) {
     let line = line.split("<<").next().unwrap_or_default();
     let mut line: String = line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -164,7 +165,7 @@ mod tests {
     use super::normalise;
 
     #[test]
-    fn runs_of_one_command_are_recognised_as_one() {
+    fn runs_of_the_same_command_are_recognised() {
         for (line, command, is_piped) in [
             ("cargo test", "cargo test", false),
             ("cd /w && cargo  test 2>&1 | tail -5", "cargo test", true),

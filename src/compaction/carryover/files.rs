@@ -1,4 +1,5 @@
-//! Files: those that calls changed, created, deleted and read, those that results name, and what edits define.
+//! Files: those that calls changed, created, deleted or read, those named in results, and definitions in
+//! edits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,27 +14,27 @@ use super::quote::Lines;
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::{Seq, Shown, ToolKind};
 
-/// A longer path is none.
+/// Longer texts are not taken for paths.
 const PATH_BYTES_MAX: usize = 300;
-/// Files of one call.
+/// Maximum number of files considered for a call.
 const CALL_FILES_MAX: usize = 64;
 
-/// Directories above the working directory from which a path is still given as a relative one.
+/// Number of directories above the working directory for which relative paths are used.
 const PARENTS_MAX: usize = 2;
 
-/// Bytes of a result that are searched for names of files.
+/// Bytes of a result that are searched for file names.
 const RESULT_BYTES_MAX: usize = 16 * 1024;
-/// Names of files that are remembered from results.
+/// Maximum number of file names collected from results.
 const MENTIONED_MAX: usize = 20_000;
-/// A file that a single result names may be any; one that several name belongs to the work.
+/// A file that only one result names may be incidental; one that several name belongs to the work.
 const MENTIONS_MIN: u32 = 2;
 
 /// Bytes of an edit that are searched for definitions.
 const EDIT_BYTES_MAX: usize = 64 * 1024;
-/// Definitions that are listed of one file.
+/// Maximum number of definitions listed for a file.
 const FILE_NAMES_MAX: usize = 14;
 
-/// What was done to a file. In the order of what matters most about it.
+/// What was done to a file, in increasing order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Action {
     Read,
@@ -42,10 +43,10 @@ enum Action {
     Deleted,
 }
 
-/// What calls did to one file.
+/// What calls did to a file.
 struct Touched {
     changes: u32,
-    /// What the last change was; `Read` where there was none.
+    /// The last change; `Read` if there was none.
     action: Action,
     last: Seq,
 }
@@ -88,13 +89,13 @@ pub(super) fn touched<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
     }))
 }
 
-/// What is kept free for each row behind the one that is written, in bytes.
+/// Bytes that are reserved for each row after the current one.
 const ROW_BYTES: usize = 60;
 
-/// What a row more takes before its first file, in bytes.
+/// The approximate size in bytes of an additional row before its first file.
 const HEAD_BYTES: usize = 24;
 
-/// A file as it is listed: what happened to it, how often it was changed if more than once, and the last entry.
+/// A file in the list: what happened to it, the number of changes if more than one, and the last entry.
 fn named(path: &str, file: &Touched) -> String {
     let done = match file.action {
         Action::Created => "created, ",
@@ -108,8 +109,9 @@ fn named(path: &str, file: &Touched) -> String {
     }
 }
 
-/// The directory, with its last slash, that saves most where it is written once for all files in directories below it:
-/// the name of a file's own directory stays with it. Empty where none saves anything worth a row of its own.
+/// The directory, with its trailing slash, that saves the most bytes if it is written once for all files in
+/// its subdirectories. A file keeps the name of its own directory. Empty if no directory saves enough for a
+/// separate row.
 fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
     let mut below: HashMap<&str, usize> = HashMap::new();
     for path in paths {
@@ -124,7 +126,7 @@ fn shared_directory<'a>(paths: impl Iterator<Item = &'a str>) -> &'a str {
         .map_or("", |(directory, _)| directory)
 }
 
-/// The files that calls changed, created or deleted, each with the entry of the last change or look, oldest first.
+/// The files that calls changed, created or deleted, each with the entry that last touched it, oldest first.
 pub(super) fn changed_files(
     history: &History<'_>,
     deadline: Deadline,
@@ -136,7 +138,7 @@ pub(super) fn changed_files(
     Ok(files)
 }
 
-/// As many names as fit, and how many more there are.
+/// Joins as many names as fit, followed by the number of the others.
 fn joined(names: &[String], bytes_max: usize) -> String {
     /// Bytes for ` and 12345 more`.
     const MORE_BYTES: usize = 16;
@@ -154,7 +156,7 @@ fn joined(names: &[String], bytes_max: usize) -> String {
     row
 }
 
-/// Every file that a call which did not fail touched, by its path relative to the working directory.
+/// Every file that a successful call touched, by its path relative to the working directory.
 fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<String, Touched>, TimedOut> {
     let mut files: HashMap<String, Touched> = HashMap::new();
     for call in &history.calls {
@@ -172,7 +174,7 @@ fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<St
             file.last = call.entry;
             if action != Action::Read {
                 file.changes += 1;
-                // A created file that is changed again stays a new one.
+                // A created file that is changed later is still new.
                 let is_new = file.action == Action::Created && action == Action::Changed;
                 file.action = if is_new { Action::Created } else { action };
             }
@@ -181,7 +183,8 @@ fn touched_files(history: &History<'_>, deadline: Deadline) -> Result<HashMap<St
     Ok(files)
 }
 
-/// The path relative to the working directory, with `..` for a directory close above it; else as it is.
+/// The path relative to the working directory, with `..` for a nearby parent directory; other paths
+/// unchanged.
 pub(super) fn relative(path: &str, cwd: &Path) -> String {
     let path = path.strip_prefix("file://").unwrap_or(path);
     let near = cwd.ancestors().take(PARENTS_MAX + 1).enumerate();
@@ -193,10 +196,10 @@ pub(super) fn relative(path: &str, cwd: &Path) -> String {
     path.strip_prefix("./").unwrap_or(path).to_owned()
 }
 
-/// The files of a call and what it did to them.
+/// The files of a call, and what it did to them.
 fn paths_of(call: &CallRecord<'_>) -> Vec<(String, Action)> {
     let mut paths: Vec<(String, Action)> = Vec::new();
-    // What a tool of ours wrote is in its result: whether the file existed before, too.
+    // The result of our own tools contains the diff, and whether the file existed before.
     for shown in call.outcome.iter().flat_map(|outcome| &outcome.shown) {
         if let Shown::Diff { path, old, .. } = shown {
             let action = if old.is_none() { Action::Created } else { Action::Changed };
@@ -224,14 +227,14 @@ fn paths_of(call: &CallRecord<'_>) -> Vec<(String, Action)> {
     paths
 }
 
-/// Whether a call is an edit of some kind, and no command.
+/// Whether a call is an edit and not a command.
 pub(super) fn changes_a_file(call: &CallRecord<'_>) -> bool {
     call.command().is_none() && paths_of(call).iter().any(|(_, action)| *action != Action::Read)
 }
 
-/// What a call does to the file it names; `None` where it does not touch one, such as a search.
+/// What a call does to the file it names; `None` if it does not touch a file, such as a search.
 fn action_of(call: &CallRecord<'_>) -> Option<Action> {
-    // One tool of several commands.
+    // A tool with several commands.
     match call.input.get("command").and_then(Value::as_str) {
         Some("view") => return Some(Action::Read),
         Some("create") => return Some(Action::Created),
@@ -259,7 +262,7 @@ fn action_of(call: &CallRecord<'_>) -> Option<Action> {
     }
 }
 
-/// The files of a patch, in either of the common forms.
+/// The files of a patch, in either of the common formats.
 fn patched(patch: &str) -> impl Iterator<Item = (String, Action)> {
     const HEADS: [(&str, Action); 5] = [
         ("*** Update File: ", Action::Changed),
@@ -275,7 +278,7 @@ fn patched(patch: &str) -> impl Iterator<Item = (String, Action)> {
     })
 }
 
-/// The files that a command line removes, where it is plain enough to be read without a shell.
+/// The files that a command line removes, if it is simple enough to be parsed without a shell.
 fn removed(command: &str) -> Vec<(String, Action)> {
     let mut removed = Vec::new();
     for part in command.split(['\n', ';']).flat_map(|part| part.split("&&")) {
@@ -313,7 +316,7 @@ pub(super) fn mentioned<'a>(history: &History<'a>, deadline: Deadline) -> Result
             }
             match files.get_mut(name) {
                 Some(file) => {
-                    // Once for each result.
+                    // Counted once for each result.
                     file.count += u32::from(file.last != call.entry);
                     file.last = call.entry;
                     if path.len() > file.path.len() && !file.path.starts_with('/') {
@@ -338,7 +341,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The words of a text that are paths of files: a name with an extension of letters.
+/// The words of a text that are file paths: a name with an alphanumeric extension.
 fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     const EXTENSION_BYTES_MAX: usize = 5;
     let is_of_path =
@@ -352,9 +355,9 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
             let end =
                 bytes[dot..].iter().position(|byte| !is_of_path(*byte)).map_or(bytes.len(), |at| dot + at);
             from = end.max(dot + 1);
-            // What is of a path is ASCII, so that these are boundaries of characters.
+            // Path characters are ASCII, so these are character boundaries.
             let word = text[begin..end].trim_end_matches(['.', '-', '/']);
-            // The sides of a diff.
+            // The prefixes of the two sides of a diff.
             let word = ["./", "a/", "b/"].iter().find_map(|side| word.strip_prefix(side)).unwrap_or(word);
             let Some((stem, extension)) = word.rsplit_once('.') else { continue };
             let stem = stem.rsplit('/').next().unwrap_or(stem);
@@ -362,7 +365,8 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
                 && extension.bytes().all(|byte| byte.is_ascii_alphanumeric())
                 && extension.bytes().any(|byte| byte.is_ascii_alphabetic());
             let has_name = stem.bytes().any(|byte| byte.is_ascii_alphabetic());
-            // `fmt.Println`, `user@host.org` and `//host.org` are no files; a path or a usual extension is.
+            // `fmt.Println`, `user@host.org` and `//host.org` are not files; names with a slash or a common
+            // extension are.
             let is_file = is_extension && has_name && word.len() <= PATH_BYTES_MAX && !word.starts_with("//");
             if is_file && (word.contains('/') || is_source(extension)) && !word.contains('@') {
                 return Some(word);
@@ -372,7 +376,7 @@ fn paths_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Extensions by which a bare name is taken for a file.
+/// Extensions by which a name without a directory is recognised as a file.
 fn is_source(extension: &str) -> bool {
     const EXTENSIONS: [&str; 30] = [
         "rs", "go", "ts", "tsx", "js", "jsx", "mjs", "py", "rb", "java", "kt", "swift", "c", "h", "cc",
@@ -382,8 +386,8 @@ fn is_source(extension: &str) -> bool {
     EXTENSIONS.contains(&extension)
 }
 
-/// A definition in the usual languages: the keyword, and the name behind it. Of variables only those of the outermost
-/// level.
+/// A definition in one of the common languages: the keyword and the name after it. For variables, only those
+/// at the top level.
 static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?m)^[+ \t]*(?:(?:export|pub(?:\([a-z]+\))?|async|static|public|private|protected|default|abstract|unsafe) +)*(?:func(?: *\([^)\n]*\))?|fn|def|class|struct|enum|trait|interface|type|function|module|impl) +([A-Za-z_][A-Za-z0-9_]{3,})|^\+?(?:export +|pub +)?(?:const|static|var|let|val) +([A-Za-z_][A-Za-z0-9_]{3,})",
@@ -392,7 +396,7 @@ static DEFINITION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pub(super) fn defined<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
-    // By file, the entry in which each name was defined last.
+    // For each file, the entry in which each name was defined last.
     let mut files: BTreeMap<String, HashMap<&str, Seq>> = BTreeMap::new();
     for call in &history.calls {
         deadline.check()?;
@@ -447,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_with_an_extension_are_paths() {
+    fn names_with_an_extension_are_paths() {
         for (text, paths) in [
             ("src/a.rs:12: fn main", vec!["src/a.rs"]),
             ("see ./docs/x.md, README.md.", vec!["docs/x.md", "README.md"]),

@@ -1,4 +1,4 @@
-//! Version control: commits, branches, pushes and pull requests, from the output of `git` and its hosts' clients.
+//! Version control: commits, branches, pushes and pull requests, from the output of `git`, `gh` and `glab`.
 
 use std::sync::LazyLock;
 
@@ -8,15 +8,15 @@ use super::history::{CallResult, History};
 use super::quote::{Lines, clip_line};
 use super::{Deadline, Render, TimedOut};
 
-/// Bytes of an output that are looked at.
+/// Bytes of an output that are examined.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024;
 const LINE_BYTES_MAX: usize = 160;
 
-/// Commits and pull requests that are listed.
+/// Maximum number of commits and of pull requests listed.
 const COMMITS_MAX: usize = 60;
 const REQUESTS_MAX: usize = 4;
 
-/// `[main 1a2b3c4] subject`, which `git commit` prints.
+/// `[main 1a2b3c4] subject`, printed by `git commit`.
 static COMMIT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^\[([^\]\s]+(?: \([^)]*\))?) ([0-9a-f]{7,40})\] (.*)$").expect("a valid pattern")
 });
@@ -26,19 +26,19 @@ static BRANCH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:On branch |Switched to (?:a new )?branch ')([^'\s]+)").expect("a valid pattern")
 });
 
-/// `   1a2b3c4..5d6e7f8  main -> main`, which `git push` prints.
+/// `   1a2b3c4..5d6e7f8  main -> main`, printed by `git push`.
 static PUSH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^ [ *+] (?:\[new branch\]|[0-9a-f]{7,40}\.{2,3}([0-9a-f]{7,40}))\s+(\S+) -> (\S+)")
         .expect("a valid pattern")
 });
 
-/// A pull or merge request: its address in an output, its number in a command line.
+/// A pull or merge request: its URL in an output, or its number in a command line.
 static REQUEST: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"https://[^\s/]+/\S+/(?:pull|merge_requests)/(\d+)|/pulls/(\d+)|\b(?:pr|mr) [a-z]+ (\d+)")
         .expect("a valid pattern")
 });
 
-/// What the output of version control shows, newest first.
+/// State extracted from the output of version control, newest first.
 #[derive(Default)]
 struct Found {
     branch: Option<String>,

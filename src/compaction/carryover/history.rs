@@ -1,4 +1,4 @@
-//! One pass over the log: tool calls with their results, and what the agent said.
+//! A single pass over the log that collects tool calls with their results, and the agent's messages.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -12,47 +12,48 @@ use epitome_thread::{
     CallId, Card, Change, Content, Message, OutcomeContent, OutcomeStatus, PlanStep, Seq, Thread, ToolOutcome,
 };
 
-/// What Claude Code writes as the result of a call that the user refused, and before the words they gave with it.
+/// Claude Code's result for a call that the user refused, and the text before the user's own words in it.
 const REFUSED: &str = "The user doesn't want to proceed with this tool use.";
 const REFUSED_WITH: &str = "the user said:\n";
 
-/// What it writes for a call that it didn't run, because another one of the same reply failed.
+/// Claude Code's result for a call that was not run because another call of the same reply failed.
 const NOT_RUN: &str = "<tool_use_error>Sibling tool call errored";
 
-/// Tools whose result is the user's answer to a question: ours, and those of the agents whose sessions are imported.
+/// Tools whose result is the user's answer to a question: our own, and those of agents whose sessions are
+/// imported.
 const QUESTION_TOOLS: [&str; 4] =
     ["ask_user", "AskUserQuestion", "ask_followup_question", "request_user_input"];
 
-/// The calls and replies of a conversation, oldest first. What a rewind or a hook took out of it is not there.
+/// The calls and replies of a conversation, oldest first, without those removed by a rewind or a hook.
 pub(super) struct History<'a> {
     pub cwd: &'a Path,
     pub calls: Vec<CallRecord<'a>>,
-    /// Replies that left the view and have text.
+    /// Replies outside of the kept view that contain text.
     pub replies: Vec<(Seq, &'a Message)>,
-    /// The plan of our own tool.
+    /// The plan of our own plan tool.
     pub plan: &'a [PlanStep],
 }
 
 /// A tool call and its result.
 #[derive(Clone, Copy)]
 pub(super) struct CallRecord<'a> {
-    /// The entry of the result, or of the call where there is none.
+    /// The entry of the result, or of the call if there is no result.
     pub entry: Seq,
     pub name: &'a str,
     pub input: &'a Value,
     pub card: &'a Card,
-    /// `None` where there is none yet, and where a hook took it out.
+    /// `None` if there is no result yet, or if a hook removed it.
     pub outcome: Option<&'a ToolOutcome>,
-    /// Whether it is no longer in view after the compaction.
+    /// Whether it is outside of the view after the compaction.
     pub has_left: bool,
 }
 
-/// How a call ended, as far as the log shows it.
+/// The result of a call, as far as the log shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallResult {
     Succeeded,
     Failed,
-    /// It was refused or interrupted, or its end is not known: that says nothing about what it would have done.
+    /// Refused, interrupted or not known, which says nothing about the result it would have had.
     Unknown,
 }
 
@@ -121,27 +122,27 @@ impl<'a> CallRecord<'a> {
         }
     }
 
-    /// Whether it only writes the plan, which is shown as such.
+    /// Whether the call only updates the plan, which is shown separately.
     pub fn is_planning(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
         ["todo", "plan", "taskcreate", "taskupdate", "tasklist"].iter().any(|tool| name.contains(tool))
     }
 
-    /// What the model read as the result.
+    /// The result as the model read it.
     pub fn text(&self) -> &'a str {
         self.outcome.and_then(first_text).unwrap_or_default()
     }
 
-    /// The command line of a call that runs one, without the shell that runs it.
+    /// The command line of a call that runs a command, without the shell around it.
     pub fn command(&self) -> Option<String> {
-        // Editing tools have commands too, such as `{"command": "view", "path": …}`.
+        // Editing tools have a `command` argument too, such as `{"command": "view", "path": …}`.
         if self.path().is_some() {
             return None;
         }
         let value = ["command", "cmd", "script", "commandLine"].iter().find_map(|key| self.input.get(key))?;
         let line = match value {
             Value::String(line) => line.clone(),
-            // `["bash", "-lc", "make"]`
+            // For example `["bash", "-lc", "make"]`.
             Value::Array(words) => {
                 let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
                 match words.as_slice() {
@@ -156,7 +157,7 @@ impl<'a> CallRecord<'a> {
         (!line.trim().is_empty()).then_some(line)
     }
 
-    /// The file that the input names.
+    /// The file named in the input.
     pub fn path(&self) -> Option<&'a str> {
         const KEYS: [&str; 9] = [
             "file_path",
@@ -175,13 +176,13 @@ impl<'a> CallRecord<'a> {
             .filter(|path| !path.is_empty())
     }
 
-    /// A text of the input under the first of these names that has one.
+    /// The first text in the input under one of these keys.
     pub fn input_text(&self, keys: &[&str]) -> Option<&'a str> {
         keys.iter().find_map(|key| self.input.get(key)).and_then(Value::as_str)
     }
 }
 
-/// What the user said in a tool result: with the refusal of a call, or as the answer to a question.
+/// The user's words in a tool result: given when refusing a call, or as the answer to a question.
 pub(crate) fn user_reply<'a>(tool: &str, outcome: &'a ToolOutcome) -> Option<(&'static str, &'a str)> {
     let text = first_text(outcome)?;
     let reply = if is_refusal(outcome) {

@@ -1,16 +1,17 @@
-//! What a compaction carries over without any model: tables computed from the log, and the agent's own last words.
+//! What a compaction carries over without a model: tables computed from the log, and the agent's last
+//! messages.
 //!
-//! Every part comes from structure: roles, tool calls with their inputs, exit statuses, the plan. No part looks for
-//! phrases in prose, because prose does not say reliably what is open, done or decided. Quoted text may be cut, with a
-//! mark where it was; it is never edited.
+//! Every part is derived from structure: roles, tool calls with their inputs, exit codes, the plan. No part
+//! searches prose for phrases, because prose does not state reliably what is open, done or decided. Quoted
+//! text may be cut, with a mark at the cut, but is never edited.
 //!
 //! ```text
-//!  log ─► History ─┬─► plan, commands, files, names, git, newest calls and results   each part by itself, guarded
-//!                  └─► the agent's words: what room the others leave
+//!  log ─► History ─┬─► plan, commands, files, names, git, newest calls and results   (each part guarded)
+//!                  └─► the agent's messages, in the room that the others leave
 //! ```
 //!
-//! A compaction must never fail because of what a conversation holds. So each part is computed behind a guard: a panic
-//! or a timeout costs that part alone, and the message says which one is missing.
+//! The contents of a conversation must never make a compaction fail. Each part is therefore guarded: a panic
+//! or a timeout loses only that part, and the message lists the parts that are missing.
 
 mod commands;
 mod files;
@@ -31,43 +32,44 @@ use std::collections::HashSet;
 
 pub(super) use history::user_reply;
 
-/// What computing one part may take. All of them together take a few milliseconds for a million tokens.
+/// Time limit for computing a part. All parts together take a few milliseconds for a million tokens.
 const PART_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Below so many bytes nothing useful can be carried over.
+/// Minimum room in bytes; in less, nothing useful can be carried over.
 const BYTES_MIN: usize = 300;
 
-/// Bytes of a token at most, on average: the first guess at what fits a number of tokens.
+/// Upper bound for the average size of a token in bytes; the first guess when fitting text to a number of
+/// tokens.
 const BYTES_PER_TOKEN: u64 = 5;
 
-/// Attempts to meet a number of tokens; each one measures the text and shortens it in proportion.
+/// Attempts to fit the text to a number of tokens. Each attempt measures it and shortens it proportionally.
 const FIT_ATTEMPTS_MAX: usize = 5;
 
-/// The tag around the tables in the message.
+/// The tag around the tables in the compaction message.
 pub(super) const TAG: &str = "carried_over";
 
-/// The tables of one conversation, computed once and rendered for as much room as there is.
+/// The tables of a conversation, computed once and rendered for any amount of room.
 pub(super) struct Carryover<'a> {
     parts: Vec<Part<'a>>,
     /// Headings of the parts that could not be computed.
     failed: Vec<&'static str>,
 }
 
-/// A part of the message: a heading, its share of the room and what writes it.
+/// A part of the message: its heading, its share of the room and its renderer.
 struct Part<'a> {
     heading: &'static str,
     share: Share,
     render: Render<'a>,
 }
 
-/// Writes a part within so many bytes; empty where there is nothing to write.
+/// Renders a part within a number of bytes; empty if there is nothing to show.
 type Render<'a> = Box<dyn Fn(usize) -> String + 'a>;
 
-/// Computes a part, or reports that its time is over.
+/// Computes a part, or reports a timeout.
 type Compute = for<'a> fn(&History<'a>, Deadline) -> Result<Render<'a>, TimedOut>;
 
-/// The parts in the order of the message, each with its share of the room. What a part leaves unused goes to the last
-/// one, the agent's words, which have no share of their own.
+/// The parts in the order of the message, each with its share of the room. Unused room is left to the last
+/// one, the agent's messages, which have no share of their own.
 const PARTS: [(&str, Share, Compute); 10] = [
     ("Plan", Share::Percent(18), plan::compute),
     ("Commands that failed when last run, newest first", Share::State(8, 400), commands::failed),
@@ -81,23 +83,24 @@ const PARTS: [(&str, Share, Compute); 10] = [
     ("What the agent said, newest last", Share::Rest, newest::words),
 ];
 
-/// What a part may take of the room, in per cent.
+/// A part's share of the room, in per cent.
 #[derive(Clone, Copy)]
 enum Share {
     Percent(usize),
-    /// Tells in a few lines where things stand: these lines, of at most so many bytes, are there in a small room as well.
+    /// For short status lists: a percentage, but at least this many bytes, so that they are shown in little
+    /// room too.
     State(usize, usize),
-    /// Quotes at length, or tells what is less needed: takes less than its share where there is little room, in proportion to it.
+    /// For long quotes and less important lists: a percentage that decreases proportionally in little room.
     Growing(usize),
-    /// What the others leave.
+    /// What the other parts leave.
     Rest,
 }
 
-/// The room from which on these parts have their whole share.
+/// The room in bytes from which [`Share::Growing`] parts get their full percentage.
 const GROWN_BYTES: usize = 10_000;
 
 impl Share {
-    /// Bytes of this much room, of which some are left.
+    /// The share in bytes for a part, given the total room and what is left of it.
     fn of(self, room: usize, left: usize) -> usize {
         let bytes = match self {
             Share::Percent(percent) => room * percent / 100,
@@ -109,26 +112,26 @@ impl Share {
     }
 }
 
-/// When a part has to be finished.
+/// The time by which a part must be finished.
 #[derive(Clone, Copy)]
 struct Deadline(Instant);
 
-/// A part took too long.
+/// The time limit of a part was exceeded.
 struct TimedOut;
 
-#[expect(clippy::disallowed_methods, reason = "the tables have a limit of time, whatever the log holds")]
+#[expect(clippy::disallowed_methods, reason = "the time limit of the tables")]
 impl Deadline {
     fn after(time: Duration) -> Deadline {
         Deadline(Instant::now() + time)
     }
 
-    /// To be asked once for each call or message.
+    /// Called once for each call or message.
     fn check(self) -> Result<(), TimedOut> {
         if Instant::now() > self.0 { Err(TimedOut) } else { Ok(()) }
     }
 }
 
-/// Text that fits, and how many lines it has.
+/// Text that fits, and its number of lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CarriedText {
     pub text: String,
@@ -136,7 +139,7 @@ pub(super) struct CarriedText {
 }
 
 impl<'a> Carryover<'a> {
-    /// Computes all parts for a compaction that keeps the entries of `kept` in view.
+    /// Computes all parts for a compaction that keeps the entries `kept` in the view.
     pub fn of(scene: &Scene<'a>, kept: &HashSet<Seq>) -> Carryover<'a> {
         let mut carryover = Carryover { parts: Vec::new(), failed: Vec::new() };
         let deadline = Deadline::after(PART_TIME_MAX);
@@ -153,7 +156,7 @@ impl<'a> Carryover<'a> {
         carryover
     }
 
-    /// The parts within so many tokens.
+    /// Renders the parts within `tokens_max`.
     pub fn within(&self, ruler: &Ruler, tokens_max: u64) -> CarriedText {
         let mut bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
         for _ in 0..FIT_ATTEMPTS_MAX {
@@ -164,7 +167,7 @@ impl<'a> Carryover<'a> {
                 return CarriedText { text, lines };
             }
             let exact = u128::from(tokens_max) * text.len() as u128 / u128::from(tokens.max(1));
-            // A little less, because the marks of cuts take some as well.
+            // Slightly less, because the marks at cuts take room as well.
             bytes = usize::try_from(exact * 97 / 100).unwrap_or(0);
         }
         CarriedText::default()
@@ -178,7 +181,7 @@ impl<'a> Carryover<'a> {
         let mut texts: Vec<String> = Vec::new();
         let mut left = bytes_max;
         for Part { heading, share, render } in &self.parts {
-            // The heading and the blank line before it.
+            // Includes the heading and the blank line before it.
             let room = share.of(bytes_max, left).checked_sub(heading.len() + "## \n\n".len());
             let Some(room) = room else { continue };
             match guarded(|| Ok(render(room))) {
@@ -198,7 +201,7 @@ impl<'a> Carryover<'a> {
     }
 }
 
-/// What a conversation holds by its structure, oldest first. What can't be computed is left out.
+/// Structural contents of a conversation, oldest first. Parts that cannot be computed are empty.
 #[derive(Default)]
 pub(super) struct Facts {
     pub changed_files: Vec<(Seq, String)>,
@@ -207,7 +210,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Of all of a conversation.
+    /// Collects the facts of a complete conversation.
     pub fn of(thread: &Thread) -> Facts {
         let deadline = || Deadline::after(PART_TIME_MAX);
         let Some(history) = guarded(|| History::of(thread, &HashSet::new(), deadline())) else {
@@ -222,7 +225,7 @@ impl Facts {
     }
 }
 
-/// Runs a computation that must not take the compaction down with it. `None` where it panicked or timed out.
+/// Runs a computation that must not make the compaction fail. `None` if it panicked or timed out.
 fn guarded<T>(compute: impl FnOnce() -> Result<T, TimedOut>) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(compute)) {
         Ok(Ok(value)) => Some(value),

@@ -1,4 +1,4 @@
-//! The end of what left the view: the newest calls, what they returned, and what the agent said.
+//! The newest entries that left the view: calls, their results, and the agent's messages.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use super::quote::{Lines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::{Content, Seq};
 
-/// Calls that are listed.
+/// Maximum number of calls listed.
 const CALLS_MAX: usize = 20;
-/// Bytes of a call's input.
+/// Bytes of a call's input that are shown.
 const INPUT_BYTES_MAX: usize = 200;
 
-/// Results that are shown, each with its part of the room in per cent, newest first.
+/// Shares of the room for the newest results, in per cent, newest first.
 const RESULT_PERCENT: [usize; 3] = [60, 20, 20];
 
-/// What the newest message may take of the room, in per cent.
+/// The largest share of the room for the newest message, in per cent.
 const NEWEST_PERCENT: usize = 60;
-/// Bytes of the message before it. Each older one may take 7 % less, down to the least.
+/// Bytes of the message before it. Each older message may take 7 % less, down to the minimum.
 const MESSAGE_BYTES: usize = 1200;
 const MESSAGE_BYTES_MIN: usize = 200;
-/// All messages that are looked at together have so many bytes: more than there is ever room for.
+/// Total size in bytes of the messages that are considered: more than there is ever room for.
 const MESSAGES_BYTES_MAX: usize = 256 * 1024;
-/// Less room shows nothing of a message.
+/// In less room, a message is not shown.
 const ROOM_BYTES_MIN: usize = 80;
 
 pub(super) fn calls<'a>(history: &History<'a>, deadline: Deadline) -> Result<Render<'a>, TimedOut> {
@@ -45,7 +45,7 @@ pub(super) fn calls<'a>(history: &History<'a>, deadline: Deadline) -> Result<Ren
     }))
 }
 
-/// The values of an input on one line; names of arguments say little beside them.
+/// The values of an input on one line. Argument names add little to them.
 fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
     let Some(input) = call.input.as_object() else { return String::new() };
     let mut line = String::new();
@@ -59,9 +59,9 @@ fn input_line(call: &CallRecord<'_>, cwd: &Path) -> String {
                 clip_line(&relative(text, cwd), left)
             }
             serde_json::Value::String(text) => clip_line(text, left),
-            // Switches that are off.
+            // Disabled options.
             serde_json::Value::Bool(false) | serde_json::Value::Null => continue,
-            // Lists of edits and the like may be large; one that is does not get here whole.
+            // Lists of edits and the like can be large, so they are clipped.
             other => clip_line(&other.to_string(), left),
         };
         if !line.is_empty() {
@@ -78,7 +78,7 @@ pub(super) fn results<'a>(history: &History<'a>, _: Deadline) -> Result<Render<'
         .iter()
         .rev()
         .filter(|call| call.has_left && !call.is_planning() && !call.text().trim().is_empty())
-        // That an edit went well is all that its result says.
+        // The result of a successful edit says nothing more than that.
         .filter(|call| !(changes_a_file(call) && call.result() == CallResult::Succeeded))
         .take(RESULT_PERCENT.len())
         .copied()

@@ -1,4 +1,4 @@
-//! The plan: steps of the todo tools, ours and those of imported sessions, and the plan that was approved last.
+//! The plan: the steps of todo tools, ours and those of imported sessions, and the last approved plan.
 
 use serde_json::Value;
 
@@ -7,17 +7,18 @@ use super::quote::{Lines, clip, clip_line};
 use super::{Deadline, Render, TimedOut};
 use epitome_thread::{PlanStep, Seq};
 
-/// Bytes of a step, and of one that is done.
+/// Bytes of a step, and of a completed step.
 const STEP_BYTES_MAX: usize = 400;
 const DONE_BYTES_MAX: usize = 110;
 
-/// Of the room for the plan, what the text of an approved plan may take at most, in per cent. In little room it would
-/// be its heading and its last line, where steps that are done say more.
+/// Largest share of the plan's room for the text of an approved plan, in per cent, and the minimum room in
+/// bytes for showing it. In less room, only its heading and last line would be left, and completed steps are
+/// more useful.
 const APPROVED_PERCENT: usize = 45;
 const APPROVED_ROOM_MIN: usize = 1_000;
 
 struct Step {
-    /// The name that `TaskUpdate` has for it; empty in a list that is always written as a whole.
+    /// The id used by `TaskUpdate`; empty for tools that always send the complete list.
     id: String,
     status: String,
     text: String,
@@ -29,7 +30,7 @@ impl Step {
     }
 }
 
-/// The steps as they stood last, and the text of the plan that was approved last with its entry.
+/// The current steps, and the last approved plan with its entry.
 type State<'a> = (Vec<Step>, Option<(Seq, &'a str)>);
 
 fn state<'a>(history: &History<'a>, deadline: Deadline) -> Result<State<'a>, TimedOut> {
@@ -52,14 +53,14 @@ fn state<'a>(history: &History<'a>, deadline: Deadline) -> Result<State<'a>, Tim
             _ => {}
         }
     }
-    // Ours is what the log itself calls the plan.
+    // Our own plan tool takes precedence: its steps are the plan in the log.
     if !history.plan.is_empty() {
         steps = history.plan.iter().map(own).collect();
     }
     Ok((steps, approved))
 }
 
-/// What is still to be done of the plan.
+/// The steps of the plan that are not done.
 pub(super) fn open_steps(history: &History<'_>, deadline: Deadline) -> Result<Vec<String>, TimedOut> {
     let (steps, _) = state(history, deadline)?;
     Ok(steps.into_iter().filter(|step| !step.is_done()).map(|step| step.text).collect())
@@ -96,13 +97,13 @@ pub(super) fn compute<'a>(history: &History<'a>, deadline: Deadline) -> Result<R
 }
 
 fn own(step: &PlanStep) -> Step {
-    // The words that the log uses.
+    // The status as it is written in the log.
     let status = serde_json::to_value(step.status).ok();
     let status = status.as_ref().and_then(Value::as_str).unwrap_or("pending").to_owned();
     Step { id: String::new(), status, text: step.content.clone() }
 }
 
-/// A list of steps in the input, as TodoWrite, update_plan and their like have it.
+/// A list of steps in the input, as used by TodoWrite, update_plan and similar tools.
 fn listed(call: &CallRecord<'_>) -> Option<Vec<Step>> {
     let list = ["todos", "plan", "items", "tasks"].iter().find_map(|key| call.input.get(key)?.as_array())?;
     let step = |item: &Value| {
@@ -115,7 +116,7 @@ fn listed(call: &CallRecord<'_>) -> Option<Vec<Step>> {
     Some(list.iter().filter_map(step).collect())
 }
 
-/// The step of a `TaskCreate`. Its id is the number that the result names, or else the next one.
+/// The step of a `TaskCreate`. Its id is the number in the result, or else the next number.
 fn created(call: &CallRecord<'_>, known: usize) -> Step {
     let result = call.text();
     let named =

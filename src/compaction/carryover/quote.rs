@@ -1,9 +1,9 @@
-//! Cutting quoted text: at characters, with a mark, and nothing else changed.
+//! Cuts quoted text at character boundaries, with a mark, changing nothing else.
 
-/// Stands where something was cut out of a line.
+/// Marks a cut within a line.
 const CUT: &str = " […] ";
 
-/// The text, or its beginning and end with a mark between them, within so many bytes.
+/// The text, or its head and tail with a mark between them, within `bytes_max`.
 pub(super) fn clip(text: &str, bytes_max: usize) -> String {
     let text = text.trim();
     if text.len() <= bytes_max {
@@ -15,14 +15,14 @@ pub(super) fn clip(text: &str, bytes_max: usize) -> String {
     format!("{}{CUT}{}", &text[..head], &text[tail..])
 }
 
-/// The same on one line: line ends are shown as `⏎`. Of a long text only what can be shown is looked at.
+/// The same on one line, with line breaks shown as `⏎`. Only the visible part of a long text is processed.
 pub(super) fn clip_line(text: &str, bytes_max: usize) -> String {
     let text = clip(text, bytes_max);
     let line: Vec<&str> = text.split('\n').map(str::trim).filter(|line| !line.is_empty()).collect();
     clip(&line.join(" ⏎ "), bytes_max)
 }
 
-/// Takes lines as long as they fit into so many bytes, each with its line end.
+/// Collects lines as long as they fit into a number of bytes, including their line breaks.
 pub(super) struct Lines {
     left: usize,
     taken: Vec<String>,
@@ -33,7 +33,7 @@ impl Lines {
         Lines { left: bytes_max, taken: Vec::new() }
     }
 
-    /// Whether there was room.
+    /// Adds a line; returns whether it fits.
     pub fn push(&mut self, line: String) -> bool {
         let Some(left) = self.left.checked_sub(line.len() + 1) else { return false };
         self.left = left;
@@ -53,7 +53,7 @@ impl Lines {
         self.taken.join("\n")
     }
 
-    /// The lines from the one taken last to the first.
+    /// The lines in reverse order, the last one first.
     pub fn text_reversed(mut self) -> String {
         self.taken.reverse();
         self.text()

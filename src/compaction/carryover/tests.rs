@@ -1,4 +1,4 @@
-//! What each part shows, by example, and that none of them can fail a compaction.
+//! The output of each part, by example, and that no part can make a compaction fail.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ use epitome_thread::{OutcomeStatus, Trigger};
 const DONE: OutcomeStatus = OutcomeStatus::Completed;
 const FAILED: OutcomeStatus = OutcomeStatus::Failed;
 
-/// What is carried over where everything leaves the view.
+/// What is carried over if everything leaves the view.
 fn carried(talk: &Talk, tokens_max: u64) -> String {
     let (ruler, budget) = (Ruler::of(None), budget(200_000));
     let scene = Scene::of(&ruler, &talk.0, &budget);
     Carryover::of(&scene, &HashSet::new()).within(&ruler, tokens_max).text
 }
 
-/// The lines of one part; empty where it is not there.
+/// The lines of a part; empty if the part is missing.
 fn part<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
     let from = text.lines().skip_while(|line| *line != format!("## {heading}")).skip(1);
     from.take_while(|line| !line.starts_with("## ")).filter(|line| !line.is_empty()).collect()
@@ -29,7 +29,7 @@ fn shell(talk: &mut Talk, command: &str, status: OutcomeStatus, output: &str) ->
 }
 
 #[test]
-fn a_command_is_listed_as_failed_only_where_its_last_run_failed() {
+fn a_command_is_listed_as_failed_if_its_last_run_failed() {
     let mut talk = Talk::new();
     shell(&mut talk, "cargo test", FAILED, "error: 2 tests failed");
     shell(&mut talk, "cargo build", DONE, "Finished");
@@ -46,13 +46,13 @@ fn a_command_is_listed_as_failed_only_where_its_last_run_failed() {
     assert!(others[0].starts_with("- `cargo test` (2×") && others[0].ends_with("succeeded"), "{others:?}");
 }
 
-/// A refused or interrupted command says nothing about how it would have ended.
+/// A refused or interrupted command says nothing about its result.
 #[test]
 fn a_refused_command_is_neither_failed_nor_succeeded() {
     let mut talk = Talk::new();
     shell(&mut talk, "make deploy", OutcomeStatus::Denied, "denied");
     shell(&mut talk, "make all", OutcomeStatus::Interrupted, "");
-    // So Claude Code ends the calls that it didn't run, because another one of the same reply failed.
+    // Claude Code ends calls this way that it did not run because another call of the same reply failed.
     shell(&mut talk, "make docs", FAILED, "<tool_use_error>Sibling tool call errored</tool_use_error>");
     let text = carried(&talk, 5_000);
     assert_eq!(part(&text, "Commands that failed when last run, newest first"), Vec::<&str>::new());
@@ -60,10 +60,10 @@ fn a_refused_command_is_neither_failed_nor_succeeded() {
     assert!(!text.contains("succeeded"), "{text}");
 }
 
-/// Each table had its share of however little room there was: in a window of 16k the quoted results of the newest calls
-/// stayed, and what fails and the commits were left out.
+/// Regression: each table had its share of the room, however small. In a window of 16k, the quoted results of
+/// the newest calls were kept, while failing commands and commits were left out.
 #[test]
-fn a_small_room_still_shows_what_fails_and_what_was_committed() {
+fn little_room_still_shows_failing_commands_and_commits() {
     let mut talk = Talk::new();
     shell(&mut talk, "git commit -am x", DONE, "[main 1a2b3c4] Count the rows that can't be read");
     shell(&mut talk, "make types", FAILED, &"No module named mypy. ".repeat(30));
@@ -98,7 +98,7 @@ fn the_state_of_every_known_plan_tool_is_shown() {
 }
 
 #[test]
-fn files_are_listed_by_what_was_done_last_relative_to_the_working_directory() {
+fn files_are_listed_by_last_action_relative_to_the_working_directory() {
     let mut talk = Talk::new();
     talk.calls_with("Read", json!({"file_path": "/w/src/a.rs"}), DONE, "fn a() {}");
     talk.calls_with(
@@ -126,7 +126,7 @@ fn files_are_listed_by_what_was_done_last_relative_to_the_working_directory() {
 }
 
 #[test]
-fn a_directory_of_many_files_is_written_once() {
+fn a_directory_of_many_files_is_listed_once() {
     let mut talk = Talk::new();
     for path in [
         "/w/internal/cmd/tool/queue/ring.go",
@@ -156,13 +156,13 @@ fn a_directory_of_many_files_is_written_once() {
 }
 
 #[test]
-fn version_control_comes_from_what_git_printed() {
+fn version_control_state_comes_from_git_output() {
     let mut talk = Talk::new();
     shell(&mut talk, "git switch -c queue", DONE, "Switched to a new branch 'queue'");
     shell(&mut talk, "git commit -m x", DONE, "[queue 1a2b3c4] Add the queue\n 1 file changed");
     shell(&mut talk, "git push", DONE, "To host:x.git\n   0000000..1a2b3c4  queue -> queue");
     shell(&mut talk, "gh pr create", DONE, "https://github.com/o/r/pull/17");
-    // Only a command says what git did, and not a text that looks like its output.
+    // Only the output of a command counts, not a message that looks like it.
     talk.replies("[main 9999999] never made");
     let text = carried(&talk, 5_000);
     let lines = part(&text, "Version control, newest first");
@@ -176,7 +176,7 @@ fn version_control_comes_from_what_git_printed() {
 }
 
 #[test]
-fn the_agents_last_message_is_whole_and_older_ones_are_cut_with_a_mark() {
+fn the_newest_message_is_complete_and_older_ones_are_cut() {
     let mut talk = Talk::new();
     talk.says("go");
     talk.replies(format!("OLD {} END", words(2_000)));
@@ -193,7 +193,7 @@ fn the_agents_last_message_is_whole_and_older_ones_are_cut_with_a_mark() {
 }
 
 #[test]
-fn what_is_carried_over_keeps_to_its_room() {
+fn tables_stay_within_their_token_limit() {
     let mut talk = Talk::new();
     for number in 0..200 {
         shell(&mut talk, &format!("make target{number}"), FAILED, &words(50));
@@ -208,10 +208,10 @@ fn what_is_carried_over_keeps_to_its_room() {
     }
 }
 
-/// The finder that stood here before panicked on a pasted `git log --graph`, and the session could never be compacted
-/// again. Now a part that panics or takes too long is missing, and the message says so.
+/// Regression: an earlier extractor panicked on a pasted `git log --graph`, and the session could never be
+/// compacted again. A part that panics or times out is now omitted and listed as missing.
 #[test]
-fn a_part_that_fails_costs_that_part_alone() {
+fn a_failing_part_loses_only_itself() {
     let failing = |render: bool| {
         let compute: Render =
             Box::new(move |_| if render { panic!("a fault of ours") } else { "text".into() });
@@ -227,9 +227,9 @@ fn a_part_that_fails_costs_that_part_alone() {
     assert_eq!(guarded(|| Deadline::after(Duration::ZERO).check().map(|()| 1)), None);
 }
 
-/// The two messages that made the earlier finder panic, as its users sent them.
+/// The two messages that made the earlier extractor panic, as the users sent them.
 #[test]
-fn drawings_and_tables_in_messages_are_quoted_like_any_other_text() {
+fn drawings_and_tables_in_messages_are_quoted_unchanged() {
     for text in [
         "what happened here?\n\n* commit fe1c1c3\n| Author: Jo <jo@example.com>\n|\n|     Fix src/parse.rs\n|\n* commit 0a1c1c3\n",
         "Plan:\n\n| File | What |\n|---|---|\n| `src/queue.rs` | Rewrite it. |\n\n- do not touch `src/pool.rs`\n",
@@ -245,7 +245,7 @@ fn drawings_and_tables_in_messages_are_quoted_like_any_other_text() {
     }
 }
 
-/// Inputs of any shape under the names that the parts look at, and texts of the characters that formats are made of.
+/// Arbitrary inputs under the keys that the parts read, with texts made of the characters that formats use.
 fn any_input() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -296,7 +296,7 @@ proptest! {
 
     /// No text, tool name or input makes a part fail.
     #[test]
-    fn every_part_can_be_computed_of_any_conversation(
+    fn every_part_can_be_computed_for_any_conversation(
         calls in prop::collection::vec(
             (
                 prop::sample::select(vec!["Bash", "Edit", "TodoWrite", "TaskCreate", "TaskUpdate", "ExitPlanMode", "x"]),

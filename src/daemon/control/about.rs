@@ -1,4 +1,4 @@
-//! Methods about the daemon itself: how it is, what it has done, and its end.
+//! Methods about the daemon itself: its status, its metrics, and stopping it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use epitome_session::thinking;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);
-    // Where the disk hangs it must be possible to end it.
+    // Not `blocking`: it must work even if the disk hangs.
     table.waiting("stop", |daemon, wanted, _| async move { stop(&daemon, wanted) });
     table.blocking("metrics", metrics);
 }
@@ -59,7 +59,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stop {
-    /// Also while turns run: they are cancelled, and recorded as such.
+    /// Also stop while turns run: they are cancelled, and recorded as such.
     #[serde(default)]
     force: bool,
 }
@@ -80,7 +80,7 @@ fn stop(daemon: &Arc<Daemon>, wanted: Stop) -> Reply {
 enum Form {
     #[default]
     Json,
-    /// The text that Prometheus reads, as `text`.
+    /// The Prometheus text format, returned as `text`.
     Prometheus,
 }
 
@@ -91,7 +91,7 @@ struct Measured {
     format: Form,
 }
 
-/// All that can be plotted. Counts are of this process, since it started.
+/// Everything that can be plotted. Counts cover this process since it started.
 #[derive(Serialize)]
 struct Figures {
     uptime_seconds: f64,
@@ -106,31 +106,31 @@ struct Figures {
     counted: Reading,
 }
 
-/// What waits somewhere at this moment, and for how long the event loop lets others wait.
+/// Sizes of all queues at this moment, and the latency of the event loop.
 #[derive(Serialize)]
 struct Waiting {
-    /// For their turn, or for a turn to take them in.
+    /// Prompts waiting for their turn, or for a turn to take them in.
     prompts: usize,
-    /// What clients have sent and sessions have not looked at.
+    /// Commands that clients have sent and sessions have not handled.
     events: usize,
-    /// For clients to read.
+    /// Items waiting for clients to read.
     items: usize,
-    /// Sessions whose last entries are not known to be on the disk; a second at most.
+    /// Sessions whose newest entries may not be on disk yet; a second at most.
     unsynced_sessions: usize,
     /// Bytes of entries that are not in the index yet.
     index_bytes: usize,
-    /// Decisions and compositions of compactions.
+    /// Compaction decisions and plans waiting for the CPU worker.
     thoughts: usize,
-    /// Tasks that the event loop has, and those that it has not begun.
+    /// Tasks of the event loop, and those of them that it has not started.
     tasks: usize,
     queued_tasks: usize,
-    /// How long a task waited just now that was given to it.
+    /// How long a task spawned just now waited to run.
     loop_late_seconds: f64,
 }
 
 impl Waiting {
-    /// Must be called on a thread that may block. All figures are read where they are anyway, but for the lateness,
-    /// which is tried out.
+    /// Must be called on a thread that may block. All figures are kept anyway, except the event loop's
+    /// latency, which is measured here.
     fn now(daemon: &Daemon) -> Waiting {
         let live = daemon.sessions.live_sessions();
         let runtime = Handle::current();
@@ -145,7 +145,7 @@ impl Waiting {
             thoughts: thinking::waiting(),
             tasks: runtime.metrics().num_alive_tasks(),
             queued_tasks: runtime.metrics().global_queue_depth(),
-            // It is lost only with the runtime.
+            // The task is lost only with the runtime itself.
             loop_late_seconds: late.unwrap_or_default().as_secs_f64(),
         }
     }
@@ -170,7 +170,7 @@ fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
     }
 }
 
-/// The figures in Prometheus' text format.
+/// Renders the figures in the Prometheus text format.
 fn prometheus(figures: &Figures) -> String {
     let Figures { counted, waiting, .. } = figures;
     let gauges = [
@@ -230,7 +230,7 @@ fn milliseconds(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The memory of this process, where the system tells it as Linux does.
+/// Resident memory of this process; `None` where the system does not report it as Linux does.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;

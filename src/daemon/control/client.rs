@@ -1,5 +1,5 @@
-//! The other end of the control API: to a daemon's socket or, where none runs, to the same methods served in
-//! this process. A command that is written against it works the same either way.
+//! Client side of the control API: connects to a daemon's socket or, if none runs, to the same methods served
+//! in this process. A command written against it works the same either way.
 
 use std::io;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::build::Build;
 use crate::place::Place;
 use epitome_thread::{Seq, SessionId};
 
-/// How long a prompt may take: a turn takes as long as it takes, and a daemon that dies is noticed at once. Other
-/// methods have their own limits.
+/// Time limit for a prompt: practically none, because a turn may take any time and a daemon that dies is
+/// noticed immediately. Other methods have their own limits.
 const CALL_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// News of a subscription that wait to be taken here; behind them the subscription is begun anew.
+/// Buffered items of a subscription; if there are more, the subscription is started again.
 const NEWS_MAX: usize = 4096;
 
 /// A connection to the control API. Cheap to clone.
@@ -43,7 +43,7 @@ pub struct Client {
     serves: Serves,
 }
 
-/// Who is at the other end.
+/// What is at the other end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serves {
     Daemon,
@@ -51,7 +51,7 @@ pub enum Serves {
 }
 
 impl Client {
-    /// Connects to the daemon of a place; `None` where none runs.
+    /// Connects to the daemon at `place`; `None` if none runs.
     pub async fn connect(place: &Place) -> Result<Option<Client>, Fault> {
         let socket = place.control_socket();
         let fault = |error: io::Error| {
@@ -81,7 +81,7 @@ impl Client {
         Ok(Client::over(ours, Serves::ThisProcess))
     }
 
-    /// Connects to the daemon of a place where one runs, else serves the methods in this process.
+    /// Connects to the daemon at `place` if one runs, otherwise serves the methods in this process.
     pub async fn connect_or_here(
         place: &Place,
         daemon: impl FnOnce() -> Arc<Daemon>,
@@ -92,10 +92,10 @@ impl Client {
         }
     }
 
-    /// Must be called in a runtime.
+    /// Must be called within a runtime.
     pub fn over(stream: UnixStream, serves: Serves) -> Client {
         let (reading, writing) = stream.into_split();
-        // Without the library's own log of calls: an environment is in them.
+        // The library's own log of calls is disabled: calls contain environments.
         let builder = ClientBuilder::new()
             .request_timeout(CALL_TIME_MAX)
             .max_buffer_capacity_per_subscription(NEWS_MAX)
@@ -108,12 +108,12 @@ impl Client {
         self.serves
     }
 
-    /// Calls a method; `params` are an object.
+    /// Calls a method; `params` must be an object.
     pub async fn call(&self, method: &str, params: Value) -> Result<Value, Fault> {
         self.call_as(method, params).await
     }
 
-    /// The same with types for what goes in and comes out.
+    /// Calls a method with typed parameters and result.
     pub async fn call_as<R: DeserializeOwned>(
         &self,
         method: &str,
@@ -125,7 +125,7 @@ impl Client {
         }
     }
 
-    /// Begins a subscription.
+    /// Starts a subscription.
     pub async fn subscribe<N: DeserializeOwned>(
         &self,
         method: &str,
@@ -138,7 +138,7 @@ impl Client {
         }
     }
 
-    /// What a daemon of another build does not understand is no fault of the call's.
+    /// If the daemon is a different build, replaces a fault that is due to that by one that says so.
     async fn explained(&self, fault: Fault) -> Fault {
         match (self.serves, fault.kind) {
             (Serves::Daemon, Kind::UnknownMethod | Kind::InvalidParams) => {}
@@ -146,7 +146,7 @@ impl Client {
         }
         let status = self.inner.request::<Value, _>("status", Named(json!({})));
         let status = limited("status", status).await.unwrap_or_default();
-        // One that tells no build tells its version, where it tells anything.
+        // A daemon that sends no build sends at least its version.
         let told = status.get("build").unwrap_or(&status).clone();
         match serde_json::from_value::<Build>(told) {
             Ok(theirs) if !theirs.is(Build::own()) => Fault::of_builds(&theirs, Build::own()),
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Follows a session from an entry on.
+    /// Follows a session, starting at the entry `from`.
     pub async fn tail(&self, session: &SessionId, from: Seq) -> Result<Tail, Fault> {
         let news = self.follow(session, from).await?;
         Ok(Tail { client: self.clone(), session: session.clone(), next: from, news })
@@ -166,7 +166,7 @@ impl Client {
     }
 }
 
-/// What a session says, item by item; where this side or the other has lagged, it goes on from there.
+/// The items of a session's tail. If either side lags, it resubscribes at the next entry.
 pub struct Tail {
     client: Client,
     session: SessionId,
@@ -211,7 +211,8 @@ impl<P: Serialize> ToRpcParams for Named<P> {
     }
 }
 
-/// Waits for an answer a little longer than the daemon itself would take to say that it takes too long.
+/// Waits for an answer slightly longer than the daemon's own time limit, so that the daemon can report its
+/// timeout.
 async fn limited<T>(
     method: &str,
     answer: impl Future<Output = Result<T, client::Error>>,

@@ -1,5 +1,5 @@
-//! What the control API remembers of its clients, across connections: which sessions somebody follows who may
-//! answer a question. And how much may wait for the disk at once, and how long.
+//! State of the control API shared by all connections: which sessions are followed by a client that may
+//! answer questions, and the limits on concurrent disk access and on the duration of calls.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -10,13 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::limits::Limits;
 use epitome_thread::SessionId;
 
-/// Calls that may be at the disk at once. Where it hangs their threads are not to be had back, and the runtime
-/// has 512 of them, which sessions need, too.
+/// Calls that may access the disk at once. If the disk hangs, their threads can't be reclaimed, and sessions
+/// share the runtime's 512 blocking threads.
 const AT_DISK_MAX: usize = 128;
 
-/// One for each daemon.
+/// State of the control API, one per daemon.
 pub struct Desk {
-    /// How many look on; never none.
+    /// Followers by session; a session without followers has no entry.
     tails: Mutex<HashMap<SessionId, NonZero<usize>>>,
     at_disk: Arc<Semaphore>,
     pub limits: Limits,
@@ -47,12 +47,12 @@ impl Desk {
         };
     }
 
-    /// Whether somebody follows it, who could answer a question.
+    /// Whether a client follows the session, which could answer a question.
     pub(super) fn is_followed(&self, session: &SessionId) -> bool {
         self.tails().contains_key(session)
     }
 
-    /// Waits for room for one more call at the disk. Who waits too long for it has its limit.
+    /// Waits for a permit for one more disk access. The caller's time limit also bounds this wait.
     pub(super) async fn room_at_disk(&self) -> OwnedSemaphorePermit {
         self.at_disk.clone().acquire_owned().await.expect("nobody closes it")
     }

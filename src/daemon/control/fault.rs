@@ -1,4 +1,4 @@
-//! What a call of the control API comes to when it is not done: a number, a kind, a sentence, and what to do.
+//! Errors of the control API: a code, a kind, a message and a hint.
 
 use std::time::Duration;
 
@@ -10,35 +10,35 @@ use epitome_session::SessionError;
 use epitome_shelf::{ShelfError, hint_of};
 use epitome_store::StoreError;
 
-/// The kinds of faults; numbers and names are part of the interface and never change.
+/// Kinds of faults. Their codes and names are part of the API and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A line that is no JSON.
+    /// A line that is not JSON.
     Parse,
-    /// JSON that is no request: a batch, a wrong version, a line that is too long.
+    /// JSON that is not a request: a batch, a wrong version, or a line that is too long.
     InvalidRequest,
     UnknownMethod,
-    /// A parameter that is missing, unknown, or no such value.
+    /// A parameter that is missing, unknown or of the wrong type.
     InvalidParams,
-    /// A fault of Epitome's own.
+    /// A bug in Epitome.
     Internal,
-    /// No key for the model's provider.
+    /// No API key for the model's provider.
     AuthRequired,
-    /// There is no such session, recipe or entry.
+    /// No such session, recipe or entry.
     NotFound,
-    /// The session, as it is, can't do that.
+    /// The session can't do that in its current state.
     Refused,
     /// The model's provider failed.
     Provider,
-    /// The prompt is longer than the model takes.
+    /// The prompt is longer than the model's context window.
     TooLong,
-    /// The disk, or what is on it.
+    /// A failure of the disk or of stored data.
     Store,
-    /// Too much waits already.
+    /// Too many calls are waiting already.
     Busy,
-    /// The session is open in another process, which holds its log.
+    /// The session is open in another process, which holds the lock on its log.
     InUse,
-    /// It took longer than it may.
+    /// The call exceeded its time limit.
     TimedOut,
 }
 
@@ -103,14 +103,14 @@ impl Kind {
     }
 }
 
-/// Why a call was not done.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
     pub kind: Kind,
-    /// A sentence to a person.
+    /// A sentence for the user.
     pub message: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Fault {
         Fault { kind, message: message.into(), hint: None }
     }
 
-    /// A daemon and a program of these builds don't understand each other.
+    /// A daemon and a program of incompatible builds.
     pub fn of_builds(daemon: &Build, program: &Build) -> Fault {
         let message =
             format!("the daemon is {}, this program {}", daemon.name(program), program.name(daemon));
@@ -127,7 +127,7 @@ impl Fault {
             .hint("`epitome daemon stop` ends it; the next window starts another, of its own build")
     }
 
-    /// A method has had all the time that it may take.
+    /// A method exceeded its time limit.
     pub fn timed_out(method: &str, limit: Duration) -> Fault {
         let message = format!("{method} came to nothing within {} s", limit.as_secs_f64());
         Fault::new(Kind::TimedOut, message).hint(
@@ -136,7 +136,7 @@ impl Fault {
         )
     }
 
-    /// The daemon did not even say that a call took too long.
+    /// The daemon did not answer, not even to report a timeout.
     pub fn unanswered(method: &str, limit: Duration) -> Fault {
         let message = format!("the daemon did not answer {method} within {} s", limit.as_secs_f64());
         Fault::new(Kind::TimedOut, message)
@@ -184,10 +184,10 @@ impl From<SessionError> for Fault {
     }
 }
 
-/// What to do where a session is not found.
+/// Hint for a session that does not exist.
 const LIST_HINT: &str = "`epitome sessions list` and sessions.list show what there is";
 
-/// What to do where another process holds a session's log.
+/// Hint for a session whose log is locked by another process.
 const IN_USE_HINT: &str =
     "close it there first: an editor that keeps all in one process, or a run in a shell";
 

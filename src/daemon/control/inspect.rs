@@ -1,4 +1,4 @@
-//! Methods behind the page to look at sessions: what happened in one over time, one entry, and a link to the page.
+//! Methods used by the inspect page: a session's timeline, one entry, and a link to the page.
 
 use std::sync::Arc;
 
@@ -35,13 +35,14 @@ fn entry(daemon: &Arc<Daemon>, wanted: OfEntry) -> Reply {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Place {
-    /// The session to show; the list of all where it is left out.
+    /// The session to show; the list of all sessions if absent.
     #[serde(default)]
     session: Option<Name>,
 }
 
 async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
-    // The page shows the window that a session uses, also one that only an earlier process learned.
+    // The page shows the context window that a session uses, including one that only an earlier process
+    // learned.
     daemon.sessions.services().recall().await;
     let session = match wanted.session {
         None => None,

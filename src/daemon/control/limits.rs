@@ -1,27 +1,27 @@
-//! How long a call may take: every method has its limit, so that a disk that hangs or a session that is stuck
-//! costs its caller an error and not its patience. Only a turn takes as long as it takes.
+//! Time limits of calls. Every method has one, so that a hanging disk or session costs the caller an error
+//! instead of an endless wait. Only a turn may take any time.
 
 use std::time::Duration;
 
 use super::fault::Fault;
 
-/// What looks at what is in memory, or only passes something on.
+/// Methods that read memory, or only pass something on.
 const QUICK: Duration = Duration::from_secs(10);
 
-/// What reads one session or all headers, and opening a session.
+/// Methods that read one session or all headers, and opening a session.
 const READ: Duration = Duration::from_secs(60);
 
-/// What a session does itself and without a model. It may first have to read its log.
+/// Changes that a session makes without a model. It may have to read its log first.
 const CHANGE: Duration = Duration::from_secs(60);
 
-/// What goes through all sessions or writes many files, and what asks programs and services, which have limits
-/// of their own below this one.
+/// Methods that read all sessions or write many files, and those that call programs and services, which have
+/// lower limits of their own.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A compaction, which gives its summary 180 s, with its hooks and the turn that it may have to wait for.
+/// A compaction, which allows 180 s for its summary, with its hooks and a turn that it may have to wait for.
 const COMPACT: Duration = Duration::from_secs(1800);
 
-/// What a caller grants a daemon above the limit, to say itself that it is over.
+/// Extra time that a client allows beyond the limit, so that the daemon can report the timeout itself.
 pub const GRACE: Duration = Duration::from_secs(5);
 
 /// The limits of one daemon.
@@ -41,8 +41,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How long a method may take; `None` for a prompt, whose turn has no limit. Of a subscription it is the
-    /// time until it has begun.
+    /// Time limit of a method; `None` for a prompt, whose turn has no limit. For a subscription it limits the
+    /// time until it has started.
     pub fn of(&self, method: &str) -> Option<Duration> {
         Some(match method {
             "sessions.prompt" => return None,
@@ -62,12 +62,12 @@ impl Limits {
             "sessions.list" | "sessions.show" | "sessions.entries" | "sessions.timeline"
             | "sessions.entry" | "sessions.tail" | "recipes.list" | "recipes.show" | "hooks.trail"
             | "port.list" => self.read,
-            // Methods of the program's own (`port.…`) pass on what is answered elsewhere.
+            // Internal methods (`port.…`) pass commands on; the results arrive elsewhere.
             _ => self.quick,
         })
     }
 
-    /// Waits for what a method comes to, as long as it may take.
+    /// Awaits a method's result, within the method's limit.
     pub async fn hold<T>(
         &self,
         method: &str,
@@ -80,7 +80,7 @@ impl Limits {
     }
 }
 
-/// Waits so long for what a method comes to.
+/// Awaits a method's result, within `limit`.
 pub async fn within<T>(
     limit: Duration,
     method: &str,
@@ -101,9 +101,9 @@ mod tests {
         assert_eq!(unlimited, ["sessions.prompt"]);
     }
 
-    /// The table of the documentation is the limits'.
+    /// The limits in the documentation are the actual ones.
     #[test]
-    fn the_documented_limits_are_those_that_hold() {
+    fn the_documented_limits_match_the_code() {
         let docs = include_str!("../../../docs/control.md");
         let rows = docs.lines().skip_while(|line| !line.starts_with("| limit |")).skip(2);
         let mut documented = 0;
@@ -117,7 +117,7 @@ mod tests {
                 documented += 1;
             }
         }
-        // What ends a subscription is answered where it comes in.
+        // `sessions.untail` is answered by the connection itself and has no limit.
         assert_eq!(documented, METHODS.len() - 1);
     }
 }

@@ -1,23 +1,23 @@
-//! Lines off a socket, of bounded length. It knows no JSON.
+//! Reads lines of bounded length from a socket. It does not parse them.
 
 use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// The longest line, in bytes: a prompt with the largest images that are taken, and an imported session.
+/// Longest line in bytes: room for a prompt with the largest accepted images, and for an imported session.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What came.
+/// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A line without its end, or what stood behind the last line's.
+    /// A line without its newline, or an unterminated rest at the end of the input.
     Whole(Vec<u8>),
-    /// A line longer than the bound; it was passed over to its end.
+    /// A line longer than the bound; it was skipped to its end.
     TooLong,
     End,
 }
 
-/// Reads line by line. `next` may be dropped at any time: what was read stays here.
+/// Reads line by line. The future returned by `next` may be dropped at any time without losing data.
 pub struct Lines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
@@ -30,7 +30,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Lines { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max: LINE_BYTES_MAX }
     }
 
-    /// What the lines are read from.
+    /// The underlying reader.
     pub fn source(&self) -> &R {
         self.reader.get_ref()
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     async fn read(text: &[u8], bytes_max: usize) -> Vec<Line> {
-        // A small buffer, so that lines come in pieces.
+        // A small buffer, so that lines arrive in pieces.
         let reader = BufReader::with_capacity(3, text);
         let mut lines = Lines { reader, line: Vec::new(), too_long: false, bytes_max };
         let mut read = Vec::new();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_come_whole_and_those_that_are_too_long_are_passed_over() {
+    async fn lines_arrive_complete_and_overlong_ones_are_skipped() {
         let whole = |text: &str| Line::Whole(text.as_bytes().to_vec());
         for (text, wanted) in [
             ("", vec![]),

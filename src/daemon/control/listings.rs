@@ -1,4 +1,4 @@
-//! Methods about what a directory and an environment offer: recipes, hooks, models.
+//! Methods that list what is available in a directory and an environment: recipes, hooks, models.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use epitome_recipe::catalog::Catalog;
 use epitome_recipe::parse::Source;
 use epitome_recipe::shown as recipes_shown;
 
-/// Models that one call gives; a few routers together have more.
+/// Most models returned by one call; several routers together offer more.
 const MODELS_MAX: usize = 2_000;
 
 pub(super) fn register(table: &mut Table) {
@@ -37,7 +37,7 @@ pub(super) fn register(table: &mut Table) {
 #[serde(deny_unknown_fields)]
 struct Place {
     cwd: PathBuf,
-    /// Further folders with recipes.
+    /// Additional directories with recipes.
     #[serde(default)]
     recipe_dirs: Vec<PathBuf>,
 }
@@ -127,13 +127,13 @@ fn trail(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
 struct Wanted {
     #[serde(default)]
     provider: Option<String>,
-    /// Also those of providers without a key.
+    /// Include models of providers without a key.
     #[serde(default)]
     all: bool,
-    /// Asks the providers for their lists first.
+    /// Query the providers for their lists first.
     #[serde(default)]
     refresh: bool,
-    /// Whose settings count beside the person's own.
+    /// Directory whose settings apply in addition to the user's own.
     #[serde(default)]
     cwd: Option<PathBuf>,
     #[serde(default)]

@@ -1,12 +1,12 @@
-//! The control API: JSON-RPC 2.0 over a local socket, one message a line. `docs/control.md` tells it method
-//! by method.
+//! The control API: JSON-RPC 2.0 over a local socket, one message per line. `docs/control.md` documents every
+//! method.
 //!
-//! - `wire`: one connection, served; `lines`: what it reads.
-//! - `params`, `fault`: what comes in, read strictly, and how it is told that something is not done.
-//! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail` the subscription.
-//! - `visit`: a client of a session for the length of one call; `desk`: who is where.
-//! - `tray`: what waits for a client to read; `limits`: how long a call may take.
-//! - `port`: sessions as another process has them; `client` and `remote`: the other ends.
+//! - `wire`: serves one connection; `lines`: its line reader.
+//! - `params`, `fault`: strict parsing of parameters, and errors.
+//! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail`: the subscription.
+//! - `visit`: a session client for the duration of one call; `desk`: state shared by all connections.
+//! - `tray`: a client's bounded queue of events; `limits`: time limits of calls.
+//! - `port`: sessions as used by another process; `client` and `remote`: the client side.
 
 mod about;
 pub mod client;
@@ -43,10 +43,11 @@ use crate::Daemon;
 use fault::{Fault, Kind};
 use wire::Caller;
 
-/// What a method comes to.
+/// The result of a method.
 type Reply = Result<Value, Fault>;
 
-/// The methods that are told of to who names none of them.
+/// The public methods, listed or suggested when a caller names an unknown one. The internal `port.…` methods
+/// are not among them.
 pub const METHODS: [&str; 33] = [
     "status",
     "stop",
@@ -83,7 +84,7 @@ pub const METHODS: [&str; 33] = [
     "inspect.open",
 ];
 
-/// All methods, for one connection.
+/// Builds the table of all methods, for one connection.
 pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
     let mut table = Table { module: RpcModule::from_arc(daemon) };
     about::register(&mut table);
@@ -101,13 +102,14 @@ pub fn module(daemon: Arc<Daemon>) -> RpcModule<Daemon> {
 
 const NAMED_ONCE: &str = "each method has a name of its own";
 
-/// Where methods are entered.
+/// Registers methods.
 struct Table {
     module: RpcModule<Daemon>,
 }
 
 impl Table {
-    /// A method that reads the disk. A thread that hangs there is left behind when its time is over.
+    /// Registers a method that reads the disk. If its thread hangs there, the call still ends at its time
+    /// limit.
     fn blocking<P: DeserializeOwned + Send + 'static>(
         &mut self,
         name: &'static str,
@@ -121,7 +123,7 @@ impl Table {
         entered.expect(NAMED_ONCE);
     }
 
-    /// A method that waits.
+    /// Registers an asynchronous method.
     fn waiting<P, Done>(&mut self, name: &'static str, act: fn(Arc<Daemon>, P, Caller) -> Done)
     where
         P: DeserializeOwned + Send + 'static,

@@ -1,4 +1,5 @@
-//! Parameters of calls: objects by name, read strictly, so that a slip is told and not passed over.
+//! Parameters of calls: JSON objects, parsed strictly so that a misspelled name is reported instead of
+//! ignored.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -15,7 +16,7 @@ use crate::Daemon;
 use epitome_shelf::{self as shelf, ShelfError};
 use epitome_thread::{Part, Seq, SessionId};
 
-/// Reads the parameters of a method; none are an empty object.
+/// Parses the parameters of a method; absent ones count as an empty object.
 pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P, Fault> {
     let text = params.unwrap_or("{}");
     if !text.trim_start().starts_with('{') {
@@ -23,7 +24,8 @@ pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P
         return Err(Fault::new(Kind::InvalidParams, message).hint(DOCS_HINT));
     }
     serde_json::from_str(text).map_err(|error| {
-        // The place is one in the parameters, which the caller sees as part of a line.
+        // Drops the position: it is relative to the parameters, which are only a part of the line that the
+        // caller sent.
         let told = error.to_string();
         let told = told.split(" at line ").next().unwrap_or_default().to_owned();
         Fault::new(Kind::InvalidParams, format!("{method}: {told}")).hint(DOCS_HINT)
@@ -32,25 +34,25 @@ pub fn read<P: DeserializeOwned>(method: &str, params: Option<&str>) -> Result<P
 
 const DOCS_HINT: &str = "docs/control.md has the parameters of every method";
 
-/// Parameters of a method that has none.
+/// Parameters of a method that takes none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// A session alone.
+/// Parameters of a method that takes only a session.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSession {
     pub session: Name,
 }
 
-/// The name of a session: its id or a beginning of it that fits no other; `s_` may be left out.
+/// Names a session: its id or a unique prefix of it; the leading `s_` may be omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Name(pub String);
 
 impl Name {
-    /// The session that is meant. Reads the disk where only a beginning is given.
+    /// Resolves the session. Reads the disk if only a prefix is given.
     pub fn find(&self, daemon: &Daemon) -> Result<SessionId, Fault> {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
@@ -61,7 +63,7 @@ impl Name {
         })
     }
 
-    /// The same on a thread that may block.
+    /// Like [`Name::find`], on a thread that may block.
     pub async fn find_beside(&self, daemon: &Arc<Daemon>) -> Result<SessionId, Fault> {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
@@ -71,7 +73,8 @@ impl Name {
     }
 }
 
-/// Does what blocks on a thread of its own. Dropped, it lets the thread go on, which keeps its room until its end.
+/// Runs blocking work on its own thread. If the future is dropped, the thread continues and keeps its disk
+/// permit until it ends.
 pub async fn beside<T: Send + 'static>(
     daemon: &Daemon,
     act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
@@ -86,7 +89,7 @@ pub async fn beside<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(Fault::new(Kind::Internal, error.to_string())))
 }
 
-/// An entry, as `"e5"` or `5`.
+/// An entry, written as `"e5"` or `5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryName(pub Seq);
 
@@ -109,12 +112,12 @@ impl<'de> Deserialize<'de> for EntryName {
     }
 }
 
-/// An environment: an object of names and values. A value that is no UTF-8 is `{"base64": "…"}`.
+/// An environment: an object of names and values. A value that is not UTF-8 is `{"base64": "…"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(pub Vec<(OsString, OsString)>);
 
 impl Environment {
-    /// That of this process.
+    /// The environment of this process.
     pub fn of_this_process() -> Environment {
         Environment(std::env::vars_os().collect())
     }
@@ -149,7 +152,7 @@ impl Value {
 
 impl Serialize for Environment {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A name that is no UTF-8 names nothing that is looked up.
+        // Names that are not UTF-8 are skipped: they are never looked up.
         let named = self.0.iter().filter_map(|(name, value)| Some((name.to_str()?, Value::of(value))));
         serializer.collect_map(named)
     }
@@ -168,7 +171,7 @@ impl<'de> Deserialize<'de> for Environment {
     }
 }
 
-/// A directory that a call is about. It must be absolute: a daemon has no place of its own.
+/// Checks a directory parameter. It must be absolute, because the daemon has no meaningful current directory.
 pub fn directory(path: PathBuf) -> Result<PathBuf, Fault> {
     if path.is_absolute() {
         return Ok(path);
@@ -183,7 +186,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_slip_in_the_parameters_is_told_with_what_there_is() {
+    fn invalid_parameters_are_reported_with_the_expected_ones() {
         for (params, told) in [
             (r#"{"sesion": "s_1"}"#, "sessions.show: unknown field `sesion`, expected `session`"),
             (r#"{}"#, "sessions.show: missing field `session`"),
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_crosses_as_it_is() {
+    fn an_environment_roundtrips_unchanged() {
         let odd = OsString::from_vec(vec![b'a', 0xff]);
         let environment = Environment(vec![("A".into(), "1".into()), ("B".into(), odd)]);
         let written = serde_json::to_value(&environment).expect("it is JSON");

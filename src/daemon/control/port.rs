@@ -1,6 +1,6 @@
-//! Sessions as another process of the same person has them: what an editor's connection does in the daemon
-//! itself, over the control API. `epitome run` is such a client. These methods are not for scripts: they
-//! change with the program, which must be the daemon's own build.
+//! Sessions as used by another process of the same user: offers over the control API what an editor's
+//! connection does inside the daemon. `epitome run` is such a client. These methods are not for scripts: they
+//! change with the program, and the client must be the same build as the daemon.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use epitome_session::{
 };
 use epitome_thread::{Content, SessionId};
 
-/// Tickets that one connection may give out.
+/// Number of tickets that one connection may use.
 const TICKETS_MAX: u64 = 1 << 20;
 
-/// How long a client that lost its daemon is told of what is left to say.
+/// Time limit for sending the remaining events to clients when the daemon stops.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
-/// The place of a connection that has sessions of its own.
+/// State of a connection that has sessions of its own.
 pub struct Port {
     pub(super) tray: Arc<Tray>,
-    /// What is added to its tickets, so that no two clients of the daemon have the same.
+    /// Added to the connection's tickets, so that no two clients of the daemon share one.
     base: u64,
 }
 
@@ -54,7 +54,7 @@ impl Port {
         }
     }
 
-    /// An item with the ticket as its client knows it.
+    /// Translates an event's ticket back to the client's own number.
     fn shown(&self, out: Out) -> Out {
         match out {
             Out::Answer { ticket, answer } => {
@@ -72,7 +72,7 @@ pub struct Event {
     pub out: Out,
 }
 
-/// An opening without its client.
+/// An [`Opening`] without its client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Brought {
@@ -81,7 +81,7 @@ pub struct Brought {
     pub mcp_servers: Vec<McpServer>,
     pub environment: Environment,
     pub overrides: Overrides,
-    /// The questions that the client can show.
+    /// Kinds of questions that the client can show.
     pub shows: Shows,
 }
 
@@ -110,7 +110,7 @@ impl Brought {
     }
 }
 
-/// The commands that cross; their client is the connection.
+/// Commands that can be sent over the control API; their client is the connection.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Sent {
@@ -128,7 +128,7 @@ pub enum Sent {
 }
 
 impl Sent {
-    /// `None`: nothing that a client sends.
+    /// `None` for commands that clients don't send.
     pub fn of(command: SessionCommand) -> Option<Sent> {
         Some(match command {
             SessionCommand::Prompt { ticket, content, client: _ } => Sent::Prompt { ticket, content },
@@ -144,10 +144,10 @@ impl Sent {
             SessionCommand::Answer { ask, reply } => Sent::Answer { ask, reply },
             SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
             SessionCommand::Detach { client: _ } => Sent::Detach,
-            // Only editors hold texts, and they have another way.
+            // Only editors have open buffers, and they use a different channel.
             SessionCommand::Fulfil { .. }
             | SessionCommand::Attach { .. }
-            // A client of the control API is shown no agents.
+            // Subagents are not shown to clients of the control API.
             | SessionCommand::CancelAgent { .. }
             | SessionCommand::Watch(_)
             | SessionCommand::Unwatch { .. }
@@ -158,7 +158,7 @@ impl Sent {
         })
     }
 
-    /// The ticket that is answered.
+    /// The ticket that the command's answer carries.
     pub fn ticket(&self) -> Option<Ticket> {
         match self {
             Sent::Prompt { ticket, .. }
@@ -244,7 +244,7 @@ pub struct Send {
     pub command: Sent,
 }
 
-/// A command that is refused is told as the session's own error.
+/// Sends a command. A rejected command is returned as the session's own error.
 async fn send(daemon: Arc<Daemon>, params: Send, caller: Caller) -> Reply {
     let command = params.command.command(caller.client, &caller.port)?;
     let sent: Result<(), SessionError> = daemon.sessions.send(&params.session, command);
@@ -287,7 +287,7 @@ async fn events(
         let next = tokio::select! {
             next = caller.port.tray.next() => next,
             () = sink.closed() => return,
-            // What is under way is cancelled, and its answer still told.
+            // Running turns are cancelled, and their answers are still sent.
             () = stopped(&mut stop), if !stopping => {
                 stopping = true;
                 daemon.sessions.detach(caller.client);
@@ -295,7 +295,8 @@ async fn events(
             }
             () = tokio::time::sleep(LAST_WORDS_WITHIN), if stopping => return,
         };
-        // Who has lagged is lost: its own answers may be behind the hole. The end of the events tells it.
+        // A client that lagged can't continue: its own answers may be among the lost items. The end of the
+        // stream signals it.
         let Next::Item(session, out) = next else { return };
         let event = Event { session, out: caller.port.shown(out) };
         let Ok(event) = to_json_raw_value(&event) else { return };

@@ -1,5 +1,5 @@
-//! Methods that a client of a session asks for: new sessions, prompts, commands, choices, titles. Each comes
-//! as a client of its own and leaves with its answer.
+//! Methods that act as a client of a session: new sessions, prompts, commands, choices, titles. Each call
+//! attaches as its own client and detaches with its answer.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Prompted {
-    /// Without one, a new session of `cwd`.
+    /// If absent, a new session is created in `cwd`.
     #[serde(default)]
     session: Option<Name>,
     #[serde(default)]
@@ -82,7 +82,7 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
     if content.iter().any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_))) {
         return wrong("`content` has what a person says: text, image, document, resource, resource_link");
     }
-    // Images are looked into, which takes as long as they are large.
+    // Images are decoded, which takes time proportional to their size.
     let content = beside(&daemon, move || attached(content)).await?;
     let luggage = Luggage { environment: params.environment, overrides: params.overrides };
     let room = caller.room()?;
@@ -104,8 +104,8 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
     said
 }
 
-/// What a person brings, within the bounds that editors have: one image of another type than it is said to be would
-/// have every later request of the conversation refused.
+/// Checks attachments against the limits that apply to editors: an image whose bytes don't match its declared
+/// type would make the provider reject every later request of the conversation.
 fn attached(content: Vec<Content>) -> Result<Vec<Content>, Fault> {
     if let Some(why) = prompt_too_large(&content) {
         return wrong(&format!("the prompt has {why}"));
@@ -118,7 +118,7 @@ fn wrong<T>(message: &str) -> Result<T, Fault> {
     Err(Fault::new(Kind::InvalidParams, format!("sessions.prompt: {message}")))
 }
 
-/// Sends a prompt and tells how its turn ended.
+/// Sends a prompt and reports how its turn ended.
 async fn say(visit: &Visit, content: Vec<Content>) -> Reply {
     let (answer, text) = visit.prompt(content).await?;
     let Answer::TurnEnded { reason, usage, meta } = answer else {
@@ -134,10 +134,10 @@ async fn say(visit: &Visit, content: Vec<Content>) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Compacted {
     session: Name,
-    /// What the summary must not lose.
+    /// What the summary must preserve.
     #[serde(default)]
     focus: Option<String>,
-    /// What stands from this entry on stays.
+    /// Everything from this entry on is kept.
     #[serde(default)]
     above: Option<EntryName>,
     #[serde(default)]
@@ -155,7 +155,7 @@ async fn compact(daemon: Arc<Daemon>, params: Compacted, caller: Caller) -> Repl
         words.push(format!("above {entry}"));
     }
     if let Some(focus) = params.focus {
-        // They would be taken for what stands before a focus.
+        // These words would be parsed as options of `/compact`.
         if matches!(focus.split_whitespace().next(), Some("dry" | "above")) {
             let message = "sessions.compact: `focus` can't begin with \"dry\" or \"above\"";
             return Err(Fault::new(Kind::InvalidParams, message).hint("begin it with another word"));
@@ -185,17 +185,18 @@ async fn layer(way: &'static str, daemon: Arc<Daemon>, params: Layer, caller: Ca
 #[serde(deny_unknown_fields)]
 struct Rewound {
     session: Name,
-    /// An entry of the turn that is taken back, with all behind it; without one it is the last turn.
+    /// An entry of the first turn to undo; everything after that turn is undone as well. Defaults to the last
+    /// turn.
     #[serde(default)]
     entry: Option<EntryName>,
     #[serde(default)]
     scope: RewindScope,
     #[serde(default)]
     dry_run: bool,
-    /// Also what somebody else has changed since.
+    /// Also revert files that something else has changed since.
     #[serde(default)]
     force: bool,
-    /// The last rewind is taken back instead.
+    /// Undo the last rewind instead.
     #[serde(default)]
     undo: bool,
 }
@@ -227,7 +228,7 @@ async fn checkpoints(daemon: Arc<Daemon>, params: OfSession, caller: Caller) -> 
     command(daemon, params.session, "/checkpoints".to_owned(), None, caller).await
 }
 
-/// Runs a command of a session, as its person would type it.
+/// Runs a slash command in a session, as if the user had typed it.
 async fn command(
     daemon: Arc<Daemon>,
     session: Name,

@@ -1,4 +1,4 @@
-//! The sessions of a daemon, as if they were this process's own.
+//! The sessions of a daemon, used as if they ran in this process.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,8 +17,8 @@ use epitome_session::registry::Header;
 use epitome_session::{ClientId, Opening, Out, Outlet, Replay, SessionCommand, SessionError, Ticket};
 use epitome_thread::{Seq, SessionId};
 
-/// Sessions over a connection to the control API. Its calls wait for the daemon, and must not be made on a
-/// thread of the runtime. One client of sessions at a time: a connection is one.
+/// Sessions over a connection to the control API. Calls block until the daemon answers and must not be made
+/// on a runtime thread. Supports one session client at a time, because a connection is one client.
 #[derive(Clone)]
 pub struct RemoteSessions {
     client: Client,
@@ -26,14 +26,14 @@ pub struct RemoteSessions {
     here: Arc<Here>,
 }
 
-/// What is known on this side.
+/// State on this side of the connection.
 #[derive(Default)]
 struct Here(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     outlet: Option<(SessionId, Arc<dyn Outlet>)>,
-    /// Tickets without an answer.
+    /// Tickets that have not been answered.
     open: BTreeSet<Ticket>,
 }
 
@@ -47,7 +47,7 @@ impl Here {
         if let Out::Answer { ticket, .. } = &out {
             state.open.remove(ticket);
         }
-        // The outlet may block, and must not do it under the lock.
+        // The outlet may block, so it must not be called under the lock.
         let outlet = state.outlet.clone();
         drop(state);
         if let Some((_, outlet)) = outlet {
@@ -55,7 +55,7 @@ impl Here {
         }
     }
 
-    /// Answers all that waits: nobody else will.
+    /// Answers all open tickets with an error, because nothing else will.
     fn fail(&self, error: &SessionError) {
         let mut state = self.state();
         let (open, outlet) = (std::mem::take(&mut state.open), state.outlet.clone());
@@ -69,13 +69,13 @@ impl Here {
 }
 
 impl RemoteSessions {
-    /// Begins to be a client of the daemon's sessions. A daemon of another build refuses.
+    /// Subscribes to the daemon's session events. A daemon of another build refuses.
     pub async fn begin(client: Client) -> Result<RemoteSessions, Fault> {
         let here = Arc::new(Here::default());
         let params = Events { build: Build::own().clone() };
         let events = client.subscribe::<Event>("port.events", params, "port.end").await?;
         let runtime = Handle::current();
-        // A thread of its own: an outlet may wait for a terminal.
+        // On a dedicated thread, because an outlet may block on a terminal.
         let (told, runs_on) = (here.clone(), runtime.clone());
         std::thread::spawn(move || take_all(&told, events, &runs_on));
         Ok(RemoteSessions { client, runtime, here })
@@ -93,7 +93,7 @@ impl RemoteSessions {
         self.here.state().open.insert(ticket);
     }
 
-    /// Answers a ticket here, whose request did not arrive.
+    /// Answers a ticket locally whose request did not reach the daemon.
     fn refuse(&self, session: &SessionId, ticket: Ticket, error: SessionError) {
         let out = Out::Answer { ticket, answer: Err(error) };
         self.here.take(Event { session: session.clone(), out });
@@ -186,12 +186,12 @@ impl SessionPort for RemoteSessions {
     }
 
     fn detach(&self, _: ClientId) {
-        // A daemon that is gone has no clients.
+        // If the daemon is gone, there is nothing to detach from.
         drop(self.call("port.detach", json!({})));
     }
 }
 
-/// A fault of the way to the daemon, as the session's.
+/// Converts a fault of the control API to a session error.
 fn error_of(fault: Fault) -> SessionError {
     match fault.kind {
         Kind::AuthRequired => SessionError::AuthRequired(fault.message),

@@ -1,4 +1,4 @@
-//! Methods about sessions that send no prompt: listing, showing, cancelling, choosing, exporting, deleting.
+//! Methods about sessions that send no prompt: listing, showing, cancelling, deciding, answering, deleting.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use epitome_thread::{Change, ModelName, SessionId, Thread};
 use epitome_tokens::Ruler;
 use epitome_transfer as transfer;
 
-/// Entries that one call gives where it does not say how many, and the most that it may ask for.
+/// Entries returned by one call by default, and at most.
 const ENTRIES_DEFAULT: usize = 100;
 const ENTRIES_MAX: usize = 1000;
 
@@ -28,7 +28,7 @@ pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.list", list);
     table.blocking("sessions.show", show);
     table.blocking("sessions.entries", entries);
-    // Where the disk hangs a turn can still be cancelled.
+    // Not `blocking`: a turn can be cancelled even if the disk hangs.
     table.waiting("sessions.cancel", |daemon, wanted, _| cancel(daemon, wanted));
     table.waiting("sessions.decide", |daemon, wanted, _| decide(daemon, wanted));
     table.waiting("sessions.answer", |daemon, wanted, _| answer(daemon, wanted));
@@ -38,10 +38,10 @@ pub(super) fn register(table: &mut Table) {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listed {
-    /// Those of this directory alone.
+    /// Only sessions of this directory.
     #[serde(default)]
     cwd: Option<PathBuf>,
-    /// Also those in which nobody said anything.
+    /// Include sessions without a prompt.
     #[serde(default)]
     all: bool,
 }
@@ -80,7 +80,7 @@ fn header_json(header: &Header, live: &[LiveSession]) -> Map<String, Value> {
     }
 }
 
-/// A session's log, folded as far as it is whole, and what is wrong with the rest.
+/// Folds the readable part of a session's log, and describes the damage to the rest, if any.
 pub(super) fn fold(daemon: &Daemon, session: &SessionId) -> Result<(Thread, Option<String>), Fault> {
     let (entries, damage) = daemon.store.read_whole_part(session)?;
     let thread = Thread::replay(entries).map_err(|error| {
@@ -102,18 +102,18 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     let header =
         header.ok_or_else(|| Fault::new(Kind::Store, format!("session {session} has no opening")))?;
     let mut shown = header_json(&header, &daemon.sessions.live_sessions());
-    // What is wrong in the settings is told by commands that do something by them.
+    // Problems in the settings are reported by commands that act on them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), |name| std::env::var_os(name));
     let spent = Spent::of(&settings, &thread);
     let mut in_view: Vec<String> =
         thread.view().entries().iter().map(|entry| entry.seq.to_string()).collect();
-    // The messages of a history that a hook made are one entry.
+    // The messages of a history replaced by a hook share one entry.
     in_view.dedup();
     let layers: Vec<Value> = thread
         .layers()
         .iter()
         .map(|layer| {
-            // Entries are numbered as they stand.
+            // Entry numbers are indices.
             let kind = thread.entries().get(layer.entry.0 as usize).map(|entry| entry.change.kind());
             json!({
                 "entry": layer.entry.to_string(), "kind": kind, "holds": layer.holds,
@@ -133,7 +133,7 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     Ok(Value::Object(shown))
 }
 
-/// The model that was chosen for a conversation, else the one that answered last.
+/// The model chosen for the conversation, otherwise the one that answered last.
 fn model_of(thread: &Thread) -> Option<&ModelName> {
     let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { model, .. } => Some(model),
@@ -142,7 +142,7 @@ fn model_of(thread: &Thread) -> Option<&ModelName> {
     thread.model().or(answered)
 }
 
-/// How many entries of each kind a log has.
+/// Counts the entries of a log by kind.
 fn counts(thread: &Thread) -> Map<String, Value> {
     let mut counts: Map<String, Value> = Map::new();
     for entry in thread.entries() {
@@ -187,7 +187,7 @@ async fn cancel(daemon: Arc<Daemon>, wanted: OfSession) -> Reply {
     let running = daemon.sessions.live_sessions().iter().any(|live| live.session == session && live.running);
     match daemon.sessions.send(&session, SessionCommand::Cancel) {
         Ok(()) => Ok(json!({ "session": session, "cancelled": running })),
-        // It does not live: there is nothing to cancel, if there is such a session.
+        // The session is not live, so there is nothing to cancel; only check that it exists.
         Err(SessionError::NotFound(_)) => {
             let (store, name) = (daemon.store.clone(), session.clone());
             beside(&daemon, move || Ok(store.read_whole_part(&name)?)).await?;
@@ -201,7 +201,7 @@ async fn cancel(daemon: Arc<Daemon>, wanted: OfSession) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Decided {
     session: Name,
-    /// As the tail's `ask` item has it.
+    /// The id in the tail's `ask` item.
     ask: AskId,
     decision: Decision,
 }
@@ -217,7 +217,7 @@ async fn decide(daemon: Arc<Daemon>, wanted: Decided) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Answered {
     session: Name,
-    /// As the tail's `question` item has it.
+    /// The id in the tail's `question` item.
     ask: AskId,
     action: Action,
     /// The fields of the form, for `accept`.
@@ -225,7 +225,7 @@ struct Answered {
     content: Option<Map<String, Value>>,
 }
 
-/// What the person does with a question, in the words of the protocol that editors speak.
+/// The user's reaction to a question, in ACP's terms.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Action {

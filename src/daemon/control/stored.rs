@@ -1,4 +1,4 @@
-//! Methods about stored sessions that need none of them open: search, fork, export, import.
+//! Methods that work on stored sessions without opening them: search, fork, export, import.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -31,7 +31,7 @@ struct Searched {
     regex: bool,
     #[serde(default)]
     cwd: Option<PathBuf>,
-    /// At most so many sessions.
+    /// Maximum number of sessions returned.
     #[serde(default)]
     limit: Option<usize>,
 }
@@ -47,7 +47,7 @@ fn search(daemon: &Arc<Daemon>, wanted: Searched) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Forked {
     session: Name,
-    /// The last entry that the fork has.
+    /// The last entry included in the fork.
     #[serde(default)]
     entry: Option<EntryName>,
 }
@@ -76,7 +76,7 @@ struct Exported {
     session: Name,
     #[serde(default)]
     format: Format,
-    /// Where it is written; nothing is written over.
+    /// File to write; an existing file is not overwritten.
     #[serde(default)]
     file: Option<PathBuf>,
 }
@@ -93,7 +93,7 @@ fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
         return Ok(json!({ "session": session, "format": form.word(), "text": text }));
     };
     let file = directory(file)?;
-    // As private as the log it comes from; a file that is there already is somebody's.
+    // As private as the log itself; an existing file is never overwritten.
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file);
     opened
         .and_then(|mut opened| opened.write_all(text.as_bytes()))
@@ -105,12 +105,12 @@ fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
 #[serde(deny_unknown_fields)]
 struct Imports {
     files: Vec<PathBuf>,
-    /// The directory of conversations that name none.
+    /// Working directory of conversations that record none.
     cwd: PathBuf,
-    /// Whether sessions keep the id that they had.
+    /// Whether sessions keep their original id.
     #[serde(default)]
     keep_id: bool,
-    /// Whether sessions of other agents that were imported before are imported once more.
+    /// Whether sessions of other agents that were imported before are imported again.
     #[serde(default)]
     again: bool,
 }

@@ -1,5 +1,5 @@
-//! `sessions.tail`: what a session says, to somebody who looks on. First its log, as fast as the client
-//! reads; then what happens, kept for the client within a bound, so that the session never waits for it.
+//! `sessions.tail`: follows a session. Sends its log first, as fast as the client reads, then live events
+//! from a bounded queue, so that the session never waits for the client.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ use epitome_thread::{Entry, Seq, SessionId};
 #[serde(deny_unknown_fields)]
 struct Wanted {
     session: Name,
-    /// The first entry; without one, the whole log.
+    /// First entry to send; the complete log if absent.
     #[serde(default)]
     from: Option<EntryName>,
-    /// The questions that this client will answer, beside those for permission.
+    /// Kinds of questions, besides permission requests, that this client will answer.
     #[serde(default)]
     questions: Vec<Showable>,
 }
 
-/// A kind of question, in the words of the protocol that editors speak.
+/// A kind of question, in ACP's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Showable {
@@ -40,7 +40,7 @@ enum Showable {
     Url,
 }
 
-/// Serves one subscription, until it is ended, its connection is, or it has lagged.
+/// Serves one subscription until it is ended, its connection closes, or it lags.
 pub async fn tail(
     params: Params<'static>,
     pending: PendingSubscriptionSink,
@@ -58,7 +58,7 @@ pub async fn tail(
     let Ok(sink) = pending.accept().await else { return };
     let trays = caller(&lasting).map(|caller| caller.trays).unwrap_or_default();
     let mut teller = Teller { trays, sink, session: session.clone(), next: from, shows };
-    // An error is the client's going.
+    // An error means that the client is gone.
     drop(teller.tell_all(&daemon, entries, damage).await);
     drop(lasting);
 }
@@ -74,14 +74,14 @@ async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, 
 
 type Log = (Vec<Arc<Entry>>, Option<StoreError>);
 
-/// The client's end is gone.
+/// The client has disconnected.
 struct Gone;
 
 struct Teller {
     trays: Arc<Trays>,
     sink: SubscriptionSink,
     session: SessionId,
-    /// The first entry that the client has not been told.
+    /// The next entry to send to the client.
     next: Seq,
     shows: Shows,
 }
@@ -140,12 +140,12 @@ impl Teller {
             self.next = self.next.max(Seq(entry.seq.0 + 1));
         }
         let item = to_json_raw_value(&Item { session: &self.session, out });
-        // What comes out of a session was read from JSON or goes there: it can be written.
+        // Session events are always serializable as JSON.
         let item = item.map_err(|_| Gone)?;
         self.sink.send(item).await.map_err(|_| Gone)
     }
 
-    /// Tells what the session itself does not say.
+    /// Sends an item that does not originate from the session.
     async fn tell_of(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
         let item = json!({ "session": self.session, "type": kind, "data": data });
         let item = to_json_raw_value(&item).map_err(|_| Gone)?;
@@ -153,7 +153,7 @@ impl Teller {
     }
 }
 
-/// Somebody looks on; dropped, they do no longer.
+/// Marks the session as followed until dropped.
 struct Watching {
     daemon: Arc<Daemon>,
     session: SessionId,

@@ -1,4 +1,4 @@
-//! What waits for a client of the control API to read, within a bound: the sessions go on without it.
+//! The bounded queue of events for a client of the control API, so that sessions never wait for it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,16 +8,16 @@ use tokio::sync::Notify;
 use epitome_session::{Out, Outlet, Shows};
 use epitome_thread::SessionId;
 
-/// News that wait for a client; more, and it has lagged.
+/// Events that may wait for a client; beyond that, it has lagged.
 const ITEMS_MAX: usize = 2048;
 
-/// Streamed text that waits is merged up to so many bytes an item.
+/// Waiting streamed text is merged into items of up to this many bytes.
 const TEXT_BYTES_MAX: usize = 256 * 1024;
 
-/// Output of a running call that waits is merged, and its end kept.
+/// Waiting output of a running call is merged and cut to its last bytes.
 const PROGRESS_BYTES_MAX: usize = 16 * 1024;
 
-/// What waits to be told.
+/// Events waiting for one client.
 #[derive(Default)]
 pub struct Tray {
     state: Mutex<State>,
@@ -28,11 +28,11 @@ pub struct Tray {
 struct State {
     items: VecDeque<(SessionId, Out)>,
     lagged: bool,
-    /// The questions that its client can show.
+    /// Kinds of questions that the client can show.
     shows: Shows,
 }
 
-/// The trays of one connection: its own, and one for each session that it follows.
+/// The queues of one connection: its own, and one for each session that it follows.
 #[derive(Default)]
 pub struct Trays(Mutex<Vec<Weak<Tray>>>);
 
@@ -43,7 +43,7 @@ impl Trays {
         trays.push(Arc::downgrade(tray));
     }
 
-    /// News that wait in all of them.
+    /// Number of events waiting in all of them.
     pub fn waiting(&self) -> usize {
         self.trays().iter().filter_map(Weak::upgrade).map(|tray| tray.state().items.len()).sum()
     }
@@ -53,19 +53,19 @@ impl Trays {
     }
 }
 
-/// What a tray has.
+/// The next thing to send to the client.
 #[derive(Debug)]
 pub enum Next {
     Item(SessionId, Out),
-    /// Something is lost behind the items that were given.
+    /// Events were lost after those returned so far.
     Lagged,
 }
 
 impl Tray {
-    /// Waits for the next item. It may be dropped at any time.
+    /// Waits for the next event. The future may be dropped at any time.
     pub async fn next(&self) -> Next {
         loop {
-            // Asked for before the look, so that what comes between the two is not missed.
+            // Created before the check, so that a notification in between is not missed.
             let changed = self.changed.notified();
             {
                 let mut state = self.state();
@@ -80,7 +80,7 @@ impl Tray {
         }
     }
 
-    /// From now on its client can show these questions.
+    /// Sets the kinds of questions that the client can show from now on.
     pub fn set_shows(&self, shows: Shows) {
         self.state().shows = shows;
     }
@@ -114,7 +114,7 @@ impl Outlet for Tray {
                 }
             }
             (_, out) if !is_full => state.items.push_back((session.clone(), out)),
-            // The outcome that follows has the whole output.
+            // Dropped: the tool result that follows contains the complete output.
             (_, Out::CallProgress { .. }) => {}
             (_, _) => state.lagged = true,
         }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streamed_text_that_waits_is_one_item() {
+    async fn waiting_streamed_text_is_merged_into_one_item() {
         let tray = Tray::default();
         for out in [text(1, "a"), text(1, "b"), text(2, "c")] {
             tray.put(&session(), out);
@@ -157,9 +157,9 @@ mod tests {
         }
     }
 
-    /// A client that follows and does not read is seen to be slow.
+    /// A client that follows a session but does not read is visible in the counts.
     #[tokio::test]
-    async fn news_that_nobody_reads_are_counted() {
+    async fn unread_events_are_counted() {
         let (trays, tray) = (Trays::default(), Arc::new(Tray::default()));
         trays.add(&tray);
         for call in 0..2 {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_has_lagged_behind_what_was_kept() {
+    async fn a_slow_client_lags_after_the_queued_events() {
         let tray = Tray::default();
         for call in 0..ITEMS_MAX + 5 {
             tray.put(&session(), started(call));

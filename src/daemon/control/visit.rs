@@ -1,5 +1,5 @@
-//! A client of a session for the length of one call: it attaches, asks for something, hears the answer and
-//! leaves. Prompts, choices and titles of the control API are given this way, like those of an editor.
+//! A session client for the duration of one call: it attaches, sends a command, waits for the answer and
+//! detaches. The control API handles prompts, choices and titles this way, like those of an editor.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,27 +18,27 @@ use epitome_session::{
 };
 use epitome_thread::{Change, Content, SessionId};
 
-/// How often it is looked whether somebody still follows the session who could answer a question. Who stops tells
-/// nobody who waits.
+/// Interval for checking whether a client that could answer a question still follows the session. A follower
+/// that leaves does not notify waiting calls.
 const ASKED_LOOK: Duration = Duration::from_secs(1);
 
-/// Where the tickets of this process's control clients begin, apart from those of editors.
+/// First ticket of this process's control clients, out of the range used by editors.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1 << 48);
 
-/// Takes this many tickets that nobody else of this process has, and gives the first.
+/// Reserves this many tickets, unique within the process, and returns the first.
 pub fn fresh_tickets(count: u64) -> Ticket {
     Ticket(NEXT_TICKET.fetch_add(count, Ordering::Relaxed))
 }
 
-/// With what a visitor comes.
+/// Client-specific settings of a visit.
 #[derive(Default)]
 pub struct Luggage {
-    /// `None`: that of this process.
+    /// Defaults to the environment of this process.
     pub environment: Option<Environment>,
     pub overrides: Overrides,
 }
 
-/// A visitor, attached to a session; dropped, it leaves.
+/// A temporary client attached to a session; dropping it detaches.
 pub struct Visit {
     daemon: Arc<Daemon>,
     pub session: SessionId,
@@ -47,17 +47,17 @@ pub struct Visit {
 }
 
 impl Visit {
-    /// Attaches to a session that exists.
+    /// Attaches to an existing session.
     pub async fn to(daemon: &Arc<Daemon>, session: SessionId, luggage: Luggage) -> Result<Visit, Fault> {
         let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::default()), fresh_tickets(1));
-        // The directory is the session's own; that of an opening counts for new ones.
+        // An existing session keeps its own directory; the one in an opening applies only to new sessions.
         let opening = opening(client, tray.clone(), PathBuf::new(), luggage);
         let visit = Visit { daemon: daemon.clone(), session: session.clone(), client, tray };
         visit.daemon.sessions.attach(ticket, session, opening, Replay::Nothing);
         visit.entered(ticket).await
     }
 
-    /// Makes a session and attaches to it.
+    /// Creates a session and attaches to it.
     pub async fn to_new(daemon: &Arc<Daemon>, cwd: PathBuf, luggage: Luggage) -> Result<Visit, Fault> {
         let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::default()), fresh_tickets(1));
         let session = daemon.sessions.create(ticket, opening(client, tray.clone(), cwd, luggage));
@@ -66,13 +66,13 @@ impl Visit {
 
     async fn entered(self, ticket: Ticket) -> Result<Visit, Fault> {
         self.answer(ticket).await?;
-        // Before the recipes are known, `/name` would be taken for plain text.
+        // Until the recipes are known, `/name` would be taken for plain text.
         self.tray.until(|state| state.knows_commands.then_some(())).await;
         Ok(self)
     }
 
-    /// Asks for something, and waits for the answer. Questions that come meanwhile are left to whoever else is
-    /// there; where nobody is, the answer is no.
+    /// Sends a command and waits for its answer. Questions that arrive meanwhile are left to other clients;
+    /// if there are none, they are declined.
     pub async fn ask(
         &self,
         command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
@@ -98,7 +98,7 @@ impl Visit {
             tokio::select! {
                 () = super::wire::stopped(&mut stop), if !stopping => {
                     stopping = true;
-                    // A session that is gone has ended its turn.
+                    // If the session is gone, its turn has ended.
                     drop(self.daemon.sessions.send(&self.session, SessionCommand::Cancel));
                 }
                 answer = &mut turn => break answer?,
@@ -117,23 +117,23 @@ impl Visit {
             .await
     }
 
-    /// Comes back at once when a question is new, and now and then while one is open.
+    /// Completes when there is a new question, and periodically while one is open.
     async fn questions(&self) {
         self.tray.until(|state| (!state.asks.is_empty()).then_some(())).await;
         let is_new = self.tray.until(|state| state.new_ask.then(|| state.new_ask = false));
-        // Nothing new is what the time is for.
+        // A timeout is fine: it triggers the periodic check.
         drop(tokio::time::timeout(ASKED_LOOK, is_new).await);
     }
 
-    /// A visitor has nobody to ask. It holds that back while somebody follows the session, who is no client and may
-    /// answer all the same.
+    /// Reports that this client can't answer the open questions. Does nothing while the session has a
+    /// follower, which is not a client but may still answer.
     fn say_absent(&self) {
         if self.daemon.control.is_followed(&self.session) {
             return;
         }
         let client = self.client;
         for ask in std::mem::take(&mut self.tray.state().asks) {
-            // A session that is gone has withdrawn its questions.
+            // If the session is gone, its questions are withdrawn.
             drop(self.daemon.sessions.send(&self.session, SessionCommand::Absent { ask, client }));
         }
     }
@@ -141,7 +141,7 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        // A session that is gone needs no leaving.
+        // If the session is gone, there is nothing to detach from.
         let client = self.client;
         drop(self.daemon.sessions.send(&self.session, SessionCommand::Detach { client }));
     }
@@ -158,7 +158,7 @@ fn opening(client: ClientId, tray: Arc<Tray>, cwd: PathBuf, luggage: Luggage) ->
     }
 }
 
-/// What a visitor keeps of what the session says: as much as it needs, which is little.
+/// The little that a visit keeps of a session's events.
 #[derive(Default)]
 struct Tray {
     state: Mutex<State>,
@@ -167,10 +167,10 @@ struct Tray {
 
 #[derive(Default)]
 struct State {
-    /// At most one for each ticket that was given out.
+    /// At most one for each ticket in use.
     answers: Vec<(Ticket, Result<Answer, SessionError>)>,
     knows_commands: bool,
-    /// Open questions; a session asks a few at once.
+    /// Open questions; a session asks only a few at once.
     asks: Vec<AskId>,
     new_ask: bool,
     /// The text of the newest reply.
@@ -180,7 +180,7 @@ struct State {
 impl Tray {
     async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
-            // Registered before the look, so that what comes between the two is not missed.
+            // Registered before the check, so that a notification in between is not missed.
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             if let Some(found) = look(&mut self.state()) {

@@ -1,7 +1,8 @@
-//! One connection of the control API: a request a line in, answers in the order in which they are ready out.
+//! Serves one connection of the control API: one request per line; responses are sent in the order in which
+//! they are ready.
 //!
-//! A client that closes its side for writing only, as a shell's pipe does, still gets its answers. One that
-//! is gone takes along what it had asked for.
+//! A client that shuts down only its writing side, as a shell pipe does, still gets its responses. When a
+//! client disconnects, the calls it made are cancelled.
 
 use std::convert::Infallible;
 use std::io;
@@ -34,44 +35,45 @@ use crate::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
 use epitome_problem as problem;
 use epitome_session::ClientId;
 
-/// Calls of one connection that may be unanswered at once. Behind them nothing is read: who does not take
-/// its answers is not heard.
+/// Calls of one connection that may be unanswered at once. Beyond that nothing is read until the client takes
+/// its responses.
 pub const CALLS_MAX: usize = 256;
 
-/// How many of them may be prompts, which take long: there is always room for a cancel.
+/// How many of them may be prompts, which take long. This leaves room for a cancel.
 pub const PROMPTS_MAX: usize = 64;
 
-/// Subscriptions of one connection.
+/// Maximum number of subscriptions per connection.
 pub const SUBSCRIPTIONS_MAX: u32 = 64;
 
-/// The longest answer, in bytes: a whole session as JSON. Longer ones are asked for in parts or into a file.
+/// Longest response, in bytes: a complete session as JSON. Longer ones must be requested in parts or written
+/// to a file.
 pub const ANSWER_BYTES_MAX: u32 = 256 * 1024 * 1024;
 
 /// Lines that may wait for a client to read.
 const OUTGOING_MAX: usize = 256;
 
-/// How long the last answers may take to leave when all is said.
+/// Time limit for writing the last responses.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long calls may still take when the daemon ends.
+/// Time limit for running calls when the daemon shuts down.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
-/// Tells connections apart.
+/// Source of connection ids.
 static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
 
-/// Who a call comes from, for methods that act for their connection.
+/// The connection a call comes from, for methods that act on it.
 #[derive(Clone)]
 pub struct Caller {
     pub client: ClientId,
     prompts: Arc<Semaphore>,
-    /// Its place where it has sessions of its own.
+    /// State for clients with sessions of their own.
     pub port: Arc<Port>,
-    /// Where news wait for it.
+    /// Its event queues.
     pub trays: Arc<Trays>,
 }
 
 impl Caller {
-    /// Room for one more prompt, until it is dropped.
+    /// A permit for one more prompt, released when dropped.
     pub fn room(&self) -> Result<OwnedSemaphorePermit, Fault> {
         self.prompts.clone().try_acquire_owned().map_err(|_| {
             let message = format!("{PROMPTS_MAX} prompts of this connection are unanswered already");
@@ -80,7 +82,8 @@ impl Caller {
     }
 }
 
-/// Serves one connection until its client has gone and all is answered.
+/// Serves one connection until its client disconnects or has sent its last request and received all
+/// responses.
 pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     let client = fresh_client();
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
@@ -102,7 +105,7 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     };
     caller.trays.add(&caller.port.tray);
     let _present = daemon.attachments.enter(attached, waiting(&outgoing, &caller));
-    // Dropped with this, whoever still holds the other end of its lines.
+    // Aborted when this function returns, even if senders of its channel still exist.
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
     let (lasting, lasted) = mpsc::channel(1);
@@ -139,7 +142,7 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
     daemon.sessions.unwatch(client);
 }
 
-/// Tells how many lines and news wait for the client to read. It keeps none of them alive.
+/// Counts the lines and events waiting for the client to read, without keeping them alive.
 fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>, caller: &Caller) -> Gauge {
     let (outgoing, trays) = (outgoing.downgrade(), caller.trays.clone());
     Box::new(move || {
@@ -148,15 +151,15 @@ fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>, caller: &Caller) -> Gauge {
     })
 }
 
-/// Waits for the daemon's end.
+/// Waits for the daemon to shut down.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // The sender is the daemon's own, and who serves holds the daemon.
+    // The sender is owned by the daemon, which outlives its connections.
     drop(stop.wait_for(|stop| *stop).await);
 }
 
 /// How a connection ended.
 enum Over {
-    /// The client sends no more, and has all its answers.
+    /// The client sends no more requests and has all its responses.
     Answered,
     Gone,
 }
@@ -167,12 +170,12 @@ struct Connection {
     caller: Caller,
     subscriptions: BoundedSubscriptions,
     ids: Numbers,
-    /// Held by each subscription while it lasts, and by the connection as long as there may be more.
+    /// Cloned for each subscription while it lasts; kept by the connection while new ones may start.
     lasting: Option<Lasting>,
-    /// Has an end when nobody holds that any more.
+    /// Closes when all clones are dropped.
     lasted: mpsc::Receiver<Infallible>,
     outgoing: mpsc::Sender<Box<RawValue>>,
-    /// What runs for the client. Dropped with the connection, and so is what its calls hold.
+    /// Running calls. They are aborted when the connection is dropped.
     calls: JoinSet<()>,
 }
 
@@ -199,21 +202,21 @@ impl Connection {
         }
     }
 
-    /// The daemon ends: what is quick is still answered, and so are prompts, which are cancelled.
+    /// The daemon shuts down: quick calls are still answered, and so are prompts, after their cancellation.
     async fn finish(&mut self) -> Over {
         let answered = async { while self.calls.join_next().await.is_some() {} };
         drop(tokio::time::timeout(FINISH_WITHIN, answered).await);
         Over::Answered
     }
 
-    /// Waits for what still runs, as long as somebody is there to hear of it.
+    /// Waits for running calls and subscriptions, as long as the client is connected.
     async fn drain(&mut self, reading: &OwnedReadHalf) -> Over {
-        // Nothing more is asked for: what runs and what lasts only gets less.
+        // The client sends no more requests, so no new subscriptions can start.
         self.lasting = None;
         let (calls, lasted) = (&mut self.calls, &mut self.lasted);
         let answered = async {
             while calls.join_next().await.is_some() {}
-            // It comes to its end with the last subscription.
+            // Returns once the last subscription has ended.
             let _ = lasted.recv().await;
         };
         tokio::select! {
@@ -262,13 +265,13 @@ impl Connection {
                     let message = format!("this connection has {SUBSCRIPTIONS_MAX} subscriptions already");
                     return self.refuse(id, Fault::new(Kind::Busy, message));
                 };
-                // Held by whoever serves the subscription, for as long as it lasts.
+                // Kept by the subscription's task as long as it lasts.
                 extensions.insert(self.lasting.clone());
                 let sink = MethodSink::new_with_limit(outgoing, ANSWER_BYTES_MAX);
                 let state =
                     SubscriptionState { conn_id: self.id, id_provider: &self.ids, subscription_permit };
                 let begun = call(id, params, sink, state, extensions);
-                // It answers through its sink.
+                // The call responds through its sink.
                 self.calls.spawn(async move { drop(begun.await) });
             }
         }
@@ -284,7 +287,7 @@ impl Connection {
     }
 }
 
-/// Numbers of subscriptions, from 1 for each connection.
+/// Subscription ids, counted from 1 for each connection.
 #[derive(Debug, Default)]
 struct Numbers(AtomicU64);
 
@@ -294,18 +297,19 @@ impl IdProvider for Numbers {
     }
 }
 
-/// Says, as long as it lives, that a subscription of the connection lasts.
+/// Marks a subscription of the connection as alive while it exists.
 #[derive(Clone, Debug)]
-pub struct Lasting(#[expect(dead_code, reason = "it is held, not used")] mpsc::Sender<Infallible>);
+pub struct Lasting(#[expect(dead_code, reason = "held only for its Drop")] mpsc::Sender<Infallible>);
 
-/// Waits until a client that sends no more does not listen any more either.
+/// Waits until a client that sends no more requests stops reading as well.
 async fn gone(stream: &UnixStream) {
-    // A registration of its own: that it can be written to is no news here, and would be missed by who writes.
+    // A separate registration: this loop consumes write-readiness events, which the writer would otherwise
+    // miss.
     let own = stream.as_fd().try_clone_to_owned().map(std::os::unix::net::UnixStream::from);
     let own = match own.and_then(UnixStream::from_std) {
         Ok(own) => own,
         Err(error) => {
-            // It is noticed when it is written to.
+            // The disconnect is still noticed on the next write.
             tracing::warn!(%error, "nobody looks whether a control client still listens");
             return std::future::pending().await;
         }
@@ -313,7 +317,8 @@ async fn gone(stream: &UnixStream) {
     loop {
         match own.ready(Interest::WRITABLE).await {
             Ok(ready) if !ready.is_write_closed() => {
-                // As if it were full, so that the next event is waited for: room, or the end.
+                // Pretend that the write would block, to wait for the next readiness event: writable again,
+                // or closed.
                 let full = || Err::<(), io::Error>(io::ErrorKind::WouldBlock.into());
                 drop(own.try_io(Interest::WRITABLE, full));
             }
@@ -323,7 +328,7 @@ async fn gone(stream: &UnixStream) {
 }
 
 async fn send(outgoing: &mpsc::Sender<Box<RawValue>>, answer: MethodResponse) {
-    // Who has gone wants no answer.
+    // Fails only if the client has disconnected.
     drop(outgoing.send(answer.to_json()).await);
 }
 
@@ -337,7 +342,7 @@ async fn write(writing: OwnedWriteHalf, mut lines: mpsc::Receiver<Box<RawValue>>
     }
 }
 
-/// Writes a line and those that wait behind it, then sends them off together.
+/// Writes a line and all lines queued after it, then flushes once.
 async fn write_all(
     writing: &mut BufWriter<OwnedWriteHalf>,
     first: &RawValue,
@@ -352,7 +357,7 @@ async fn write_all(
     writing.flush().await
 }
 
-/// What is answered to a line that is no request; `None` to a notification, which wants no answer.
+/// The error for a line that is not a request; `None` for a notification, which gets no response.
 fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>, Fault)> {
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
         let fault = Fault::new(Kind::Parse, format!("this line is no JSON: {error}"));
@@ -397,7 +402,7 @@ fn unknown_method(method: &str) -> Fault {
     }
 }
 
-/// The parameters of an unsubscription as the library takes them: the bare id in a list.
+/// Converts the parameters of an unsubscribe call to the list with the bare id that the library expects.
 fn unsubscribed(params: &Params<'_>) -> Option<String> {
     let text = params.as_str()?;
     let named = serde_json::from_str::<Value>(text).ok()?;
@@ -412,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_no_request_is_told_why() {
+    fn a_line_that_is_not_a_request_gets_a_specific_error() {
         for (line, wanted) in [
             ("{", Some((Id::Null, Kind::Parse, "no JSON"))),
             (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "no JSON"))),
@@ -437,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_ends_by_its_name_or_in_a_list() {
+    fn an_unsubscribe_call_accepts_named_and_positional_ids() {
         for (params, wanted) in [(r#"{"subscription": 3}"#, Some("[3]")), ("[3]", Some("[3]")), ("x", None)] {
             assert_eq!(unsubscribed(&Params::new(Some(params))).as_deref(), wanted, "{params}");
         }

@@ -1,4 +1,4 @@
-//! From no daemon to one that has said hello: connects, and starts one where none answers.
+//! Connects to the daemon, starting one if none is running, and performs the handshake.
 
 use std::ffi::OsString;
 use std::fs::{File, TryLockError};
@@ -17,39 +17,39 @@ use crate::start;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
-/// How long a daemon is looked for, others that start one at this moment included.
+/// Time limit for getting a daemon, including the time that other processes take to start it.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long a daemon may take to answer a hello.
+/// Time limit for a daemon to answer a hello.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How long a newer front end is given to start the newer daemon.
+/// Time that a newer front end is given to start the newer daemon.
 const NEWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How often a daemon is tried again that closes before it has answered: it is just ending.
+/// How often to retry a daemon that closes the connection without an answer, because it is shutting down.
 const CLOSES_MAX: u32 = 3;
 
-/// Between two tries. Starting takes milliseconds.
+/// Interval between attempts. Starting a daemon takes milliseconds.
 const TRY_EVERY: Duration = Duration::from_micros(200);
 
-/// Before a daemon that is just ending is tried again.
+/// Delay before retrying a daemon that is shutting down.
 const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
-/// Who attaches, and how.
+/// Connects a front end to the daemon, with the hello it sends.
 pub struct Caller {
     place: Place,
     hello: Hello,
     program: PathBuf,
 }
 
-/// A daemon that serves us.
+/// A connection to a daemon that serves us.
 pub struct Link {
     pub writer: Arc<UnixStream>,
     pub reader: FrameReader<UnixStream>,
     pub version: String,
 }
 
-/// What a daemon said to our hello.
+/// Result of the handshake.
 enum Greeting {
     Served(Link),
     Refused(String),
@@ -75,12 +75,12 @@ impl Caller {
         Ok(Caller { place: Place::of(paths), hello, program: start::this_program()? })
     }
 
-    /// Attaches to the daemon; starts it where there is none. An error is a sentence: none can be had.
+    /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
     pub fn attach(&mut self, ids_above: u64) -> Result<Link, String> {
         self.attach_from(ids_above, Instant::now())
     }
 
-    /// The same where a newer front end is about to start a newer daemon: it is given time to.
+    /// Like [`Caller::attach`], but gives a newer front end time to start the newer daemon first.
     pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<Link, String> {
         self.attach_from(ids_above, Instant::now() + NEWER_TIME_MAX)
     }
@@ -90,7 +90,8 @@ impl Caller {
         self.hello.ids_above = ids_above;
         let until = Instant::now() + ATTACH_TIME_MAX;
         let mut closes = 0;
-        // Held from before the start until we are attached, so that of many who find no daemon one starts it.
+        // Held from before the start until we are attached, so that only one of many waiting processes starts
+        // a daemon.
         let mut start_lock: Option<File> = None;
         let mut started = false;
         loop {
@@ -122,12 +123,12 @@ impl Caller {
                     if start_lock.is_none() && Instant::now() >= start_from {
                         start_lock = self.try_start_lock()?;
                         if start_lock.is_some() {
-                            // Whoever held it before may have started one.
+                            // Its previous holder may have started a daemon.
                             continue;
                         }
                     }
                 }
-                // Many come at once, and it has not got to us yet.
+                // The listen backlog is full because many clients connect at once.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => {
                     let socket = self.place.acp_socket();
@@ -171,7 +172,7 @@ impl Caller {
     }
 }
 
-/// Whether a read came to nothing for lack of time.
+/// Whether a read failed because it timed out.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -1,9 +1,8 @@
-//! What a front end remembers, so that it can go on with another daemon when its own dies. Pure: lines in,
-//! lines out.
+//! State that a front end needs to continue with another daemon when its own dies. Pure: lines in, lines out.
 //!
-//! It keeps the `initialize` line, which sessions are open and how they were opened, and who waits for an answer:
-//! the editor's requests, and the daemon's own (permission cards). Of a line it reads the envelope, and the
-//! session's name where there is one.
+//! It keeps the `initialize` line, the open sessions and how they were opened, and all unanswered requests:
+//! the editor's and the daemon's own (permission requests). Of a line it parses only the envelope and, where
+//! there is one, the session id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,47 +14,48 @@ use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
 use epitome_acp::{answers, post};
 
-/// Cards that are remembered. A person has a few; above this the oldest is forgotten, and its answer dropped.
+/// Daemon requests that are remembered. There are usually a few; beyond this the oldest is forgotten, and its
+/// response dropped.
 const CARDS_MAX: usize = 1024;
 
-/// What the ids of our own requests to a daemon begin with.
+/// Prefix of the ids of the front end's own requests to a daemon.
 const OWN: &str = "\"epitome-front-";
 
-/// What is to be done with a line of the editor's.
+/// What to do with a line from the editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// It goes on to the daemon.
+    /// Forward it to the daemon.
     Forward,
-    /// It goes nowhere.
+    /// Drop it.
     Drop,
-    /// It goes nowhere, and this is its answer.
+    /// Don't forward it; send this response to the editor.
     Answer(Vec<u8>),
 }
 
-/// What is to be done with a frame of the daemon's.
+/// What to do with a frame from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The frame's lines go to the editor.
+    /// Forward the frame's lines to the editor.
     Show,
-    /// They don't; these lines do.
+    /// Send these lines instead.
     Instead(Vec<u8>),
 }
 
-/// See the module.
+/// The recorded state; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Memory {
     initialize: Option<Initialize>,
-    /// The open sessions, each with the params that it was opened with.
+    /// The open sessions, each with the params it was opened with.
     open: BTreeMap<String, Box<RawValue>>,
-    /// Requests of the editor's without an answer, oldest first.
+    /// Unanswered requests of the editor, oldest first.
     waiting: Vec<Waiting>,
-    /// Ids of the daemon's own requests without an answer.
+    /// Ids of the daemon's unanswered requests.
     cards: BTreeSet<u64>,
     highest: u64,
-    /// Our own requests to the present daemon.
+    /// The front end's own unanswered requests to the current daemon.
     own: BTreeMap<String, Own>,
     own_ids: u64,
-    /// Requests that a dead daemon owes: they are answered when the session that they wait for is back.
+    /// Requests left unanswered by a dead daemon; each is answered once the session it waits for is resumed.
     owed: Vec<Owed>,
 }
 
@@ -71,13 +71,13 @@ struct Waiting {
     wants: Wants,
 }
 
-/// What a request wants, as far as its answer changes what is remembered.
+/// The request's type, as far as its response changes the recorded state.
 #[derive(Debug)]
 enum Wants {
     Initialize,
     New(Box<RawValue>),
     Attach(String, Box<RawValue>),
-    /// To close or delete a session.
+    /// Closes or deletes a session.
     End(String),
     Prompt(String),
     Other,
@@ -92,7 +92,7 @@ enum Own {
 #[derive(Debug)]
 struct Owed {
     id: Box<str>,
-    /// Which session it waits for.
+    /// The session it waits for.
     behind: Option<String>,
 }
 
@@ -103,13 +103,13 @@ struct NamesSession {
 }
 
 impl Memory {
-    /// Notes a line of the editor's before it goes to the daemon.
+    /// Records a line from the editor before it is forwarded to the daemon.
     pub fn from_editor(&mut self, line: &[u8]) -> Line {
         match envelope::read(line) {
             Incoming::Request { id, method, params } => self.request(id, &method, params, line),
             Incoming::Response { id, .. } => match id.parse::<u64>() {
                 Ok(id) if self.cards.remove(&id) => Line::Forward,
-                // An answer to a card that is withdrawn, or of a daemon that is dead.
+                // A response to a request that was withdrawn or that came from a dead daemon.
                 Ok(_) | Err(_) => Line::Drop,
             },
             Incoming::Notification { .. } | Incoming::Invalid { .. } => Line::Forward,
@@ -142,8 +142,8 @@ impl Memory {
         Line::Forward
     }
 
-    /// Takes back what was noted of a line that the daemon did not get whole, and says whether it is to go to the
-    /// next one. Not where it has been answered meanwhile, nor where the next one hears it anyway.
+    /// Forgets a line that the daemon did not receive completely, and returns whether to send it to the next
+    /// daemon: not if it has been answered meanwhile, nor if the next daemon gets it anyway.
     pub fn take_back(&mut self, line: &[u8]) -> bool {
         match envelope::read(line) {
             Incoming::Request { id, .. } => {
@@ -154,12 +154,12 @@ impl Memory {
                 self.waiting.len() < waiting || self.owed.len() < owed
             }
             Incoming::Notification { .. } | Incoming::Invalid { .. } => true,
-            // Its card is void.
+            // The daemon's request died with it.
             Incoming::Response { .. } | Incoming::Blank => false,
         }
     }
 
-    /// Notes a frame of the daemon's before its lines go to the editor.
+    /// Records a frame from the daemon before its lines are forwarded to the editor.
     pub fn from_daemon(&mut self, frame: &Frame<'_>) -> Heard {
         match frame.kind {
             Kind::Lines | Kind::Bye => {}
@@ -229,8 +229,8 @@ impl Memory {
         }
     }
 
-    /// Notes that the daemon is gone, and gives what the editor is told of it at once: its cards are void. The
-    /// other lines that the dead daemon owes come with `replay` and behind it.
+    /// Records that the daemon is gone, and returns the lines to send to the editor immediately:
+    /// cancellations of the daemon's requests. The responses owed by the dead daemon are sent after `replay`.
     pub fn lost(&mut self) -> Vec<u8> {
         self.own.clear();
         let mut lines = Vec::new();
@@ -242,13 +242,13 @@ impl Memory {
         }
         for waiting in std::mem::take(&mut self.waiting) {
             let behind = match waiting.wants {
-                // It is sent again as it was.
+                // Sent again unchanged by `replay`.
                 Wants::Initialize => {
                     self.waiting.push(waiting);
                     continue;
                 }
                 Wants::Prompt(session) => self.open.contains_key(&session).then_some(session),
-                // Whether it was closed is not known; that is what was wanted.
+                // Whether it was closed is unknown, but closing was the intent.
                 Wants::End(session) => {
                     self.open.remove(&session);
                     None
@@ -260,7 +260,7 @@ impl Memory {
         lines
     }
 
-    /// What a new daemon is to hear first: who we are, and which sessions are open.
+    /// The first lines for a new daemon: `initialize`, and the sessions to resume.
     pub fn replay(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
         let Some(initialize) = &self.initialize else { return lines };
@@ -290,17 +290,17 @@ impl Memory {
         self.own.insert(id, own);
     }
 
-    /// The answers that wait for nothing, once the new daemon has been told.
+    /// The owed responses that wait for no session, to be sent once the new daemon has received the replay.
     pub fn answers_at_once(&mut self) -> Vec<u8> {
         self.pay(|owed| owed.behind.is_none())
     }
 
-    /// All answers that are owed: no session is waited for any longer.
+    /// All owed responses, without waiting for sessions any longer.
     pub fn answers_overdue(&mut self) -> Vec<u8> {
         self.pay(|_| true)
     }
 
-    /// The same where there is no other daemon to be had: who waits for `initialize` waits in vain, too.
+    /// Like [`Memory::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
     pub fn give_up(&mut self) -> Vec<u8> {
         for waiting in std::mem::take(&mut self.waiting) {
             self.owed.push(Owed { id: waiting.id, behind: None });
@@ -308,22 +308,22 @@ impl Memory {
         self.answers_overdue()
     }
 
-    /// Whether an answer waits for a session to be back.
+    /// Whether any response is owed.
     pub fn owes(&self) -> bool {
         !self.owed.is_empty()
     }
 
-    /// Whether the editor has greeted and waits for the answer: a daemon that was just leaving took the line.
+    /// Whether the editor's `initialize` is unanswered, because a daemon took it just before it ended.
     pub fn waits_for_greeting(&self) -> bool {
         self.initialize.as_ref().is_some_and(|initialize| !initialize.answered)
     }
 
-    /// Whether the new daemon has answered all that it was asked at first.
+    /// Whether the new daemon has answered all requests of the replay.
     pub fn is_settled(&self) -> bool {
         self.own.is_empty()
     }
 
-    /// The highest id of a daemon's own request so far.
+    /// The highest id of a daemon request so far.
     pub fn ids_above(&self) -> u64 {
         self.highest
     }
@@ -343,7 +343,7 @@ impl Memory {
     }
 }
 
-/// The answer to a request that no daemon can be had for.
+/// The response to a request when no daemon is available.
 pub fn unserved(line: &[u8], why: &str) -> Option<Vec<u8>> {
     match envelope::read(line) {
         Incoming::Request { id, .. } => {
@@ -363,13 +363,13 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
     line
 }
 
-/// Whether a response holds a result. Ours have it right behind the id.
+/// Whether a response has a result. In our own lines it directly follows the id.
 fn succeeded(frame: &Frame<'_>) -> bool {
     let head = br#"{"jsonrpc":"2.0","id":"#.len() + frame.id.len();
     frame.body.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
 
-/// The session that `session/new` made.
+/// The session created by `session/new`.
 fn session_made(response: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Response {
@@ -378,12 +378,12 @@ fn session_made(response: &[u8]) -> Option<String> {
     serde_json::from_slice::<Response>(response).ok().map(|response| response.result.session_id)
 }
 
-/// The params of `session/resume` for a session that was opened with these.
+/// The params of `session/resume` for a session that was opened with `opened`.
 fn resumed(session: &str, opened: &RawValue) -> String {
     let mut params: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(opened.get()).unwrap_or_default();
     params.insert("sessionId".to_owned(), session.into());
-    // The editor has seen everything but how the turn ended that died with the daemon.
+    // The editor has seen everything except how the interrupted turn ended.
     params.insert("_meta".to_owned(), serde_json::json!({ "epitome": { "takenUp": true } }));
     serde_json::Value::Object(params).to_string()
 }

@@ -1,4 +1,4 @@
-//! What a front end remembers, as stories of lines.
+//! Tests of the front end's recorded state, as sequences of lines.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -10,14 +10,14 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 const NEW: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[{"name":"m"}]}}"#;
 
-/// A front end's memory with an editor and a daemon at its ends.
+/// A front end's memory, driven by a simulated editor and daemon.
 #[derive(Default)]
 struct Desk {
     memory: Memory,
 }
 
 impl Desk {
-    /// With a session `s_1` that was made.
+    /// Starts with an open session `s_1`.
     fn with_session() -> Desk {
         let mut desk = Desk::default();
         assert_eq!(desk.memory.from_editor(INITIALIZE.as_bytes()), Line::Forward);
@@ -50,7 +50,7 @@ impl Desk {
         self.frame(Kind::Response, id, &body)
     }
 
-    /// The daemon asks with this id.
+    /// The daemon sends a permission request with this id.
     fn card(&mut self, id: u64) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission"}}"#);
         assert_eq!(self.frame(Kind::Request, &id.to_string(), &body), Heard::Show);
@@ -69,7 +69,7 @@ fn messages(lines: &[u8]) -> Vec<Value> {
     lines.map(|line| serde_json::from_slice(line).expect("each line is JSON")).collect()
 }
 
-/// The ids that lines answer with an error, which must say that it was interrupted.
+/// The ids of the requests that these lines answer as interrupted.
 fn interrupted(lines: &[u8]) -> Vec<String> {
     let ids = messages(lines).into_iter().map(|message| {
         let sentence = message["error"]["message"].as_str().expect("an error").to_owned();
@@ -84,17 +84,17 @@ fn methods(lines: &[u8]) -> Vec<String> {
     messages(lines).iter().map(named).collect()
 }
 
-/// A person who saw a card, lost the daemon, and clicked "allow" afterwards, must not have allowed what another
-/// daemon asks for, nor what the dead one wanted.
+/// A user who saw a permission request, lost the daemon and clicked "allow" afterwards must not have allowed
+/// anything, neither what another daemon asks for nor what the dead one wanted.
 #[test]
-fn a_late_allow_for_a_card_of_a_dead_daemon_goes_nowhere() {
+fn a_late_allow_for_a_dead_daemons_request_is_dropped() {
     let mut desk = Desk::with_session();
     desk.card(70);
     let told = messages(&desk.memory.lost());
     let [cancel] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((&cancel["method"], &cancel["params"]["requestId"]), (&"$/cancel_request".into(), &70.into()));
     assert_eq!(desk.allow(70), Line::Drop);
-    // The next daemon asks above all that was seen.
+    // The next daemon uses ids above all that were seen.
     assert_eq!(desk.memory.ids_above(), 70);
     desk.card(71);
     assert_eq!(desk.allow(70), Line::Drop);
@@ -103,7 +103,7 @@ fn a_late_allow_for_a_card_of_a_dead_daemon_goes_nowhere() {
 }
 
 #[test]
-fn a_withdrawn_card_is_forgotten() {
+fn a_withdrawn_request_is_forgotten() {
     let mut desk = Desk::with_session();
     desk.card(70);
     desk.frame(Kind::Withdrawn, "70", "{}");
@@ -112,7 +112,7 @@ fn a_withdrawn_card_is_forgotten() {
 }
 
 #[test]
-fn a_new_daemon_hears_who_we_are_and_which_sessions_are_open() {
+fn the_replay_initializes_and_resumes_open_sessions() {
     let mut desk = Desk::with_session();
     let load = r#"{"sessionId":"s_2","cwd":"/x","mcpServers":[]}"#;
     desk.request(2, "session/load", load);
@@ -134,7 +134,7 @@ fn a_new_daemon_hears_who_we_are_and_which_sessions_are_open() {
     let mut again: Value = serde_json::from_str(load).expect("JSON");
     again["_meta"] = serde_json::json!({ "epitome": { "takenUp": true } });
     assert_eq!(told[2]["params"], again);
-    // Its answers are for us, and the editor's own ids are still the editor's.
+    // Responses to the replay are for the front end; ids of the editor still belong to the editor.
     for message in &told {
         assert_eq!(desk.answered(&message["id"].to_string(), "{}"), Heard::Instead(Vec::new()));
     }
@@ -144,11 +144,11 @@ fn a_new_daemon_hears_who_we_are_and_which_sessions_are_open() {
 }
 
 #[test]
-fn closed_and_deleted_sessions_are_not_taken_up() {
+fn closed_and_deleted_sessions_are_not_resumed() {
     for (method, answers, stays) in [
         ("session/close", true, false),
         ("session/delete", true, false),
-        // The daemon died over it: what was wanted is that it is closed.
+        // The daemon died during the call, but closing was the intent.
         ("session/close", false, false),
         ("session/set_mode", true, true),
     ] {
@@ -164,7 +164,7 @@ fn closed_and_deleted_sessions_are_not_taken_up() {
 }
 
 #[test]
-fn what_was_in_flight_is_answered_and_a_prompt_behind_its_session() {
+fn interrupted_requests_are_answered_and_prompts_wait_for_their_session() {
     let mut desk = Desk::with_session();
     desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     desk.request(6, "session/list", "{}");
@@ -179,9 +179,9 @@ fn what_was_in_flight_is_answered_and_a_prompt_behind_its_session() {
     assert!(!desk.memory.owes());
 }
 
-/// It is not known whether it entered the turn that died: the editor asks its person.
+/// It is unknown whether it entered the interrupted turn, so the editor has to ask the user.
 #[test]
-fn what_was_said_into_a_turn_is_answered_at_once() {
+fn an_interrupted_steering_request_is_answered_immediately() {
     let mut desk = Desk::with_session();
     desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     desk.request(3, "_session/steering", r#"{"sessionId":"s_1","prompt":[]}"#);
@@ -191,7 +191,7 @@ fn what_was_said_into_a_turn_is_answered_at_once() {
 }
 
 #[test]
-fn a_prompt_is_answered_also_if_its_session_does_not_come_back() {
+fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
     let prompted = || {
         let mut desk = Desk::with_session();
         desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
@@ -214,14 +214,14 @@ fn a_prompt_is_answered_also_if_its_session_does_not_come_back() {
 }
 
 #[test]
-fn an_initialize_without_an_answer_is_sent_again_as_it_was() {
+fn an_unanswered_initialize_is_sent_again_unchanged() {
     let mut desk = Desk::default();
     desk.editor(INITIALIZE);
     assert!(desk.memory.lost().is_empty());
     assert_eq!(desk.memory.replay(), format!("{INITIALIZE}\n").into_bytes());
     assert!(desk.memory.answers_at_once().is_empty());
     assert_eq!(desk.answered("0", "{}"), Heard::Show);
-    // Before it nothing can be said at all.
+    // Without an `initialize` there is nothing to replay.
     assert!(Memory::default().replay().is_empty());
     let mut hopeless = Desk::default();
     hopeless.editor(INITIALIZE);
@@ -229,9 +229,9 @@ fn an_initialize_without_an_answer_is_sent_again_as_it_was() {
     assert_eq!(interrupted(&hopeless.memory.give_up()), ["0"]);
 }
 
-/// The daemon was gone, but its end not yet seen, when the next prompt was typed: it was lost for no reason.
+/// Regression: a prompt typed after the daemon died but before its end was noticed was lost.
 #[test]
-fn what_a_daemon_did_not_get_goes_to_the_next_one() {
+fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
     let prompt = r#"{"id":5,"method":"session/prompt","params":{"sessionId":"s_1"}}"#;
     // Before the death is noted, and after it.
     for noted in [false, true] {
@@ -259,7 +259,7 @@ fn what_a_daemon_did_not_get_goes_to_the_next_one() {
 }
 
 #[test]
-fn nonsense_is_the_daemons_to_answer() {
+fn invalid_lines_are_left_to_the_daemon_to_answer() {
     let mut desk = Desk::with_session();
     for line in ["no json", "[]", r#"{"id":5}"#] {
         assert_eq!(desk.editor(line), Line::Forward, "{line}");
@@ -269,7 +269,7 @@ fn nonsense_is_the_daemons_to_answer() {
 }
 
 #[test]
-fn a_runaway_editor_is_told_to_wait() {
+fn an_editor_with_too_many_open_requests_is_refused() {
     let mut desk = Desk::with_session();
     let refused = (10..20_000).map(|id| desk.editor(&format!(r#"{{"id":{id},"method":"session/list"}}"#)));
     let Some(Line::Answer(answer)) = refused.last() else { panic!("it is refused") };
@@ -277,7 +277,7 @@ fn a_runaway_editor_is_told_to_wait() {
 }
 
 #[test]
-fn without_any_daemon_requests_are_answered_with_the_reason() {
+fn without_a_daemon_requests_fail_with_the_reason() {
     let answer = unserved(br#"{"id":"x","method":"session/list"}"#, "the disk is full").expect("an answer");
     let sentence = messages(&answer)[0]["error"]["message"].to_string();
     assert!(sentence.contains("the disk is full"), "{sentence}");
@@ -285,10 +285,10 @@ fn without_any_daemon_requests_are_answered_with_the_reason() {
 }
 
 proptest! {
-    /// Whatever is asked, answered and lost in whatever order: each request of the editor's has exactly one
-    /// answer, and no card of a dead daemon can be answered.
+    /// For any order of requests, responses and crashes, each of the editor's requests gets exactly one
+    /// response, and no request of a dead daemon can be answered.
     #[test]
-    fn each_request_has_one_answer(steps in prop::collection::vec((0u8..7, 0usize..4), 1..60)) {
+    fn each_request_gets_exactly_one_response(steps in prop::collection::vec((0u8..7, 0usize..4), 1..60)) {
         let mut desk = Desk::with_session();
         let (mut next_id, mut next_card) = (100u64, 1000u64);
         let (mut open, mut cards): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());

@@ -1,17 +1,18 @@
-//! The front end: what an editor launches. Carries the protocol between the editor's pipes and the daemon, and
-//! goes on with another daemon when its own dies. No runtime and no store: threads that copy.
+//! The front end: the process that an editor launches. It relays the protocol between the editor's pipes and
+//! the daemon, and reattaches to another daemon when its own dies. It needs no async runtime and no store,
+//! only threads that copy.
 //!
 //! ```text
 //!  stdin ──► up: a line, its envelope noted in `memory` ──► socket
 //!  stdout ◄── down: a frame, its id noted in `memory` ◄──── socket
-//!                │ the socket ends without a last word
+//!                │ the socket closes without a farewell
 //!                ▼
-//!             attach again (another daemon) · replay · answer what was in flight
+//!             attach again (another daemon) · replay · answer interrupted requests
 //! ```
 //!
 //! - `attach`: finds a daemon or starts one.
-//! - `memory`: what is remembered, and what follows from it. Pure.
-//! - `signals`: TERM and the like.
+//! - `memory`: the state needed to reattach, as a pure state machine.
+//! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
 
 pub mod attach;
 pub mod memory;
@@ -33,28 +34,29 @@ pub use epitome_platform::signals;
 use epitome_platform::signals::Blocked;
 use memory::{Heard, Line, Memory, unserved};
 
-/// Read at once from the editor, in bytes.
+/// Size of a read from the editor, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A line buffer above this is given back after use, in bytes.
+/// A line buffer that grew beyond this many bytes is freed after use.
 const KEPT_BYTES: usize = 256 * 1024;
 
-/// How long the daemon's last words are waited for when the editor has gone. It gives itself 0.6 s, and editors
-/// kill what has not ended after a second.
+/// Time limit for the daemon's last output after the editor has disconnected. The daemon limits itself to 0.6
+/// s, and editors kill processes that have not exited after a second.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_millis(800);
 
-/// After so long an editor has greeted and opened its first session, and what only a start needs may go.
+/// Time after which the editor has initialized and opened its first session, so that memory used only during
+/// startup can be released.
 const STARTED_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a prompt that was interrupted waits for its session to be back before it is answered.
+/// How long the response to an interrupted prompt waits for its session to be resumed.
 const RESUME_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Daemons in a row that may die before they have taken our sessions up again. Then the editor has to want
-/// something first.
+/// Number of daemons in a row that may die before they have resumed our sessions. After that, the next
+/// attempt waits until the editor sends something.
 const EARLY_DEATHS_MAX: u32 = 3;
 
-/// Carries the protocol until the editor has gone or a signal comes. The caller ends the process then: a thread
-/// may still wait for the editor.
+/// Relays the protocol until the editor disconnects or a signal arrives. The caller then exits the process,
+/// because a thread may still be blocked on the editor.
 pub fn run(
     caller: Caller,
     link: Link,
@@ -86,7 +88,7 @@ pub fn run(
     })?;
     thread("front-signals", move || {
         let _closed = Closed(ending);
-        // It fails only where the signals are none, and then none can come.
+        // Fails only if the signal set is invalid; then no signal can arrive either.
         drop(signals.wait());
     })?;
     shared.wait_for_end();
@@ -97,7 +99,7 @@ fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -108,25 +110,25 @@ struct Shared {
 struct State {
     memory: Memory,
     daemon: Daemon,
-    /// Since when the editor wants nothing more.
+    /// Since when the editor is done: it closed its end, or a signal arrived.
     closing: Option<Instant>,
     ended: bool,
 }
 
-/// How it stands with the daemon. Only the thread that copies down changes it, but for `Wanted`.
+/// State of the connection to the daemon. Only the downstream thread changes it, except to `Wanted`.
 enum Daemon {
     Here(Arc<UnixStream>),
-    /// One is looked for.
+    /// The downstream thread is looking for a daemon.
     Wanted,
-    /// It was told to stop; another is looked for when the editor wants something.
+    /// The daemon was stopped; another is looked for when the editor sends something.
     Stopped,
-    /// None can be had, for this reason; another try is made when the editor wants something.
+    /// No daemon is available, for this reason; the next attempt is made when the editor sends something.
     OutOfReach(String),
 }
 
 type Locked<'a> = (MutexGuard<'a, State>, Arc<UnixStream>);
 
-/// What becomes of a line of the editor's.
+/// Where a line from the editor is routed.
 enum Way {
     To(Arc<UnixStream>),
     Nowhere,
@@ -138,8 +140,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a daemon that is not the dead one, and gives its socket, or why there is none; `None` when all is
-    /// over.
+    /// Waits for a daemon other than the dead one, and returns its socket, or why there is none; `None` once
+    /// the front end is ending.
     fn daemon(&self, dead: Option<&Arc<UnixStream>>) -> Option<Result<Locked<'_>, String>> {
         let mut state = self.state();
         let mut tried = false;
@@ -152,7 +154,7 @@ impl Shared {
                     let writer = writer.clone();
                     return Some(Ok((state, writer)));
                 }
-                // Its end is about to be seen.
+                // The downstream thread is about to notice that it died.
                 Daemon::Here(_) => {}
                 Daemon::OutOfReach(why) if tried => return Some(Err(why.clone())),
                 Daemon::Stopped | Daemon::OutOfReach(_) => {
@@ -166,8 +168,8 @@ impl Shared {
         }
     }
 
-    /// Notes a line of the editor's and says where it goes. It must go there also if that daemon has died
-    /// meanwhile: the request in it is answered as one that was lost.
+    /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon
+    /// has died meanwhile: a request in it is then answered as interrupted.
     fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Way {
         match self.daemon(dead) {
             None => Way::Nowhere,
@@ -180,7 +182,7 @@ impl Shared {
         }
     }
 
-    /// Writes whole lines to the editor.
+    /// Writes complete lines to the editor.
     fn show(&self, lines: &[u8]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -200,12 +202,12 @@ impl Shared {
         }
     }
 
-    /// The editor wants nothing more: the daemon hears the end, and its last words are still shown.
+    /// The editor is done: closes our half of the daemon's socket; its last output is still shown.
     fn close(&self) {
         let mut state = self.state();
         state.closing.get_or_insert_with(Instant::now);
         match &state.daemon {
-            // One that has died meanwhile has heard it as well.
+            // Fails if the daemon has died meanwhile, which is harmless.
             Daemon::Here(writer) => drop(writer.shutdown(Shutdown::Write)),
             Daemon::Wanted | Daemon::Stopped | Daemon::OutOfReach(_) => {}
         }
@@ -238,7 +240,7 @@ impl Shared {
     }
 }
 
-/// Says that the thread that copies down has ended, however it did.
+/// Marks the downstream thread as ended when dropped, even by a panic.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
@@ -248,7 +250,7 @@ impl Drop for Ended {
     }
 }
 
-/// Says that nothing more comes of the editor, however that came about.
+/// Marks the input as closed when dropped, even by a panic.
 struct Closed(Arc<Shared>);
 
 impl Drop for Closed {
@@ -286,8 +288,8 @@ fn copy_up(shared: &Shared, from_editor: impl Read) {
     }
 }
 
-/// Sends a line to the daemon. One that a dying daemon did not get whole goes to the next; how often a daemon may
-/// die is bounded where they are looked for.
+/// Sends a line to the daemon. A line that a dying daemon did not receive completely is sent to the next one;
+/// the number of attempts is bounded where daemons are looked for.
 fn send(shared: &Shared, line: &[u8]) {
     let mut dead = None;
     loop {
@@ -299,13 +301,13 @@ fn send(shared: &Shared, line: &[u8]) {
                 dead = Some(daemon);
             }
             Way::Nowhere => return,
-            // An editor that does not read is noticed where the daemon's answers are shown.
+            // An editor that does not read is noticed when the daemon's responses are shown.
             Way::Answer(answer) => return drop(shared.show(&answer)),
         }
     }
 }
 
-/// Passes a line on that is too long to be kept. The daemon refuses it, as it does from other clients.
+/// Passes on a line that is too long to be buffered. The daemon rejects it, as it does for other clients.
 fn pass_long(shared: &Shared, begin: &[u8], reader: &mut impl BufRead) -> io::Result<()> {
     let daemon = match shared.daemon(None) {
         Some(Ok((_, writer))) => Some(writer),
@@ -329,16 +331,16 @@ fn pass_long(shared: &Shared, begin: &[u8], reader: &mut impl BufRead) -> io::Re
     }
 }
 
-/// Why a daemon gives no more frames.
+/// Why a daemon sends no more frames.
 enum Over {
     Bye(Farewell),
-    /// It died, or said what makes no sense.
+    /// It died, or sent an invalid frame.
     Died,
-    /// The editor does not read any more.
+    /// The editor has stopped reading.
     EditorGone,
 }
 
-/// The thread that copies down and looks for daemons.
+/// The downstream thread: copies frames to the editor and looks for daemons.
 struct Down<'a> {
     shared: &'a Shared,
     caller: Caller,
@@ -363,13 +365,14 @@ impl Down<'_> {
         }
     }
 
-    /// Copies frames until there are no more. Until `settle_until`, answers wait for their sessions to be back.
+    /// Copies frames until there are no more. Until `settle_until`, responses that are owed wait for their
+    /// sessions to be resumed.
     fn copy(&self, link: &mut Link, settle_until: Instant) -> Over {
         let mut settles = self.shared.state().memory.owes();
         loop {
             if settles {
                 let left = settle_until.saturating_duration_since(Instant::now());
-                // Zero would be no limit at all.
+                // A timeout of zero is an error.
                 let left = Some(left.max(Duration::from_millis(1)));
                 drop(link.reader.source().set_read_timeout(left));
             }
@@ -394,7 +397,7 @@ impl Down<'_> {
                 return serde_json::from_slice(frame.body).map_or(Over::Died, Over::Bye);
             }
             let heard = match frame.kind {
-                // The commonest kind changes nothing that is remembered.
+                // The most common kind does not change the recorded state.
                 Kind::Lines => Heard::Show,
                 Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Bye => {
                     self.shared.state().memory.from_daemon(&frame)
@@ -415,7 +418,7 @@ impl Down<'_> {
         }
     }
 
-    /// Finds another daemon and brings it to where the last one was. `None` when the editor wants nothing more.
+    /// Finds another daemon and restores the state of the last one. `None` if the editor is done.
     fn recover(&mut self, last: &Link, over: &Over) -> Option<Link> {
         let lines = {
             let mut state = self.shared.state();
@@ -456,7 +459,7 @@ impl Down<'_> {
         }
     }
 
-    /// Answers what can be answered and waits until the editor wants something.
+    /// Answers what can be answered and waits until the editor sends something.
     fn rest(&self, daemon: Daemon, answers: impl Fn(&mut Memory) -> Vec<u8>) -> Option<()> {
         let lines = answers(&mut self.shared.state().memory);
         self.shared.show(&lines).ok()?;
@@ -475,14 +478,15 @@ impl Down<'_> {
         }
     }
 
-    /// Tells a new daemon where we are, and the editor what was lost. Only then its lines go on.
+    /// Sends the recorded state to a new daemon and the interrupted requests' errors to the editor. The
+    /// editor's lines are forwarded only after that.
     fn take_up(&self, link: Link) -> Option<Link> {
         let (replay, answers) = {
             let mut state = self.shared.state();
             let replay = state.memory.replay();
             (replay, state.memory.answers_at_once())
         };
-        // Where it fails this daemon has died, too, which is seen next.
+        // If this fails, the new daemon has died as well, which the next read detects.
         drop((&*link.writer).write_all(&replay));
         self.shared.show(&answers).ok()?;
         let mut state = self.shared.state();

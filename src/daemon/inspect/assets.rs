@@ -1,4 +1,4 @@
-//! The page's files, in the program itself: nothing is built for them, and nothing is fetched.
+//! The page's files, embedded in the executable: no build step and no downloads.
 
 /// A file of the page.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ static OTHERS: [Asset; 6] = [
     Asset { name: "icon.svg", content_type: "image/svg+xml", text: include_str!("page/icon.svg") },
 ];
 
-/// What the page has beside itself.
+/// Returns a file used by the page, by name.
 pub fn find(name: &str) -> Option<&'static Asset> {
     OTHERS.iter().find(|asset| asset.name == name)
 }

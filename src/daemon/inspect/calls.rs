@@ -1,4 +1,4 @@
-//! The door to a daemon: what the page calls of its control API, and the sessions that it follows.
+//! Connects the page's server to a daemon: control API calls, and following sessions.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,11 +14,11 @@ use crate::{Daemon, control};
 use epitome_session::{Attachment, ClientId};
 use epitome_thread::{Seq, SessionId};
 
-/// What a call comes to that is no request: JSON-RPC's own number for it.
+/// The response to a call that is not a request, with JSON-RPC's error code for it.
 const NO_REQUEST: &str =
     r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the call is no JSON-RPC request"}}"#;
 
-/// A daemon, for its own page.
+/// Serves the page from the daemon it runs in.
 pub struct Inside {
     daemon: Arc<Daemon>,
     methods: RpcModule<Daemon>,
@@ -33,7 +33,7 @@ impl Inside {
 impl Door for Inside {
     fn answer(&self, call: String) -> BoxFuture<'_, String> {
         async move {
-            // No method that the page may call has more than one answer.
+            // No method that the page may call sends more than one response.
             match self.methods.raw_json_request(&call, 1).await {
                 Ok((answer, _)) => answer.get().to_owned(),
                 Err(_) => NO_REQUEST.to_owned(),
@@ -53,7 +53,8 @@ impl Door for Inside {
             cwd: None,
             since: SystemTime::now(),
         };
-        // A daemon whose page is looked at is not idle. News wait for the page as one item, whatever they are.
+        // Counts as an attachment, so that a daemon whose page is open is not idle. Its gauge is 0, because
+        // updates are merged into one item.
         let present = self.daemon.attachments.enter(attached, Box::new(|| 0));
         let end = Box::new(Unwatch { daemon: self.daemon.clone(), client, _present: present });
         let attachment = Attachment { client, outlet: news.clone() };
@@ -62,7 +63,7 @@ impl Door for Inside {
     }
 }
 
-/// Ends the following of a session when it is dropped.
+/// Stops following a session when dropped.
 struct Unwatch {
     daemon: Arc<Daemon>,
     client: ClientId,

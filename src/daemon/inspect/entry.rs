@@ -1,4 +1,4 @@
-//! One entry of a log: its texts, bounded, and whether the model sees it and why not. Pure.
+//! Details of one log entry: its texts, truncated, and whether and why the model sees it. Pure.
 
 use serde::Serialize;
 
@@ -7,31 +7,31 @@ use epitome_thread::{
     Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome,
 };
 
-/// Bytes of one text of an entry; what is longer is cut and says how long it is.
+/// Longest text shown, in bytes; longer ones are truncated and their full length reported.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Texts of one entry.
+/// Most texts shown for one entry.
 const BLOCKS_MAX: usize = 64;
 
-/// An entry to look at.
+/// Details of an entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Looked {
     pub entry: Seq,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
-    /// The kind of change, as journals name it.
+    /// The kind of change, by its name in the journal.
     pub kind: &'static str,
     pub seen: Seen,
-    /// The entry that changed it, or took it out.
+    /// The entry that changed it or removed it from the view.
     pub by: Option<Seq>,
-    /// What `/why` says of it.
+    /// The explanation that `/why` gives.
     pub why: String,
     pub blocks: Vec<Block>,
-    /// Texts that there was no room for.
+    /// Number of texts omitted because of the limit.
     pub blocks_left_out: usize,
 }
 
-/// What the model sees of it.
+/// How much of an entry the model sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
@@ -46,13 +46,13 @@ pub enum Seen {
 pub struct Block {
     pub label: String,
     pub text: String,
-    /// Bytes of all of it.
+    /// Length of the full text in bytes.
     pub bytes: usize,
-    /// Whether `text` is only its beginning.
+    /// Whether `text` is truncated.
     pub cut: bool,
 }
 
-/// Looks at an entry; `None` if there is no such.
+/// Returns the details of an entry; `None` if it does not exist.
 pub fn look(thread: &Thread, seq: Seq) -> Option<Looked> {
     let entry = thread.entries().get(usize::try_from(seq.0).ok()?)?;
     let (seen, by) = match thread.fate(seq) {
@@ -170,7 +170,7 @@ fn of_outcome(outcome: &ToolOutcome) -> Vec<Block> {
     given.chain(whole).collect()
 }
 
-/// A file by its name and size; its bytes are not for reading.
+/// Describes a file by name and size instead of showing its bytes.
 fn file(what: &str, mime_type: &str, data: &str, name: Option<&str>) -> Block {
     let bytes = data.len() / 4 * 3;
     let named = name.map_or(String::new(), |name| format!("{name}, "));

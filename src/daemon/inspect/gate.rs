@@ -1,8 +1,8 @@
-//! Who may come in, and what they get: a request's head in, a way or a refusal out. It reads no body.
+//! Access control of the page: maps a request's head to a route or a refusal. It does not read bodies.
 //!
-//! The page is on loopback, where every program and every web page of the person's browser can knock. So the
-//! host must be ours by name (a foreign name that was made to point here is refused), the origin must be our
-//! own page, and who has no ticket must have the cookie.
+//! The page is served on loopback, where every local program and every web page in the user's browser can
+//! reach it. So the `Host` must be ours (which defeats DNS rebinding), the origin must be our own page, and a
+//! request must carry the cookie or a valid ticket.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::assets::{self, Asset};
 use super::keys::Keys;
 use epitome_thread::{Seq, SessionId};
 
-/// What of a request's head is looked at. A header that is there twice, or is no text, is an empty one.
+/// The relevant parts of a request's head. A header that is repeated or is not text is an empty string.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head<'a> {
     pub method: &'a str,
@@ -18,48 +18,48 @@ pub struct Head<'a> {
     pub query: &'a str,
     pub host: Option<&'a str>,
     pub origin: Option<&'a str>,
-    /// `Sec-Fetch-Site`: who asks, as the browser says.
+    /// `Sec-Fetch-Site`: where the request comes from, according to the browser.
     pub site: Option<&'a str>,
     pub cookie: Option<&'a str>,
     pub content_type: Option<&'a str>,
 }
 
-/// What is asked for, by who may.
+/// An admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// With the cookie, where a ticket was shown for it.
+    /// Sets the cookie if the request redeemed a ticket.
     Page {
         with_cookie: bool,
     },
     Asset(&'static Asset),
     /// A call of the control API.
     Call,
-    /// What happens in a session, from an entry on.
+    /// The events of a session, starting at an entry.
     Events {
         session: SessionId,
         from: Seq,
     },
 }
 
-/// Why not, for who knocked.
+/// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Not our name.
+    /// The `Host` is not ours.
     Host,
-    /// Not our page.
+    /// The origin is not our page.
     Origin,
-    /// No cookie, and no ticket that is good.
+    /// Neither the cookie nor a valid ticket.
     Stranger,
     NotFound,
     Method,
-    /// No JSON.
+    /// Not JSON.
     ContentType,
-    /// No such session could be.
+    /// An invalid session id or entry number.
     Parameters,
 }
 
 impl Refusal {
-    /// The status, and a sentence.
+    /// The HTTP status and a message.
     pub fn told(self) -> (u16, &'static str) {
         match self {
             Refusal::Host => (403, "This server is asked for by the address 127.0.0.1 or localhost only."),
@@ -75,7 +75,7 @@ impl Refusal {
     }
 }
 
-/// Decides about a request to the page on this port.
+/// Admits or rejects a request to the page on this port.
 pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Way, Refusal> {
     let hosts = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
     let host = head.host.filter(|host| hosts.iter().any(|ours| ours == host)).ok_or(Refusal::Host)?;
@@ -83,19 +83,20 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Wa
     if !head.origin.is_none_or(is_ours) {
         return Err(Refusal::Origin);
     }
-    // `none` is the person themselves: a link, the address bar. A browser that says nothing is an old one.
+    // `none` means that the user opened it from a link or the address bar. Old browsers send no such header.
     let same_site = head.site.is_none_or(|site| matches!(site, "same-origin" | "none"));
     let folder = keys.folder();
     let is_known = head.cookie.is_some_and(|cookies| keys.is_known(cookies, port));
     let Some(name) = head.path.strip_prefix(folder.as_str()) else {
-        // Strangers are not told whether there is such a folder.
+        // Clients without access don't learn whether the folder exists.
         return Err(Refusal::NotFound);
     };
     if name.is_empty() {
         if head.method != "GET" {
             return Err(Refusal::Method);
         }
-        // A link may be followed from anywhere: a mail, a terminal in the browser. It is good once.
+        // A link may be opened from anywhere, such as an email or a terminal in the browser. Its ticket is
+        // valid once.
         let ticket = value_of(head.query, "ticket");
         if ticket.is_some_and(|ticket| keys.redeem(ticket, now)) {
             return Ok(Way::Page { with_cookie: true });
@@ -113,7 +114,7 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Wa
     }
     match (head.method, name) {
         ("POST", "rpc") => {
-            // Browsers say where a POST is from.
+            // Browsers always send the origin of a POST.
             if head.origin.is_none() {
                 return Err(Refusal::Origin);
             }
@@ -137,7 +138,7 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Wa
     }
 }
 
-/// A value of a query whose values need no decoding.
+/// Returns a query value that needs no decoding.
 fn value_of<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, v)| v)
 }

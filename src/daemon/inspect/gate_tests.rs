@@ -1,4 +1,4 @@
-//! Who is let in, case by case.
+//! Access control, case by case.
 
 use super::*;
 
@@ -26,7 +26,7 @@ impl Scene {
         admit(&Head { path: &path, ..*head }, &self.keys, PORT, self.now)
     }
 
-    /// A request of the page itself.
+    /// A request from the page itself.
     fn own(&self) -> Head<'_> {
         Head { method: "GET", host: Some(HOST), cookie: Some(&self.cookie), ..Head::default() }
     }
@@ -64,7 +64,7 @@ fn a_ticket_opens_the_page_once_and_nothing_else() {
 }
 
 #[test]
-fn all_others_are_refused() {
+fn all_other_requests_are_refused() {
     let scene = Scene::new();
     let (own, call) = (scene.own(), scene.call());
     let rows: [(&str, Head<'_>, &str, Refusal); 16] = [

@@ -1,4 +1,4 @@
-//! What lets a browser in: a ticket of a link, for one use, becomes a cookie. Both are of 256 bits by chance.
+//! Credentials of the page: a link's single-use ticket is exchanged for a cookie. Each is 256 random bits.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-/// How long a link is good that nobody has opened.
+/// Time after which an unopened link expires.
 const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
 
-/// Links that may wait to be opened; the oldest gives way.
+/// Unopened links that are valid at once; the oldest is dropped.
 const TICKETS_MAX: usize = 16;
 
 /// The secrets of one running page.
 #[derive(Debug)]
 pub struct Keys {
-    /// The folder that all addresses of the page are below. A browser sends a cookie to every port of a host,
-    /// but only to its folder: nobody else's server on this machine is given ours.
+    /// The folder that contains all URLs of the page. Browsers send a cookie to every port of a host, but
+    /// only below its path, so that other servers on this machine don't get ours.
     folder: String,
     cookie: String,
     tickets: Mutex<VecDeque<(String, Instant)>>,
@@ -29,12 +29,12 @@ impl Keys {
         Ok(Keys { folder, cookie: secret()?, tickets: Mutex::default() })
     }
 
-    /// Where the page is, from the slash to the slash.
+    /// The path of the page, with leading and trailing slash.
     pub fn folder(&self) -> String {
         format!("/{}/", self.folder)
     }
 
-    /// A new ticket.
+    /// Creates a ticket.
     pub fn ticket(&self, now: Instant) -> io::Result<String> {
         let ticket = secret()?;
         let mut tickets = self.tickets();
@@ -45,7 +45,7 @@ impl Keys {
         Ok(ticket)
     }
 
-    /// Whether this is a ticket that nobody has used. Now somebody has.
+    /// Whether this is a valid, unused ticket; it is used up by this call.
     pub fn redeem(&self, shown: &str, now: Instant) -> bool {
         let mut tickets = self.tickets();
         tickets.retain(|(_, since)| now.duration_since(*since) < TICKET_LIFE);
@@ -55,12 +55,12 @@ impl Keys {
         }
     }
 
-    /// The value of `Set-Cookie`.
+    /// The value of the `Set-Cookie` header.
     pub fn set_cookie(&self, port: u16) -> String {
         format!("{}={}; Path={}; HttpOnly; SameSite=Strict", name(port), self.cookie, self.folder())
     }
 
-    /// Whether a `Cookie` header has ours.
+    /// Whether a `Cookie` header contains our cookie.
     pub fn is_known(&self, cookies: &str, port: u16) -> bool {
         let name = name(port);
         let pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
@@ -72,12 +72,12 @@ impl Keys {
     }
 }
 
-/// The cookie's name. Pages of several homes are told apart.
+/// Name of the cookie; the port keeps the pages of several homes apart.
 fn name(port: u16) -> String {
     format!("epitome_inspect_{port}")
 }
 
-/// Compares secrets; how long it takes tells nothing of them.
+/// Compares secrets through their digests, so that the time taken reveals nothing about them.
 fn is_same(a: &str, b: &str) -> bool {
     Sha256::digest(a) == Sha256::digest(b)
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_good_once_and_for_a_while() {
+    fn a_ticket_is_valid_once_and_expires() {
         let keys = Keys::new().expect("random numbers");
         let now = Instant::now();
         let ticket = keys.ticket(now).expect("random numbers");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_tickets_the_newest_are_good() {
+    fn only_the_newest_tickets_stay_valid() {
         let keys = Keys::new().expect("random numbers");
         let now = Instant::now();
         let tickets: Vec<String> =
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_cookie_is_known() {
+    fn only_our_cookie_is_accepted() {
         let keys = Keys::new().expect("random numbers");
         let set = keys.set_cookie(80);
         let ours = set.split(';').next().expect("a cookie").to_owned();

@@ -1,4 +1,5 @@
-//! What filled the context, and when: a point after each round, and on both sides of what rewrote the history.
+//! Tokens in the context over time, by kind: one point after each round, and before and after each rewrite of
+//! the history.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use epitome_tokens::Ruler;
 /// The context at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Point {
-    /// The entry behind which it was so or, `before`, in front of which.
+    /// The entry after which it was measured or, for `before`, the one that it preceded.
     pub entry: Seq,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
@@ -27,18 +28,18 @@ pub enum Side {
     After,
 }
 
-/// Follows a log entry by entry.
+/// Measures the context while a log is replayed entry by entry.
 pub struct Meter<'a> {
     ruler: &'a Ruler,
-    /// Points in front of it are not wanted.
+    /// No points are recorded before this entry.
     from: Seq,
-    /// The thread as it was then; `None` before its first entry.
+    /// The thread at this point of the log; `None` before the first entry.
     thread: Option<Thread>,
     frame: Kinds,
-    /// What was counted once. It holds the entries, so that no address comes twice.
+    /// Counts of entries seen so far, by address. Keeps the entries alive, so that no address is reused.
     counted: HashMap<*const Entry, (Arc<Entry>, Kinds)>,
     points: Vec<Point>,
-    /// An entry came since the newest point.
+    /// The newest entry and its time, if it came after the newest point.
     is_stale: Option<(Seq, u64)>,
 }
 
@@ -55,14 +56,14 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Takes the next entry of a log that folds.
+    /// Applies the next entry of a log that is known to replay.
     pub fn take(&mut self, entry: &Arc<Entry>) {
         let rewrites = entry.change.rewrites() || entry.change.is_layer();
         if rewrites {
             self.point(entry, Side::Before);
         }
         match &mut self.thread {
-            // A log that a thread was made of begins as it must.
+            // The log of an existing thread starts with a valid entry.
             None => self.thread = Thread::replay([entry.clone()]).ok(),
             Some(thread) => thread.apply(entry.clone()),
         }
@@ -82,7 +83,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// All points. The last is how it is now.
+    /// All points; the last one is the current state.
     pub fn points(mut self) -> Vec<Point> {
         if let Some((entry, at)) = self.is_stale {
             let kinds = self.now();

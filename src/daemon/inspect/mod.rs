@@ -1,4 +1,4 @@
-//! `epitome inspect`: one page, served on loopback, for looking at sessions rather than reading them.
+//! `epitome inspect`: a web page, served on loopback, that visualizes sessions.
 //!
 //! ```text
 //!  log ─► timeline (with meter, words) ─┐
@@ -6,7 +6,7 @@
 //!  sessions ─► news ────────────────────┘                      └─ assets: page.html, page.css, *.js
 //! ```
 //!
-//! It changes nothing: what the page may call is a list of methods that read.
+//! It is read-only: the page may call only methods that read.
 
 mod assets;
 pub mod calls;
@@ -35,18 +35,18 @@ use calls::Inside;
 use epitome_thread::SessionId;
 use server::Room;
 
-/// How long the page's server waits for somebody to use it again.
+/// Time after which the unused page's server stops.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The daemon's page, where one is served.
+/// The daemon's page, if it is being served.
 #[derive(Default)]
 pub struct Inspect {
     room: Mutex<Weak<Room>>,
 }
 
 impl Inspect {
-    /// A link to the page, for one use; at a session, where one is given. It starts the server where there is
-    /// none, on the runtime that this is called in.
+    /// Returns a single-use link to the page, or to a session on it. Starts the server if it is not running,
+    /// on the current runtime.
     pub fn open(&self, daemon: &Arc<Daemon>, session: Option<&SessionId>) -> io::Result<String> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match room.upgrade().filter(|room| room.touch()) {
@@ -68,13 +68,13 @@ impl Inspect {
     }
 }
 
-/// Serves the page until nobody uses it, or the daemon ends.
+/// Serves the page until it is unused for a while or the daemon stops.
 async fn serve(daemon: Arc<Daemon>, listener: tokio::net::TcpListener, room: Arc<Room>) {
     let mut stop = daemon.stop.subscribe();
     let door = Arc::new(Inside::of(daemon.clone()));
     tokio::select! {
         () = server::serve(listener, room, door) => {}
-        // The sender lives in the daemon, which is held here.
+        // The sender is owned by the daemon, which this function keeps alive.
         _ = stop.wait_for(|stop| *stop) => {}
     }
 }

@@ -1,4 +1,5 @@
-//! What happens in a session, for a browser that may be slow: the newest of each kind, never a queue.
+//! The current activity of a session, for browsers that may be slow: only the newest state of each kind,
+//! never a queue.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,25 +10,25 @@ use tokio::sync::Notify;
 use epitome_session::{CompactionState, Out, Outlet, TextKind, UsageNow};
 use epitome_thread::{CallId, Change, SessionId};
 
-/// Bytes of streamed text that are shown while it comes; the entry that follows has all.
+/// Bytes of streamed text shown while it arrives; the entry that follows has all of it.
 const SPOKEN_BYTES_MAX: usize = 600;
 
-/// Calls that are told to be running.
+/// Most running calls, and most open questions, that are reported.
 const RUNNING_MAX: usize = 64;
 
-/// What is new. Who reads it reads entries from `next` on elsewhere.
+/// What has changed. The reader fetches new entries, up to `next`, separately.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct News {
-    /// The number that the next entry gets, as far as it was seen.
+    /// The number that the next entry will get, as far as seen.
     pub next: u64,
-    /// The end of what is just being said.
+    /// The last part of the text being streamed.
     pub spoken: Option<Spoken>,
     pub running: BTreeSet<CallId>,
     pub compacting: bool,
-    /// A person is asked for a permission.
+    /// Ids of open permission requests and questions.
     pub asking: BTreeSet<u64>,
     pub usage: Option<UsageNow>,
-    /// The newest passing remark.
+    /// The newest notice.
     pub notice: Option<String>,
 }
 
@@ -37,7 +38,7 @@ pub struct Spoken {
     pub text: String,
 }
 
-/// Gathers a session's stream.
+/// Gathers a session's events for one reader.
 #[derive(Debug, Default)]
 pub struct Gathered {
     news: Mutex<(News, bool)>,
@@ -45,7 +46,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Waits until there is something new, and gives all of it. For one reader.
+    /// Waits for a change and returns the complete state. For a single reader.
     pub async fn next(&self) -> News {
         loop {
             let changed = self.changed.notified();
@@ -77,7 +78,7 @@ impl Outlet for Gathered {
 }
 
 impl News {
-    /// Whether it makes a difference.
+    /// Applies an event and returns whether it changed anything that the page shows.
     fn take(&mut self, out: Out) -> bool {
         match out {
             Out::Entry { entry, .. } => {
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_gets_the_newest_and_little_of_it() {
+    fn a_slow_reader_gets_a_bounded_current_state() {
         let mut news = News::default();
         for _ in 0..10_000 {
             news.take(text("é, "));
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_the_reader_is_not_lost() {
+    fn events_before_the_first_read_are_kept() {
         let gathered = Gathered::default();
         gathered.put(&SessionId(String::new()), text("a"));
         gathered.put(&SessionId(String::new()), text("b"));

@@ -1,4 +1,4 @@
-//! What the page reads, out of the store and of what the daemon knows of models. It blocks on the disk.
+//! Reads the page's data from the store and from what the daemon knows about models. Blocks on the disk.
 
 use std::ffi::OsString;
 
@@ -11,12 +11,12 @@ use epitome_session::SessionError;
 use epitome_store::StoreError;
 use epitome_thread::{Seq, SessionId, Thread};
 
-/// The timeline of a session, as its log is now.
+/// The timeline of a session, from its current log.
 pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, SessionError> {
     let thread = thread(daemon, session)?;
     let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let variable = |name: &str| std::env::var_os(name);
-    // What is wrong in the settings is told where something is done by them.
+    // Problems in the settings are reported by commands that act on them.
     let (settings, _) = Settings::load(&daemon.paths, Some(thread.cwd()), variable);
     let ruler = daemon.sessions.services().rulers.of(model_of(&thread));
     let window = window(daemon, &settings, &thread, &environment);
@@ -32,7 +32,7 @@ pub fn entry(daemon: &Daemon, session: &SessionId, seq: Seq) -> Result<Looked, S
     })
 }
 
-/// The window of a session's model, as this process knows it; `None` where nobody knows of such a model.
+/// The context window of a session's model, as known to this process; `None` if the model is unknown.
 fn window(
     daemon: &Daemon,
     settings: &Settings,
@@ -45,7 +45,7 @@ fn window(
             daemon.sessions.services().learned.apply(settings, &mut endpoint);
             (endpoint.window, endpoint.max_output)
         }
-        // Its key is in an editor's environment, not in ours.
+        // Its key may be in an editor's environment, but not in ours.
         Err(_) => {
             let (known, configured) = (models::known(model), settings.models.get(&model.0));
             let size =

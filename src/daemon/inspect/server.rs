@@ -1,4 +1,5 @@
-//! The page's server: HTTP on loopback, for the browser that `gate` lets in. It knows no command line.
+//! The page's HTTP server on loopback, for browsers admitted by `gate`. It is independent of the command
+//! line.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -26,31 +27,31 @@ use super::keys::Keys;
 use super::news::Gathered;
 use epitome_thread::{Seq, SessionId};
 
-/// Connections at a time; a browser opens six to one server, and streams stay open.
+/// Concurrent connections; a browser opens up to six per server, and event streams stay open.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Streams of events at a time: windows that are open.
+/// Concurrent event streams: browser tabs that follow a session.
 const STREAMS_MAX: usize = 16;
 
-/// Calls that are worked on at a time; the daemon has other things to do.
+/// Calls processed concurrently; few, so that the page does not slow down the daemon.
 const CALLS_MAX: usize = 2;
 
-/// Bytes of a call.
+/// Longest call, in bytes.
 const CALL_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a request's head.
+/// Longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// How long a request's head may take, and a call's body.
+/// Time limit for receiving a request's head, and for a call's body.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How often a stream says that it is there: who does not hear it is gone.
+/// Interval of keep-alives on event streams, by which a disconnected browser is detected.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// How long to wait where the system has no connection to give.
+/// Delay after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the page may call: methods of the control API that change nothing.
+/// The methods of the control API that the page may call; they change nothing.
 pub const METHODS: [&str; 9] = [
     "status",
     "metrics",
@@ -63,23 +64,23 @@ pub const METHODS: [&str; 9] = [
     "hooks.trail",
 ];
 
-/// What stands behind the page.
+/// The backend of the page.
 pub trait Door: Send + Sync + 'static {
-    /// Answers one call, JSON-RPC in and out.
+    /// Answers one JSON-RPC call.
     fn answer(&self, call: String) -> BoxFuture<'_, String>;
 
-    /// Follows a session from an entry on, until what comes back is dropped. It blocks on the disk. An error is
-    /// a sentence.
+    /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a
+    /// sentence.
     fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String>;
 }
 
-/// What happens in a session, and what ends the following of it.
+/// A session's activity, and a guard that stops following it when dropped.
 pub struct Following {
     pub news: Arc<Gathered>,
     pub end: Box<dyn Send>,
 }
 
-/// One page that is served, from outside.
+/// State of one served page.
 pub struct Room {
     pub keys: Keys,
     pub port: u16,
@@ -92,25 +93,25 @@ pub struct Room {
 struct Used {
     last: Instant,
     streams: usize,
-    /// It serves nobody any more.
+    /// The server has stopped.
     closed: bool,
 }
 
 impl Room {
-    /// A page on this port that ends when it was not used for so long.
+    /// A page on this port that stops after being unused for `idle`.
     pub fn new(keys: Keys, port: u16, idle: Duration) -> Room {
         let used = Mutex::new(Used { last: Instant::now(), streams: 0, closed: false });
         Room { keys, port, idle, used, changed: Notify::new(), calls: Semaphore::new(CALLS_MAX) }
     }
 
-    /// Somebody uses it now; `false` where it has ended.
+    /// Marks the page as used; `false` if it has stopped.
     pub fn touch(&self) -> bool {
         let mut used = self.used();
         used.last = Instant::now();
         !used.closed
     }
 
-    /// Waits until nobody has used it for its time, and closes it.
+    /// Waits until the page has been unused for its idle time, and marks it closed.
     async fn unused(&self) {
         loop {
             let changed = self.changed.notified();
@@ -130,7 +131,7 @@ impl Room {
         }
     }
 
-    /// Holds the room open for a stream; `None` where there are too many.
+    /// Keeps the page open for a stream; `None` if there are too many.
     fn stream(self: &Arc<Room>) -> Option<Stream> {
         let mut used = self.used();
         if used.streams >= STREAMS_MAX {
@@ -145,7 +146,7 @@ impl Room {
     }
 }
 
-/// A stream that is open.
+/// An open event stream.
 struct Stream(Arc<Room>);
 
 impl Drop for Stream {
@@ -159,14 +160,14 @@ impl Drop for Stream {
 
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
-/// Serves the page until it was not used for its time. Dropping the future ends all connections.
+/// Serves the page until it has been unused for its idle time. Dropping the future closes all connections.
 pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) {
     let mut connections = JoinSet::new();
     let mut unused = pin!(room.unused());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                // Who finds it full sees a closed connection, and browsers try again.
+                // When the limit is reached, the connection is closed, and browsers retry.
                 Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
                     connections.spawn(connection(stream, room.clone(), door.clone()));
                 }
@@ -189,7 +190,7 @@ async fn connection(stream: TcpStream, room: Arc<Room>, door: Arc<dyn Door>) {
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
-    // A browser that went away is no fault of ours.
+    // A browser that disconnected is not an error.
     if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
         tracing::debug!(%error, "a connection to the page ended");
     }
@@ -231,7 +232,7 @@ fn head_of(request: &Request<Incoming>) -> Head<'_> {
     }
 }
 
-/// A header that is there; one that is there twice, or is no text, says nothing that could be right.
+/// The value of a header; an empty string if it is repeated or is not text, which never matches.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
@@ -240,7 +241,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 
 // ── Calls ──────────────────────────────────────────────────────────────────────────────────────────
 
-/// What of a call is looked at before it is passed on.
+/// The part of a call that is checked before it is passed on.
 #[derive(Deserialize)]
 struct Call {
     method: String,
@@ -282,7 +283,7 @@ async fn events(room: &Arc<Room>, door: Arc<dyn Door>, session: SessionId, from:
     };
     let frames = stream::unfold((following, open), |state| async move {
         let piece = match tokio::time::timeout(HEARTBEAT, state.0.news.next()).await {
-            // One line of JSON: it has no line breaks of its own.
+            // JSON on one line: it contains no line breaks.
             Ok(news) => match serde_json::to_string(&news) {
                 Ok(news) => format!("event: news\ndata: {news}\n\n"),
                 Err(_) => ": \n\n".to_owned(),
@@ -306,14 +307,14 @@ fn refused(refusal: Refusal) -> Answer {
     told(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), sentence)
 }
 
-/// A sentence, for whoever reads it.
+/// A plain-text response.
 fn told(status: StatusCode, sentence: &str) -> Answer {
     let text = Full::new(Bytes::from(format!("{sentence}\n"))).boxed_unsync();
     typed(status, "text/plain; charset=utf-8", text)
 }
 
-/// An answer with what every one of them says to the browser: nothing from elsewhere, nothing inline, in no
-/// frame, kept nowhere, told to nobody.
+/// Builds a response with the security headers that all of them have: same-origin resources only, nothing
+/// inline, no framing, no caching, no referrer.
 fn typed(status: StatusCode, content_type: &'static str, body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                           connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -1,7 +1,7 @@
-//! What happened in a session, in the order of time: rounds, what filled the context after each of them,
-//! what was made of the history, what hooks and permissions said. A fold of the log: no clock, no disk.
+//! The history of a session in chronological order: rounds, the context after each of them, rewrites of the
+//! history, hooks and permissions. A fold over the log, without clock or disk.
 //!
-//! It has numbers and short heads of texts; `entry` has the texts.
+//! It contains numbers and short excerpts; `entry` returns complete texts.
 
 use std::path::PathBuf;
 
@@ -19,50 +19,51 @@ use epitome_thread::{
 };
 use epitome_tokens::Ruler;
 
-/// Rounds that are told: the newest. A page shows no more at a time, and of older ones it says how many.
+/// Most rounds reported, newest first. The page shows no more at a time; the number of older ones is
+/// reported.
 pub const ROUNDS_MAX: usize = 1_000;
 
-/// What a thread itself does not know.
+/// Inputs that the thread itself does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// What tokens are counted with.
+    /// Counts tokens.
     pub ruler: &'a Ruler,
-    /// Where prices are.
+    /// Source of prices.
     pub settings: &'a Settings,
-    /// The window of the model in use, where it is known.
+    /// The context window of the current model, if known.
     pub window: Option<Window>,
 }
 
-/// A model's window, in tokens.
+/// A model's context window, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Window {
     pub size: u64,
-    /// What is kept free for the reply.
+    /// Tokens reserved for the reply.
     pub reserve: u64,
 }
 
-/// All that the page shows of a session. Times are milliseconds since the Unix epoch.
+/// Everything that the page shows of a session. Times are milliseconds since the Unix epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Timeline {
     pub session: SessionId,
     pub cwd: PathBuf,
     pub title: Option<String>,
     pub goal: Option<String>,
-    /// The model that was chosen, else the one that answered last.
+    /// The model chosen for the session, otherwise the one that answered last.
     pub model: Option<ModelName>,
     pub mode: Mode,
     pub thought: ThoughtLevel,
-    /// Whether a turn has begun and not ended.
+    /// Whether a turn is in progress.
     pub in_turn: bool,
-    /// The number that the next entry gets: where to follow from.
+    /// The number that the next entry will get; live events start there.
     pub next: u64,
     pub window: Option<Window>,
-    /// Tokens that the next request takes, by what the provider said last and what came behind it.
+    /// Tokens of the next request: the provider's last report plus an estimate of what was added since.
     pub used: u64,
-    /// What our own count makes of the context now, by kind.
+    /// Our own token counts of the current context, by kind.
     pub context: Kinds,
     pub spent: Usage,
-    /// US dollars, of the calls whose prices are known.
+    /// US dollars, for the calls with known prices.
     pub cost: Option<f64>,
     pub turns: Vec<Turn>,
     pub rounds: Vec<Round>,
@@ -71,58 +72,58 @@ pub struct Timeline {
     pub hooks: Vec<HookMark>,
     pub calls: Vec<CallMark>,
     pub permissions: Vec<PermissionMark>,
-    /// Older rounds that are not among `rounds`; what came before the first that is, layers excepted, is not
-    /// told either.
+    /// Number of older rounds not included in `rounds`. Other items from before the first included round are
+    /// left out as well, except layers.
     pub rounds_left_out: usize,
 }
 
-/// From a prompt, or a command, to its end.
+/// A prompt or command, up to the end of its turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Turn {
-    /// What began it.
+    /// The entry that began it.
     pub entry: Seq,
     pub began: u64,
-    /// `None` while it runs, or where the process ended first.
+    /// `None` while it runs, or if the process ended first.
     pub ended: Option<u64>,
     /// The entry that ended it.
     pub end: Option<Seq>,
-    /// The beginning of what was typed.
+    /// The beginning of the typed text.
     pub prompt: String,
-    /// Whether it is a command of ours, which asks no model by itself.
+    /// Whether it is a slash command handled locally, which does not necessarily call a model.
     pub command: bool,
     pub stop: Option<StopReason>,
     pub usage: Usage,
 }
 
-/// A reply of the model, and the outcomes of its calls.
+/// A model's reply and the results of its tool calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Round {
-    /// The reply.
+    /// The entry of the reply.
     pub entry: Seq,
-    /// From 1, in the whole session.
+    /// Counted from 1 over the complete session.
     pub number: usize,
-    /// The turn's `entry`.
+    /// `entry` of its turn.
     pub turn: Option<Seq>,
-    /// When the request could be sent: the newest entry that it waited for.
+    /// When the request could be sent: the time of the newest entry that it depended on.
     pub began: u64,
-    /// When the reply was whole.
+    /// When the reply was complete.
     pub replied: u64,
-    /// When its last call had its outcome.
+    /// When the last result of its calls arrived.
     pub ended: u64,
     pub model: ModelName,
-    /// `None` where the provider reported nothing.
+    /// `None` if the provider reported nothing.
     pub usage: Option<Usage>,
-    /// The part of the input that came from the provider's cache, from 0 to 1.
+    /// Share of the input that was read from the provider's cache, from 0 to 1.
     pub cached: Option<f64>,
     pub cost: Option<f64>,
-    /// Why the reply is shorter than the model meant it to be.
+    /// Why the reply was cut short.
     pub cut: Option<String>,
-    /// The beginning of what it said.
+    /// The beginning of its text.
     pub text: String,
     pub calls: usize,
 }
 
-/// Something that changed what the model sees, other than by adding to it.
+/// A change to what the model sees, other than an addition.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayerMark {
     pub entry: Seq,
@@ -130,29 +131,29 @@ pub struct LayerMark {
     pub at: u64,
     /// `compacted`, `pruned`, `mutated` or `edited`.
     pub kind: &'static str,
-    /// The sentence that `/why` says.
+    /// The description that `/why` gives.
     pub told: String,
-    /// Tokens before and after; an edit has none stored.
+    /// Tokens before and after; not stored for an edit.
     pub before: Option<u64>,
     pub after: Option<u64>,
     pub trigger: Option<Trigger>,
     pub focus: Option<String>,
-    /// Who wrote the summary: a model, or the hook whose history it is.
+    /// The author of the summary: a model, or the hook that replaced the history.
     pub by: Option<String>,
     pub usage: Option<Usage>,
     pub cost: Option<f64>,
-    /// What became of the view; its `fallback` tells why there is no model's summary.
+    /// What the compaction did to the view; its `fallback` says why there is no summary by a model.
     pub account: Option<Account>,
-    /// Entries that are shown shorter.
+    /// Number of masked entries, which are shown shortened.
     pub masks: usize,
-    /// Whether it shapes the view now.
+    /// Whether it currently shapes the view.
     pub holds: bool,
-    /// The layer that covers all that this one did.
+    /// The layer that covers everything this one covered.
     pub inside: Option<Seq>,
     pub switched: Vec<Switched>,
 }
 
-/// A layer was taken back, or brought again.
+/// An undo or redo of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Switched {
     pub entry: Seq,
@@ -161,15 +162,15 @@ pub struct Switched {
     pub to: &'static str,
 }
 
-/// A run of a hook that did or asked for something.
+/// A hook run that did or requested something.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HookMark {
     pub entry: Seq,
     pub at: u64,
-    /// The canonical name of the moment.
+    /// The canonical name of the hook event.
     pub event: String,
     pub hook: String,
-    /// In short; empty where it asked for nothing.
+    /// What the hook requested, in short; empty if nothing.
     pub asked: String,
     pub verdict: Verdict,
     pub end: String,
@@ -180,38 +181,38 @@ pub struct HookMark {
 /// A tool call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CallMark {
-    /// The reply that asked for it.
+    /// The entry of the reply that requested it.
     pub entry: Seq,
-    /// The entry of its outcome; `None` while it has none.
+    /// The entry of its result; `None` while it runs.
     pub outcome: Option<Seq>,
     pub call: CallId,
     pub name: String,
     pub title: String,
     pub kind: ToolKind,
-    /// When it was asked for. Hooks, and the time in which a person thought about it, count in.
+    /// When it was requested. The duration includes hooks and the wait for the user's permission.
     pub began: u64,
     pub ended: Option<u64>,
     pub status: Option<OutcomeStatus>,
     /// Bytes of text that the model was given.
     pub bytes: u64,
     pub tokens: u64,
-    /// Bytes of all of it, where it was cut on arrival.
+    /// Bytes of the complete output, if it was truncated on arrival.
     pub whole_bytes: Option<u64>,
-    /// The hook that changed what it was run with.
+    /// The hook that changed its input.
     pub changed_by: Option<String>,
 }
 
-/// What was decided about what the agent may do.
+/// A decision about what the agent may do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PermissionMark {
     pub entry: Seq,
     pub at: u64,
-    /// `allowed` for the rest of the session, `forgotten` again, `let` or `denied` for one call, or `mode`.
+    /// `allowed` or `forgotten` for a rule of the session, `let` or `denied` for one call, or `mode`.
     pub decision: &'static str,
     pub told: String,
 }
 
-/// The timeline of a thread.
+/// Builds the timeline of a thread.
 pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
     let replies: Vec<Seq> = thread
         .entries()
@@ -257,7 +258,7 @@ pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
     }
 }
 
-/// The model that was chosen for a conversation, else the one that answered last.
+/// The model chosen for the conversation, otherwise the one that answered last.
 pub fn model_of(thread: &Thread) -> Option<&ModelName> {
     let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
         Change::Replied { model, .. } => Some(model),

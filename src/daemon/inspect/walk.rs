@@ -1,4 +1,4 @@
-//! Goes through a log in its order and notes what the page shows.
+//! Walks through a log in order and collects what the page shows.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use epitome_session::why;
 use epitome_thread::text as lines;
 use epitome_thread::{CallId, Change, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
 
-/// Remarks of a hook's run that are told; the entry has all.
+/// Remarks reported per hook run; the entry has all of them.
 const REMARKS_MAX: usize = 4;
 
-/// The log on its way.
+/// State of the walk.
 pub(super) struct Walk<'a> {
     thread: &'a Thread,
     facts: &'a Facts<'a>,
-    /// What is before it is passed over, layers excepted.
+    /// Entries before this one are skipped, except layers.
     from: Seq,
     pub(super) meter: Meter<'a>,
-    /// When the newest entry came that a request waits for.
+    /// Time of the newest entry that a request depends on.
     ready: u64,
-    /// Whether a turn runs, by the entries so far, and how it began.
+    /// The first entry of the current turn, if one is in progress.
     turn: Option<Seq>,
     replies: usize,
-    /// Where each call is among `calls`, and which of them have no outcome.
+    /// Index of each call in `calls`.
     places: HashMap<CallId, usize>,
     pub(super) turns: Vec<Turn>,
     pub(super) rounds: Vec<Round>,
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
                 };
                 self.permit(entry, decision, head(&format!("{title}: {decided}{why}")));
             }
-            // By an older build, whose log does not say who decided.
+            // Logs of older builds don't record who decided.
             None if outcome.status == OutcomeStatus::Denied => {
                 self.permit(entry, "denied", head(&format!("{title}: {text}")));
             }
@@ -265,7 +265,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a request may have waited for this: what comes while a reply streams is none of it.
+/// Whether a request may have depended on this entry; entries that arrive while a reply streams don't count.
 fn is_waited_for(change: &Change) -> bool {
     match change {
         Change::Hooked { event, .. } => event != "service",

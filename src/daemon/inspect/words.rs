@@ -1,11 +1,11 @@
-//! Short texts of the timeline.
+//! Short texts for the timeline.
 
-/// Characters of a text's beginning: two lines of the page. The entry has all of it.
+/// Most characters of an excerpt: two lines on the page. The entry has the complete text.
 const HEAD_CHARS_MAX: usize = 240;
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 pub fn head(text: &str) -> String {
-    // Of a long text no more is looked at than can be shown.
+    // Lazy: no more of a long text is scanned than is shown.
     let words = text.split_whitespace();
     let mut line = String::new();
     let mut chars = 0;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_one_short_line() {
+    fn an_excerpt_is_one_short_line() {
         assert_eq!(head("  a\n\tb  c "), "a b c");
         let long = head(&"ab ".repeat(1_000));
         assert_eq!(long.chars().count(), HEAD_CHARS_MAX + 1);

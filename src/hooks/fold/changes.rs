@@ -1,4 +1,4 @@
-//! What a hook changes of the moment itself: the hooks behind it are given it so.
+//! Changes that a hook makes to the moment itself, which later hooks see.
 
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ impl Fold {
         }
         call.input = input.clone();
         account.done("changed input");
-        // Who allowed a call has seen another one.
+        // The hook that allowed the call saw a different input.
         if let Some((PermissionDecision::Allow, by, _)) = &self.resolution.decision
             && *by != account.hook
         {
@@ -70,7 +70,7 @@ impl Fold {
         account.done("add context");
         for text in texts {
             match &mut self.moment.what {
-                // The outcome of a call is one text to the model, so the note is a part of it.
+                // A tool result is one text for the model, so the note becomes part of it.
                 What::AfterToolCall { result, .. } => {
                     result.text.push_str(&format!("\n\n{}", words::note(&account.hook, &text)));
                     self.resolution.result = Some(result.clone());
@@ -115,17 +115,17 @@ impl Fold {
     }
 }
 
-/// Why a hook's change is not taken that was made of the moment before another one's.
+/// The reason for refusing a change that was based on the moment before another hook's change.
 fn was_first(by: &str) -> String {
     format!("{by}, which ran beside it, was first")
 }
 
-/// A tool result with a hook's change.
+/// Applies a hook's change to a tool result.
 ///
-/// A result that has become a success loses its error, unless the hook gave one. Where the error or the
-/// metadata changed, what the model reads is made of them, so that nothing which the hook took out is left
-/// in it: the error of a failure; else the metadata's `output` or `text`, or the metadata if that is text;
-/// else the metadata as JSON. A hook that wants another text gives `output_text`.
+/// A result that becomes a success loses its error unless the hook gave one. If the error or the metadata
+/// changed, the text for the model is derived from them, so that it contains nothing that the hook removed:
+/// for a failure the error; otherwise the metadata's `output` or `text`, or the metadata if it is a string;
+/// otherwise the metadata as JSON. A hook that wants a different text sets `output_text`.
 fn changed(result: &CallResult, change: ResultChange) -> CallResult {
     let success = change.success.unwrap_or(result.success);
     let error = match change.error {

@@ -1,7 +1,7 @@
-//! `append_context`: the reply is put behind the history as context, under a label.
+//! `append_context`: appends the reply to the history as context, with an optional label.
 //!
-//! Other than the reply itself it is no turn of the conversation: a later part of the work reads it as
-//! something that is known.
+//! Unlike the reply itself, the context is not a turn of the conversation: later turns read it as known
+//! information.
 
 use serde_json::{Map, Value};
 
@@ -11,12 +11,12 @@ use crate::output::HookOutput;
 
 pub const PARAMS: [&str; 2] = ["label", "once_per_session"];
 
-/// Bytes of one context. A reply that is longer is no note.
+/// Maximum size of a context in bytes. A longer reply is not a note.
 const CONTEXT_BYTES_MAX: usize = 64 * 1024;
 
 pub struct Params<'a> {
     label: Option<&'a str>,
-    /// At most one successful run in a session.
+    /// At most one successful run per session.
     pub once_per_session: bool,
 }
 
@@ -27,7 +27,7 @@ impl Params<'_> {
     }
 }
 
-/// Between tool calls a reply is a remark on what comes next.
+/// Replies between tool calls only comment on the next step.
 pub fn qualifies(moment: &Moment) -> bool {
     match &moment.what {
         What::TurnEnd(round) => !round.tools_used && !round.response.trim().is_empty(),

@@ -1,4 +1,4 @@
-//! `compact_context`: a compaction as `/compact` makes it, which keeps the newest part of the window.
+//! `compact_context`: a compaction like that of `/compact` which keeps the tail verbatim.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::output::{Action, HookOutput, Keep};
 
 pub const PARAMS: [&str; 2] = ["preserve_ratio", "prune"];
 
-/// The share of the window that stays word for word.
+/// Default fraction of the window that stays verbatim.
 pub const PRESERVE_RATIO: f64 = 0.40;
 
 pub fn check(params: &Map<String, Value>) -> Result<Option<String>, String> {
@@ -24,7 +24,7 @@ pub fn answer(params: &Map<String, Value>) -> Result<HookOutput, String> {
 fn ratio(params: &Map<String, Value>) -> Result<f64, String> {
     match params::given(params, "preserve_ratio") {
         None => Ok(PRESERVE_RATIO),
-        // At 1 everything would stay and nothing be gained.
+        // At 1 everything would stay and nothing would be gained.
         Some(value) => value
             .as_f64()
             .filter(|ratio| (0.0..1.0).contains(ratio))

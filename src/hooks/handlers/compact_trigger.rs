@@ -1,10 +1,10 @@
-//! `builtin:compact-trigger`: the threshold of automatic compaction, the last thing at a round's end.
+//! `builtin:compact-trigger`: the threshold of automatic compaction, checked last at the end of a round.
 
 use super::compact_context::PRESERVE_RATIO;
 use crate::moment::Moment;
 use crate::output::{Action, HookOutput, Keep};
 
-/// Asks for a compaction where the used share of the window has reached the threshold.
+/// Requests a compaction if the used fraction of the window has reached the threshold.
 pub fn answer(moment: &Moment) -> HookOutput {
     let usage = &moment.base.usage;
     let reached = moment

@@ -1,4 +1,4 @@
-//! Reads the `hooks` table of a recipe. Pure; what it cannot read is a problem, never silence.
+//! Parses the `hooks` table of a recipe. Pure; everything that cannot be parsed is reported as a problem.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::functions::Functions;
 use epitome_problem::{Problem, nearest};
 use epitome_recipe::handlers::{BUILT_IN, EXTERNAL};
 
-/// Handlers that one recipe may declare for all moments together. A real one declares a few.
+/// Maximum handlers that one recipe may declare for all events. Real recipes declare a few.
 const DECLARED_MAX: usize = 64;
 
-/// One place in the order that a recipe declares for a moment.
+/// One position in the order that a recipe declares for an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Declared {
     Handler(Arc<Handler>),
-    /// All scripts that were found and that the recipe does not name itself.
+    /// All discovered scripts that the recipe does not name itself.
     External {
         once: bool,
     },
@@ -30,16 +30,15 @@ pub enum Declared {
     },
 }
 
-/// What a recipe declares for each moment, in its order.
+/// The declarations of a recipe by event, in its order.
 pub type Table = BTreeMap<HookEvent, Vec<Declared>>;
 
-/// Reads a recipe's `hooks` table. Each moment has `{handler, once, params}`,
-/// `{handlers: [..], once, params}`, a name alone, or a list of those.
+/// Parses a recipe's `hooks` table. Each event has `{handler, once, params}`, `{handlers: [..], once,
+/// params}`, a single name, or a list of those.
 ///
-/// `arguments` are those that the recipe was invoked with: `keep` is the `preserve_recent` of a
-/// `swap_context` that does not say it itself. A part with a problem is left out, but for an unknown
-/// handler: that one is kept, so that its run says again that nothing was done. Problems name no line:
-/// a table does not know its own.
+/// `arguments` are those of the recipe call: `keep` is the `preserve_recent` of a `swap_context` that does
+/// not set it. Invalid parts are left out, except for unknown handlers, which are kept so that their run
+/// reports that nothing was done. Problems have no line: positions inside the table are unknown.
 pub fn declared(
     recipe: &str,
     hooks: &Value,
@@ -89,7 +88,7 @@ impl Reader<'_> {
         self.problems.push(Problem { path: self.path.to_path_buf(), place: None, message, hint });
     }
 
-    /// `name` is the moment as the recipe writes it.
+    /// `name` is the event's name as written in the recipe.
     fn entries(&mut self, event: HookEvent, name: &str, value: &Value, found: &mut Vec<Declared>) {
         match value {
             Value::Null => {}
@@ -129,7 +128,7 @@ impl Reader<'_> {
         let once = match fields.get("once") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(once)) => *once,
-            // A limit that cannot be read must not be taken for none.
+            // An unreadable limit must not be treated as no limit.
             Some(_) => return self.problem(format!("\"once\" of {name:?} must be true or false"), None),
         };
         let none = Map::new();
@@ -164,7 +163,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A name of a list, where scripts are allowed.
+    /// A name in a list, where scripts are allowed.
     fn listed(
         &mut self,
         event: HookEvent,
@@ -176,8 +175,8 @@ impl Reader<'_> {
         if name == EXTERNAL || self.knows(name) {
             return self.handler(event, name, once, params, found);
         }
-        // It may be a script: which there are is known only when the hooks of a session are. A script
-        // that is not there says so when it is its turn.
+        // It may be a script: the scripts are known only once the session's hooks are. A missing script
+        // reports an error when it is run.
         if let Some(near) = nearest(name, self.known()) {
             let near = near.to_owned();
             self.problem(format!("no handler is called {name:?}; it is taken for a script"), Some(&near));
@@ -214,7 +213,7 @@ impl Reader<'_> {
                 let hint = fault.near.map(|near| format!("did you mean {near:?}?"));
                 let message = format!("{name}: {}", fault.message);
                 self.problems.push(Problem { path: self.path.to_path_buf(), place: None, message, hint });
-                // A redaction that can't be done holds back what it was to look at (`redact::held_back`).
+                // A broken redaction must still withhold the text (`redact::held_back`).
                 if fault.fatal && name != "redact" {
                     return;
                 }
@@ -243,7 +242,7 @@ impl Reader<'_> {
     }
 }
 
-/// The parameters of one handler of a list: without those that only another one of the list knows.
+/// The parameters of one handler in a list: without those that only another handler of the list accepts.
 fn own(name: &str, list: &[Value], params: &Map<String, Value>) -> Map<String, Value> {
     let knows = |handler: &str, param: &str| params_of(handler).contains(&param);
     let others = || list.iter().filter_map(Value::as_str).filter(|other| *other != name);

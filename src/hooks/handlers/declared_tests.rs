@@ -1,4 +1,4 @@
-//! What recipes may write in `hooks`, and what is said of slips.
+//! Valid forms of a recipe's `hooks` table, and the problems reported for mistakes.
 
 use serde_json::json;
 
@@ -52,7 +52,7 @@ fn every_form_is_read() {
 }
 
 #[test]
-fn parameters_of_a_list_go_to_those_that_know_them() {
+fn shared_parameters_go_to_the_handlers_that_accept_them() {
     let (table, problems) = read(json!({"turn_end": {"handlers": ["append_context", "swap_context"],
         "params": {"label": "L", "preserve_recent": 1, "labl": 2}}}));
     let wanted = [
@@ -64,7 +64,7 @@ fn parameters_of_a_list_go_to_those_that_know_them() {
 }
 
 #[test]
-fn slips_are_told_with_what_was_meant() {
+fn typos_are_reported_with_suggestions() {
     let cases = [
         (json!({"turn_ned": "redact"}), "r.md: no event is called \"turn_ned\" (did you mean \"turn_end\"?)"),
         (
@@ -95,13 +95,13 @@ fn slips_are_told_with_what_was_meant() {
     for (hooks, wanted) in cases {
         let (table, problems) = read(hooks.clone());
         assert_eq!(problems, [wanted]);
-        // Whatever can still be meant is kept.
+        // Declarations whose intent is clear are kept.
         assert_eq!(table.is_empty(), wanted.contains("no event"), "{hooks}");
     }
 }
 
 #[test]
-fn what_cannot_be_meant_is_left_out() {
+fn invalid_declarations_are_left_out() {
     let cases = [
         (json!([]), "\"hooks\" must be a map from events to handlers"),
         (json!({"turn_end": 3}), "\"turn_end\" must name a handler"),
@@ -129,7 +129,7 @@ fn what_cannot_be_meant_is_left_out() {
 }
 
 #[test]
-fn the_keep_argument_is_how_many_messages_a_swap_keeps() {
+fn the_keep_argument_sets_preserve_recent() {
     let hooks = json!({"turn_end": "swap_context"});
     for (keep, params) in
         [("2", json!({"preserve_recent": 2})), (" ", json!({})), ("two", json!({"preserve_recent": "two"}))]

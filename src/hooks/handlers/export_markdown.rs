@@ -1,7 +1,7 @@
-//! `export_markdown`: the conversation as a Markdown file of the workspace (`mode: overwrite`), or each
-//! reply behind the ones before (`mode: append`).
+//! `export_markdown`: writes the conversation to a Markdown file of the workspace (`mode: overwrite`), or
+//! appends each reply to it (`mode: append`).
 //!
-//! The conversation is what the model sees of it: what a compaction replaced is its summary.
+//! The conversation is exported as the model sees it: compacted parts appear as their summary.
 
 use std::fmt::Write;
 
@@ -15,12 +15,13 @@ use epitome_tools::{Workspace, disk};
 
 pub const PARAMS: [&str; 2] = ["path", "mode"];
 
-/// Where the text goes unless the recipe says.
+/// Default path of the export.
 const PATH: &str = "conversation.md";
 
-/// Bytes of one export. A longer conversation loses its oldest part, which the first line says.
+/// Maximum size of an export in bytes. The oldest part of a longer conversation is left out, as stated at the
+/// top.
 const EXPORT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of one tool call or result in it: the conversation is what is exported, not files.
+/// Maximum bytes per tool call or result: the export is about the conversation, not about files.
 const TOOL_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Clone, Copy)]
@@ -67,7 +68,7 @@ pub fn perform(
     Ok(HookOutput::default())
 }
 
-/// One reply; empty where it has no text.
+/// One reply; empty if it has no text.
 fn reply(round: &Round) -> String {
     match round.response.trim() {
         "" => String::new(),
@@ -113,7 +114,7 @@ fn titled(title: &str, text: String) -> String {
     }
 }
 
-/// The text of a reply, then what it called.
+/// The text of a reply, then its tool calls.
 fn said(message: &Message) -> String {
     let mut text = message.text();
     for call in message.calls() {

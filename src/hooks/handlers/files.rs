@@ -1,8 +1,8 @@
-//! What handlers may do on the disk: read and write files of the workspace, and nothing that is run
-//! later or holds secrets.
+//! File access for handlers: reads and writes files of the workspace, except files that could be executed
+//! later or contain secrets.
 //!
-//! A recipe declares the file, and the person invoked the recipe; so a write is judged as if edits were
-//! accepted, in a read-only session refused, and full access gives no more than that.
+//! A recipe declares the file and the user invoked the recipe, so a write is checked as in accept-edits mode;
+//! it is refused in a read-only session, and full access allows nothing beyond that.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -18,10 +18,10 @@ use epitome_tools::disk::{self, Stop};
 use epitome_tools::permission::{self, Verdict};
 use epitome_tools::{Access, Workspace};
 
-/// Bytes of a file that is appended to; a log that grows for ever is nobody's wish.
+/// Maximum size in bytes of a file that is appended to; nobody wants an endlessly growing log.
 pub const APPENDED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Runs work on the disk within a limit.
+/// Runs blocking disk work with a timeout.
 pub async fn on_disk(
     work: impl FnOnce() -> Result<HookOutput, String> + Send + 'static,
     limit: Duration,
@@ -30,20 +30,20 @@ pub async fn on_disk(
     tokio::time::timeout(limit, disk::blocking(move |_| work())).await.unwrap_or_else(gave_up)
 }
 
-/// Writes the whole of a file, with its directories.
+/// Writes a file, creating its directories.
 pub fn write(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Result<(), String> {
     let real = writable(path, mode, workspace)?;
     disk::replace(&real, bytes, &Stop::default()).map_err(|error| trouble("write", path, &error))
 }
 
-/// Appends to a file, which is made with its directories where it is not there.
+/// Appends to a file, creating it and its directories if necessary.
 pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Result<(), String> {
     let real = writable(path, mode, workspace)?;
     let trouble = |error| trouble("append to", path, &error);
     if let Some(directory) = real.parent() {
         std::fs::create_dir_all(directory).map_err(trouble)?;
     }
-    // Not through a link that was put there meanwhile, and no waiting for the other end of a pipe.
+    // Do not follow a link created in the meantime, and do not wait for the other end of a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options.append(true).create(true).custom_flags(flags.bits().cast_signed());
@@ -57,7 +57,7 @@ pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Re
             "cannot append to {path}: it would be larger than {APPENDED_BYTES_MAX} bytes; move it away"
         ));
     }
-    // One write: lines of calls that run side by side do not mix.
+    // One write, so that lines of concurrent calls are not interleaved.
     file.write_all(bytes).map_err(trouble)
 }
 
@@ -86,7 +86,7 @@ fn writable(path: &str, mode: Mode, workspace: &Workspace) -> Result<PathBuf, St
     }
 }
 
-/// The path with all links followed, which must still be in the workspace.
+/// The path with all links resolved, which must still be inside the workspace.
 fn inside(path: &str, workspace: &Workspace) -> Result<PathBuf, String> {
     let real = workspace.real(path);
     match workspace.contains(&real) && !path.contains('\0') {

@@ -1,5 +1,5 @@
-//! JSON in a text, and whether it fits a schema. Nothing is fetched: a schema that refers to another
-//! document is refused.
+//! Finds JSON in text and validates it against a schema. Nothing is fetched: a schema that refers to another
+//! document is rejected.
 
 use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
 use serde_json::{Map, Value};
@@ -7,25 +7,25 @@ use serde_json::{Map, Value};
 use super::{files, params};
 use epitome_tools::Workspace;
 
-/// Bytes of a schema's file.
+/// Maximum size of a schema file in bytes.
 const SCHEMA_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of a JSON text that is checked.
+/// Maximum size of a validated JSON text in bytes.
 const JSON_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Faults that are named; one slip often makes many.
+/// Maximum faults reported; one mistake often causes many.
 const FAULTS_MAX: usize = 10;
-/// Characters of one fault: it quotes what it is about.
+/// Maximum characters of one fault, which quotes the value that it is about.
 const FAULT_CHARS_MAX: usize = 300;
-/// Share of a quotient that is lost when two decimal fractions are divided as binary ones.
+/// Relative rounding error of a quotient of two decimal fractions stored as binary floats.
 const ROUNDING_MAX: f64 = 4.0 * f64::EPSILON;
-/// The address that references inside of a schema are relative to.
+/// The base URL of references inside a schema.
 const SCHEMA_URL: &str = "schema:/given";
 
-/// What happens when something does not fit.
+/// What happens if validation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFail {
-    /// The model is told.
+    /// The model is informed.
     Continue,
-    /// The person is told.
+    /// The user is informed.
     Notice,
 }
 
@@ -34,10 +34,10 @@ pub fn on_fail(params: &Map<String, Value>) -> Result<OnFail, String> {
     Ok(params::choice(params, "on_fail", &choices)?.unwrap_or(OnFail::Continue))
 }
 
-/// A schema as a recipe gives it.
+/// A schema as given in a recipe.
 pub enum Schema {
     Inline(Box<Validator>),
-    /// Read when it is used: the recipe's own work may be to change it.
+    /// Read at the time of use: the recipe's own work may change it.
     File(String),
 }
 
@@ -66,13 +66,13 @@ impl Schema {
     }
 }
 
-/// A schema that values are held against.
+/// A compiled schema.
 pub struct Validator {
     schemas: Schemas,
     root: SchemaIndex,
 }
 
-/// Loads nothing: neither the network nor a file that only the schema names.
+/// Loads nothing: neither from the network nor from files referenced by the schema.
 struct NoOthers;
 
 impl UrlLoader for NoOthers {
@@ -93,7 +93,7 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     Ok(Validator { schemas, root })
 }
 
-/// What is wrong with a text that should be JSON of a kind, one line each; empty when it fits.
+/// The faults of a text that should be JSON matching the schema, one line each; empty if it is valid.
 pub fn faults(text: &str, validator: &Validator) -> Vec<String> {
     match found_in(text) {
         Ok(value) => faults_of(&value, validator),
@@ -112,20 +112,20 @@ pub fn faults_of(value: &Value, validator: &Validator) -> Vec<String> {
         if error.causes.is_empty() {
             faults.push(fault(error));
         }
-        // Backwards onto the stack, so that they are told in their order.
+        // Pushed in reverse, so that they are reported in order.
         pending.extend(error.causes.iter().rev());
     }
     faults
 }
 
-/// Whether nothing is wrong but that binary fractions are not exact: 19.99 is a multiple of 0.01.
+/// Whether the error is only due to binary floating point: 19.99 is a multiple of 0.01.
 fn is_rounding(error: &ValidationError) -> bool {
     match &error.kind {
         ErrorKind::MultipleOf { got, want } => {
             let parts = got.as_f64().zip(want.as_f64()).map(|(got, want)| got / want);
             parts.is_some_and(|parts| (parts - parts.round()).abs() <= ROUNDING_MAX * parts.abs())
         }
-        // One alternative that fits is enough.
+        // One matching alternative is enough.
         ErrorKind::AnyOf | ErrorKind::OneOf(None) => error.causes.iter().any(is_rounding),
         _ => !error.causes.is_empty() && error.causes.iter().all(is_rounding),
     }
@@ -137,7 +137,7 @@ fn fault(error: &ValidationError) -> String {
     format!("{place}: {}", short(&error.kind.to_string()))
 }
 
-/// The JSON that a text is, or that its first fenced block which is JSON holds.
+/// Parses the text as JSON, or else its first fenced block that is JSON.
 fn found_in(text: &str) -> Result<Value, String> {
     if text.len() > JSON_BYTES_MAX {
         return Err(format!("it has more than {JSON_BYTES_MAX} bytes"));
@@ -156,7 +156,7 @@ fn found_in(text: &str) -> Result<Value, String> {
     Err(format!("it is not valid JSON: {}", first.unwrap_or(whole)))
 }
 
-/// The fenced blocks of a Markdown text.
+/// The fenced code blocks of a Markdown text.
 fn fenced(text: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut open: Option<(&str, String)> = None;

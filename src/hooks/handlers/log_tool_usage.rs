@@ -1,6 +1,6 @@
-//! `log_tool_usage`: one JSON line for each tool call, in a file of the workspace.
+//! `log_tool_usage`: appends one JSON line per tool call to a file of the workspace.
 //!
-//! The line tells the input but not the result: a log of results would be a second conversation.
+//! A line contains the input but not the result: a log of results would duplicate the conversation.
 
 use serde_json::{Map, Value, json};
 
@@ -11,10 +11,10 @@ use epitome_tools::Workspace;
 
 pub const PARAMS: [&str; 1] = ["path"];
 
-/// Where the lines go unless the recipe says.
+/// Default path of the log.
 const PATH: &str = "tool-usage.jsonl";
 
-/// Bytes of an input that a line has; of a longer one it has the length.
+/// Maximum bytes of an input in a line; for a longer input only the length is logged.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
 pub fn path(params: &Map<String, Value>) -> Result<&str, String> {

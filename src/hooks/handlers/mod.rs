@@ -1,8 +1,8 @@
-//! Built-in handlers: what a recipe may have done at a moment without a script. One file each; those
-//! that touch nothing outside are pure functions from the parameters and the moment to a result.
+//! Built-in handlers: actions that a recipe can declare for an event without a script. One file each; those
+//! without side effects are pure functions from parameters and moment to a result.
 //!
-//! `declared` reads a recipe's `hooks` table, `plan` puts scripts and handlers in order, `perform` runs
-//! one handler. What a result means for the session is decided where the results of scripts are.
+//! `declared` parses a recipe's `hooks` table, `plan` orders scripts and handlers, `perform` runs one
+//! handler. Results are interpreted like those of scripts.
 
 mod append_context;
 mod compact_context;
@@ -35,30 +35,30 @@ use epitome_tools::Workspace;
 pub use plan::{Fired, plan};
 pub use swap_context::max_summary_tokens;
 
-/// How long a handler that works on the disk may take, as long as a script.
+/// Timeout of a handler with disk I/O; the same as for a script.
 const DISK_TIME_MAX: Duration = super::hook::RUN_TIME;
 
 /// A handler as a recipe declares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handler {
-    /// The recipe's id; empty for what is always there.
+    /// The recipe's id; empty for the compaction trigger and for a script that was not found.
     pub recipe: String,
     pub name: String,
-    /// At most one successful run for each time that the recipe is invoked.
+    /// At most one successful run per invocation of the recipe.
     pub once: bool,
     pub params: Map<String, Value>,
 }
 
-/// What a handler works with beside its moment.
+/// The environment of a handler besides its moment.
 #[derive(Clone, Debug)]
 pub struct At {
     pub workspace: Arc<Workspace>,
-    /// A registered handler comes before the built-in one of its name.
+    /// A registered handler takes precedence over the built-in one of the same name.
     pub functions: Functions,
 }
 
-/// Runs a handler. It answers, or fails with a sentence; a name that nobody knows fails too, so that
-/// the trail says that nothing was done.
+/// Runs a handler. Returns its answer or a failure message; an unknown name fails too, so that the trail
+/// shows that nothing was done.
 pub async fn perform(handler: &Handler, moment: &Moment, at: &At) -> Ran {
     let result = if at.functions.has_handler(&handler.name) {
         at.functions.handle(handler, moment).await.map_err(|error| error.to_string())
@@ -75,14 +75,14 @@ pub async fn perform(handler: &Handler, moment: &Moment, at: &At) -> Ran {
     result.map_or_else(Ran::Failed, |output| Ran::Answered(Box::new(output)))
 }
 
-/// Something wrong with a declaration. A fatal one is left out.
+/// A fault in a declaration. Declarations with a fatal one are left out.
 struct Fault {
     message: String,
     near: Option<&'static str>,
     fatal: bool,
 }
 
-/// Looks at a declaration before anything runs. Unknown names are not its business.
+/// Checks a declaration before anything runs. Unknown names are not checked here.
 fn check(handler: &Handler, event: HookEvent) -> Vec<Fault> {
     let Some(built_in) = BuiltIn::named(&handler.name) else { return Vec::new() };
     let fatal = |message| Fault { message, near: None, fatal: true };
@@ -107,7 +107,7 @@ fn check(handler: &Handler, event: HookEvent) -> Vec<Fault> {
     faults
 }
 
-/// The parameters that a built-in handler knows; none for another name.
+/// The parameters that a built-in handler accepts; empty for other names.
 fn params_of(name: &str) -> &'static [&'static str] {
     BuiltIn::named(name).map_or(&[], BuiltIn::params)
 }
@@ -177,7 +177,7 @@ impl BuiltIn {
         }
     }
 
-    /// Reads the parameters as a run would; a remark is about one that has no effect.
+    /// Validates the parameters as a run would; the remark is about one without effect.
     fn check(self, params: &Map<String, Value>) -> Result<Option<String>, String> {
         match self {
             BuiltIn::SwapContext => swap_context::check(params),
@@ -226,7 +226,7 @@ impl BuiltIn {
     }
 }
 
-/// Whether the moment is one at which the handler has something to do. One that has not is no run.
+/// Whether the handler applies at this moment. One that does not is not run and not recorded.
 fn qualifies(handler: &Handler, moment: &Moment) -> bool {
     match BuiltIn::named(&handler.name) {
         Some(BuiltIn::SwapContext) => swap_context::qualifies(moment),

@@ -1,4 +1,4 @@
-//! Reads the parameters of handlers. `null` is a parameter that is left out.
+//! Reads the parameters of handlers. `null` counts as absent.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ pub fn given<'a>(params: &'a Map<String, Value>, name: &str) -> Option<&'a Value
     params.get(name).filter(|value| !value.is_null())
 }
 
-/// A text with more than blanks.
+/// A text that is not blank.
 pub fn text<'a>(params: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
     match given(params, name) {
         None => Ok(None),
@@ -23,7 +23,7 @@ pub fn truth(params: &Map<String, Value>, name: &str) -> Result<Option<bool>, St
     }
 }
 
-/// A whole number up to and with `max`.
+/// An integer from 0 to `max`, inclusive.
 pub fn whole(params: &Map<String, Value>, name: &str, max: u64) -> Result<Option<u64>, String> {
     match given(params, name) {
         None => Ok(None),
@@ -34,7 +34,7 @@ pub fn whole(params: &Map<String, Value>, name: &str, max: u64) -> Result<Option
     }
 }
 
-/// A list of texts that are not empty; one text alone is a list too.
+/// A list of texts that are not empty; a single text counts as a list.
 pub fn list<'a>(params: &'a Map<String, Value>, name: &str) -> Result<Option<Vec<&'a str>>, String> {
     let wrong = || format!("{name:?} must be a list of texts that are not empty");
     let filled = |value: &'a Value| value.as_str().filter(|text| !text.is_empty()).ok_or_else(wrong);
@@ -45,7 +45,7 @@ pub fn list<'a>(params: &'a Map<String, Value>, name: &str) -> Result<Option<Vec
     }
 }
 
-/// One of a few words.
+/// One of the given words.
 pub fn choice<T: Copy>(
     params: &Map<String, Value>,
     name: &str,

@@ -1,7 +1,7 @@
-//! In which order scripts and handlers run at a moment, and which of them have had their one run. Pure.
+//! The order in which scripts and handlers run at an event, and which `once` runs are used up. Pure.
 //!
-//! Without a word of the recipe: all scripts, then its handlers, then the threshold of automatic
-//! compaction. So a person's script that compacts at 70 % acts before the built-in 80 %.
+//! Default order: all scripts, then the recipe's handlers, then the threshold of automatic compaction. So a
+//! user's script that compacts at 70 % acts before the built-in 80 %.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::chain::Link;
 use crate::event::HookEvent;
 use crate::moment::Moment;
 
-/// What has run to success and may not run again. A session keeps one.
+/// Successful runs that must not be repeated. Each session has one.
 #[derive(Clone, Debug, Default)]
 pub struct Fired {
     /// Since the recipe was invoked.
@@ -23,13 +23,13 @@ pub struct Fired {
 }
 
 impl Fired {
-    /// A recipe is invoked: each `once` begins anew.
+    /// Resets all `once` runs when a recipe is invoked.
     pub fn invoked(&mut self) {
         self.handlers.clear();
         self.scripts.clear();
     }
 
-    /// A run came to a result, and what it asked for was done.
+    /// Records a run that had a result whose requests were carried out.
     pub fn succeeded(&mut self, event: HookEvent, link: &Link) {
         match link {
             Link::Hook(hook) => {
@@ -69,13 +69,13 @@ fn once_per_session(handler: &Handler) -> bool {
         && append_context::Params::read(&handler.params).is_ok_and(|params| params.once_per_session)
 }
 
-/// The links of a moment, in the order in which they run.
+/// The links of an event, in the order in which they run.
 ///
-/// `scripts` are those that were found for the moment, in their own order; `declared` is what the recipe
-/// that runs says of it. A script runs once, at the place that names it; scripts that no place takes
-/// come first, since a recipe does not switch off what a person has put up. `once` holds for a script
-/// only where the recipe names it or `external`. A name that is neither a handler nor a script is a link
-/// of its own, whose run fails and says so.
+/// `scripts` are those found for the event, in their own order; `declared` is the order that the running
+/// recipe declares. A script runs once, at the position that names it; scripts without a position come first,
+/// since a recipe does not disable the user's hooks. `once` applies to a script only if the recipe names it
+/// or `external`. A name that is neither a handler nor a script becomes a link whose run fails with a
+/// message.
 pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, fired: &Fired) -> Vec<Link> {
     let event = moment.what.event();
     let declared = declared.unwrap_or_default();
@@ -123,7 +123,7 @@ pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, 
     links
 }
 
-/// A handler that no recipe declares with parameters.
+/// A handler without a recipe and parameters.
 fn bare(name: &str, once: bool) -> Handler {
     Handler { recipe: String::new(), name: name.to_owned(), once, params: Map::new() }
 }

@@ -1,4 +1,4 @@
-//! Orders, and runs that happen once.
+//! The order of links, and `once` runs.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ fn order(declared: &[Declared], moment: &Moment, fired: &Fired) -> Vec<Link> {
 }
 
 #[test]
-fn scripts_come_first_then_handlers_then_the_threshold_unless_the_recipe_says() {
+fn default_order_is_scripts_handlers_threshold() {
     let swap = || built_in("swap_context", true, json!({}));
     let external = || Declared::External { once: false };
     let cases: [(Vec<Declared>, &[&str]); 8] = [
@@ -66,7 +66,7 @@ fn scripts_come_first_then_handlers_then_the_threshold_unless_the_recipe_says() 
 }
 
 #[test]
-fn the_threshold_is_there_at_a_rounds_end_while_it_is_on() {
+fn the_threshold_runs_at_turn_end_if_enabled() {
     let mut off = said("S");
     off.base.auto_compact = None;
     assert!(plan(None, Vec::new(), &off, &Fired::default()).is_empty());
@@ -80,7 +80,7 @@ fn once_is_one_success_for_each_invocation() {
     let mut fired = Fired::default();
     let links = order(&declared, &said("S"), &fired);
     assert_eq!(names(&links), ["a", "b", "swap_context", "compact_context", COMPACT_TRIGGER]);
-    // It failed: it may try again.
+    // The first run failed, so it may run again.
     assert_eq!(order(&declared, &said("S"), &fired), links);
     links.iter().for_each(|link| fired.succeeded(HookEvent::TurnEnd, link));
     let next = ["a", "b", "compact_context", COMPACT_TRIGGER];
@@ -104,10 +104,10 @@ fn once_holds_for_a_script_only_where_the_recipe_names_it() {
     assert_eq!(ran(&[Declared::External { once: true }, named("b", false)]), ["b", COMPACT_TRIGGER]);
 }
 
-/// A first reply that only called tools used up the one run, and nothing was ever swapped; one with text
-/// beside its calls was swapped in as half a sentence.
+/// Regression: a first reply with only tool calls used up the one run, and nothing was ever swapped; a reply
+/// with text and tool calls was swapped in although it was incomplete.
 #[test]
-fn a_swap_waits_for_a_reply_with_text_and_without_calls() {
+fn a_swap_waits_for_a_text_reply_without_tool_calls() {
     let declared = [built_in("swap_context", true, json!({}))];
     let round = |response: &str, tools_used| {
         moment(What::TurnEnd(Round { response: response.to_owned(), tools_used, ..Round::default() }))
@@ -124,7 +124,7 @@ fn a_swap_waits_for_a_reply_with_text_and_without_calls() {
 }
 
 #[test]
-fn a_context_that_is_appended_once_per_session_outlives_invocations() {
+fn once_per_session_survives_new_invocations() {
     let declared = [built_in("append_context", false, json!({"once_per_session": true}))];
     let mut fired = Fired::default();
     order(&declared, &said("S"), &fired).iter().for_each(|link| fired.succeeded(HookEvent::TurnEnd, link));

@@ -1,4 +1,4 @@
-//! `redact`: takes what fits a pattern out of prompts and tool results, before anybody reads them.
+//! `redact`: replaces text that matches a pattern in prompts and tool results, before the model reads them.
 
 use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
@@ -9,15 +9,15 @@ use crate::output::{HookOutput, ResultChange};
 
 pub const PARAMS: [&str; 2] = ["patterns", "replacement"];
 
-/// Patterns of one handler. Each is tried on every text.
+/// Maximum patterns per handler. Each is applied to every text.
 const PATTERNS_MAX: usize = 64;
-/// Bytes of one compiled pattern, which bounds repetitions such as `(.{1000}){1000}`.
+/// Maximum size in bytes of a compiled pattern; limits repetitions such as `(.{1000}){1000}`.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
-/// Levels of metadata that are looked into; JSON that came from outside has at most 128.
+/// Maximum depth of metadata; JSON from outside has at most 128 levels.
 const DEPTH_MAX: usize = 128;
 
-/// What stands for a text that could not be redacted: nobody who wanted secrets taken out wants them passed
-/// on because a pattern is mistyped.
+/// Withholds a text that could not be redacted: a user who wants secrets removed does not want them passed on
+/// because of a mistyped pattern.
 pub fn held_back(moment: &Moment, why: &str) -> HookOutput {
     let mut output = HookOutput { warnings: vec![why.to_owned()], ..HookOutput::default() };
     match &moment.what {
@@ -53,7 +53,7 @@ impl Params<'_> {
         }
         let compile = |pattern: &str| {
             RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build().map_err(|error| {
-                // The library draws the pattern over several lines; the last one says what is wrong.
+                // The library prints the pattern over several lines; the last line contains the cause.
                 let error = error.to_string();
                 let why = error.lines().last().unwrap_or_default().trim();
                 format!("{pattern:?} is no regular expression: {}", why.trim_start_matches("error: "))
@@ -68,12 +68,12 @@ impl Params<'_> {
         Ok(Params { patterns, replacement })
     }
 
-    /// The text without what fits, where anything does.
+    /// The text with matches replaced; `None` if there are none.
     fn text(&self, text: &str) -> Option<String> {
         let mut changed: Option<String> = None;
         for pattern in &self.patterns {
             let now = changed.as_deref().unwrap_or(text);
-            // `NoExpand`: a `$1` in a replacement would bring back what was to be taken out.
+            // `NoExpand`: a `$1` in a replacement would reinsert the removed text.
             let next = pattern.replace_all(now, regex::NoExpand(self.replacement));
             if let std::borrow::Cow::Owned(next) = next {
                 changed = Some(next);
@@ -82,7 +82,7 @@ impl Params<'_> {
         changed
     }
 
-    /// Redacts the strings inside a value; tells whether one was changed.
+    /// Redacts the strings inside a value; returns whether one was changed.
     fn value(&self, value: &mut Value, depth: usize) -> Result<bool, String> {
         if depth > DEPTH_MAX {
             return Err(format!("the result's metadata is nested deeper than {DEPTH_MAX} levels"));

@@ -1,7 +1,7 @@
-//! `swap_context`: the reply takes the history's place, as its summary.
+//! `swap_context`: the reply replaces the history, as its summary.
 //!
-//! It cuts the tags of `strip_tags` out and leaves the rest as it is: what the summary itself is within
-//! the reply is the session's to say, the same way for all summaries.
+//! Removes the tags of `strip_tags` with their content and leaves the rest unchanged: the session extracts
+//! the summary from the reply, in the same way for all summaries.
 
 use serde_json::{Map, Value};
 
@@ -12,20 +12,20 @@ use crate::output::{Action, HookOutput, Keep};
 pub const PARAMS: [&str; 4] =
     ["preserve_system_prompt", "max_summary_tokens", "strip_tags", "preserve_recent"];
 
-/// Tokens of a summary where the recipe does not say.
+/// Default limit of a summary in tokens.
 const SUMMARY_TOKENS: u64 = 4096;
 /// More than any model writes in one reply.
 const SUMMARY_TOKENS_MAX: u64 = 1_000_000;
-/// Messages to keep: more than any view has.
+/// More messages than any view has.
 const RECENT_MAX: u64 = 100_000;
 
-/// How many tokens the reply that becomes the summary may have; the session asks the model for no more.
+/// Maximum tokens of the reply that becomes the summary; the session limits the model call to it.
 pub fn max_summary_tokens(handler: &Handler) -> u64 {
     let given = params::whole(&handler.params, "max_summary_tokens", SUMMARY_TOKENS_MAX);
     given.ok().flatten().filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS)
 }
 
-/// A reply with text and without tool calls: anything else is half a sentence.
+/// Whether the reply has text and no tool calls; any other reply is incomplete.
 pub fn qualifies(moment: &Moment) -> bool {
     match &moment.what {
         What::TurnEnd(round) => !round.tools_used && !round.response.trim().is_empty(),
@@ -71,8 +71,7 @@ impl Params<'_> {
     }
 }
 
-/// The text without what stands between `<tag>` and `</tag>`, both included. A tag that is not closed
-/// stays: what follows it may be the summary.
+/// Removes `<tag>…</tag>` sections. An unclosed tag stays: the text after it may be the summary.
 fn without(text: &str, tag: &str) -> String {
     let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
     let mut kept = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Handlers at real moments: what each answers, and what it does on the disk.
+//! The answers of handlers at complete moments, and their effects on the disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +64,7 @@ fn workspace(cwd: &Path) -> At {
     At { workspace: Arc::new(workspace), functions: Functions::default() }
 }
 
-/// What a handler answers: its output, or the sentence with which it failed.
+/// Runs a handler; returns its output or its failure message.
 async fn ask(name: &str, params: Value, moment: &Moment, cwd: &Path) -> Result<HookOutput, String> {
     match perform(&handler(name, params), moment, &workspace(cwd)).await {
         Ran::Answered(output) => Ok(*output),
@@ -85,7 +85,7 @@ fn every_name_is_a_built_in_handler() {
 }
 
 #[tokio::test]
-async fn a_reply_takes_the_place_of_the_history_without_its_tags() {
+async fn swap_context_strips_tags_from_the_reply() {
     let both = "<analysis>a <b></analysis>\n<summary>S</summary><notes>n</notes>";
     type Wanted = Result<(&'static str, Keep), &'static str>;
     let cases: [(&str, Value, Wanted); 6] = [
@@ -118,7 +118,7 @@ async fn a_reply_takes_the_place_of_the_history_without_its_tags() {
 }
 
 #[test]
-fn a_summary_has_the_length_that_its_recipe_says() {
+fn max_summary_tokens_comes_from_the_recipe() {
     for (params, wanted) in [
         (json!({}), 4096),
         (json!({"max_summary_tokens": 500}), 500),
@@ -129,7 +129,7 @@ fn a_summary_has_the_length_that_its_recipe_says() {
 }
 
 #[tokio::test]
-async fn a_compaction_is_asked_for_with_the_share_to_keep() {
+async fn compact_context_requests_a_compaction_with_its_ratio() {
     for (params, keep) in [(json!({}), 0.40), (json!({"preserve_ratio": 0.1, "prune": true}), 0.1)] {
         let output = pure("compact_context", params, &said("")).await.expect("it answers");
         assert_eq!(output.action, Action::Compact { keep: Keep::Ratio(keep), threshold: false });
@@ -138,7 +138,7 @@ async fn a_compaction_is_asked_for_with_the_share_to_keep() {
 }
 
 #[test]
-fn the_threshold_asks_when_the_window_is_full_enough() {
+fn compact_trigger_fires_at_the_threshold() {
     let cases = [
         (Some(0.8), 79_999, false),
         (Some(0.8), 80_000, true),
@@ -162,7 +162,7 @@ fn the_threshold_asks_when_the_window_is_full_enough() {
 }
 
 #[tokio::test]
-async fn a_reply_becomes_context_under_its_label() {
+async fn append_context_adds_the_labeled_reply() {
     let output = pure("append_context", json!({"label": "Plan"}), &said(" one\ntwo ")).await;
     assert_eq!(output.expect("it answers").context, ["Plan:\none\ntwo"]);
     let long = "x".repeat(70_000);
@@ -170,7 +170,7 @@ async fn a_reply_becomes_context_under_its_label() {
 }
 
 #[tokio::test]
-async fn what_fits_a_pattern_is_taken_out_of_prompts_and_results() {
+async fn redact_removes_matches_from_prompts_and_results() {
     let params = json!({"patterns": ["sk-[a-z0-9]+", r"\b\d{4}\b"]});
     let prompt = |message: &str| {
         moment(What::UserMessageSend { message: message.to_owned(), attachments: Vec::new() })
@@ -187,9 +187,10 @@ async fn what_fits_a_pattern_is_taken_out_of_prompts_and_results() {
     assert_eq!(output.output, Some(ResultChange { metadata, ..ResultChange::default() }));
 }
 
-/// A recipe with a mistyped pattern ran on, and passed on the secrets that it was to take out.
+/// Regression: with a mistyped pattern, a recipe ran on and passed on the secrets that it should have
+/// removed.
 #[tokio::test]
-async fn a_redaction_that_cannot_be_done_holds_the_text_back() {
+async fn a_failed_redaction_withholds_the_text() {
     let params = json!({"patterns": "(secret"});
     let output = pure("redact", params.clone(), &called("a secret", Some(json!({"line": "a secret"})))).await;
     let output = output.expect("it answers");
@@ -210,16 +211,16 @@ async fn a_redaction_that_cannot_be_done_holds_the_text_back() {
     assert_eq!((table.len(), problems.len()), (1, 1), "it is told, and it stays");
 }
 
-/// A replacement such as `$0` would put back what was to be taken out.
+/// A replacement such as `$0` would reinsert the removed text.
 #[tokio::test]
-async fn a_replacement_is_taken_as_it_stands() {
+async fn replacements_are_literal() {
     let params = json!({"patterns": "secret", "replacement": "$0"});
     let output = pure("redact", params, &called("a secret", None)).await.expect("it answers");
     assert_eq!(output.output_text.as_deref(), Some("a $0"));
 }
 
 #[tokio::test]
-async fn a_reply_that_fits_no_schema_is_asked_for_again_once() {
+async fn an_invalid_reply_is_retried_once() {
     let schema =
         json!({"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}}});
     let params = |on_fail: &str| json!({"schema": schema, "on_fail": on_fail});
@@ -261,7 +262,7 @@ fn view(messages: &[(&str, Origin)]) -> View {
 }
 
 #[tokio::test]
-async fn a_tools_result_is_checked_by_its_metadata_or_its_text() {
+async fn tool_results_are_validated_by_metadata_or_text() {
     let schema = json!({"type": "object", "required": ["ok"]});
     let checked = async |moment: Moment, more: Value| {
         let mut params = json!({"schema": schema});
@@ -300,9 +301,9 @@ async fn a_schema_may_be_a_file_of_the_workspace() {
     }
 }
 
-/// The validator divides as computers do, and a price of 19.99 was refused where cents are asked for.
+/// Regression: because of floating-point division, a price of 19.99 was rejected where cents are required.
 #[test]
-fn a_decimal_fraction_is_a_multiple_of_its_last_digit() {
+fn decimal_fractions_satisfy_multiple_of() {
     let params = json!({"schema": {"items": {"anyOf": [{"type": "null"}, {"multipleOf": 0.01}]}}});
     let read = json::Schema::read(params.as_object().expect("an object"));
     let Ok(json::Schema::Inline(prices)) = read else { panic!("it is a schema of its own") };
@@ -311,7 +312,7 @@ fn a_decimal_fraction_is_a_multiple_of_its_last_digit() {
 }
 
 #[test]
-fn faults_are_told_in_their_order_and_no_more_than_ten() {
+fn faults_are_listed_in_order_up_to_ten() {
     let params = json!({"schema": {
         "type": "array",
         "items": {"$ref": "#/$defs/name"},
@@ -333,7 +334,7 @@ fn faults_are_told_in_their_order_and_no_more_than_ten() {
 }
 
 #[tokio::test]
-async fn a_conversation_is_exported_whole_or_reply_by_reply() {
+async fn export_overwrites_the_file_or_appends_replies() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let read = |path: &str| fs::read_to_string(folder.path().join(path)).expect("it was written");
     let mut moment = said("agent: Hi");
@@ -367,7 +368,7 @@ async fn calls_are_logged_one_line_each() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_outside_of_the_workspace_or_where_it_would_run() {
+async fn unsafe_write_targets_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let outside = tempfile::tempdir().expect("a temporary directory");
     std::os::unix::fs::symlink(outside.path(), folder.path().join("out")).expect("linked");
@@ -396,7 +397,7 @@ async fn nothing_is_written_outside_of_the_workspace_or_where_it_would_run() {
 }
 
 #[tokio::test]
-async fn a_handler_that_nobody_knows_or_at_a_wrong_moment_says_so() {
+async fn unknown_or_misplaced_handlers_fail() {
     assert_eq!(
         pure("swap_contxt", json!({}), &said("S")).await,
         Err("no handler or script is called \"swap_contxt\": nothing was done".to_owned())
@@ -408,7 +409,7 @@ async fn a_handler_that_nobody_knows_or_at_a_wrong_moment_says_so() {
 }
 
 #[tokio::test]
-async fn a_registered_handler_comes_before_the_built_in_one() {
+async fn a_registered_handler_overrides_the_built_in_one() {
     let mut at = workspace(Path::new("/nowhere"));
     at.functions.register_handler("swap_context", |handler: Handler, moment: Moment| async move {
         let notice = Some(format!("{} in {}", handler.recipe, moment.base.session));

@@ -1,5 +1,5 @@
-//! `validate_output`: the reply must be JSON that fits a schema; where it is not, the model is told what
-//! is wrong and tries again, or the person is.
+//! `validate_output`: the reply must be JSON that matches a schema; if it does not, either the model is told
+//! the errors and tries again, or the user is notified.
 
 use serde_json::{Map, Value};
 
@@ -12,12 +12,12 @@ use epitome_tools::Workspace;
 
 pub const PARAMS: [&str; 3] = ["schema", "on_fail", "max_retries"];
 
-/// The most retries that a recipe may ask for: each is a reply that is paid for.
+/// Maximum retries that a recipe may request: each is a paid reply.
 const RETRIES_MAX: u64 = 10;
-/// Retries where the recipe does not say.
+/// Default number of retries.
 const RETRIES: u64 = 1;
 
-/// How a follow-up begins. It is also how earlier ones are found.
+/// The beginning of a follow-up, by which earlier ones are recognized.
 const FOLLOW_UP: &str = "The reply does not fit the schema that it must fit:";
 
 pub struct Params {
@@ -33,7 +33,7 @@ impl Params {
     }
 }
 
-/// A reply that calls tools is not the answer yet.
+/// Whether the reply is final: one that calls tools is not the answer yet.
 pub fn qualifies(moment: &Moment) -> bool {
     match &moment.what {
         What::TurnEnd(round) => !round.tools_used,
@@ -70,7 +70,7 @@ pub fn perform(
     Ok(HookOutput { notice, ..HookOutput::default() })
 }
 
-/// Follow-ups of this handler since the person last said something.
+/// Number of this handler's follow-ups since the user's last message.
 fn retries_so_far(moment: &Moment) -> u64 {
     let mut count = 0;
     for entry in moment.base.view.entries().iter().rev() {

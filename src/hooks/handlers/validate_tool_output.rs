@@ -1,8 +1,8 @@
-//! `validate_tool_output`: a tool's result must fit a schema; where it does not, the model is told beside
-//! the result, or the person is.
+//! `validate_tool_output`: a tool's result must match a schema; if it does not, either a note for the model
+//! is added to the result, or the user is notified.
 //!
-//! What is checked is the result's metadata where it has some, else the JSON in its text. A failed or
-//! stopped call is left alone: its text is an error.
+//! Validates the result's metadata if it has any, otherwise the JSON in its text. A failed or blocked call is
+//! ignored: its text is an error.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde_json::{Map, Value};
@@ -18,7 +18,7 @@ pub const PARAMS: [&str; 3] = ["schema", "on_fail", "tool_name"];
 pub struct Params {
     schema: Schema,
     on_fail: OnFail,
-    /// Globs of the tools whose results are checked; `None` is all.
+    /// Globs of the tools whose results are validated; `None` means all.
     tools: Option<GlobSet>,
 }
 

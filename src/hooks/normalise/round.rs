@@ -1,5 +1,4 @@
-//! The results of a round's end and of the agent's stop: what is asked for under which names, and the
-//! messages that come with it.
+//! Results of `turn_end` and `agent_stop`: the requested action under its various names, and its messages.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +9,12 @@ use crate::fields::Fields;
 use crate::output::{Action, Callback, HookOutput, Utterance};
 use epitome_thread::Role;
 
-/// What `result`, or else `action`, asks for.
+/// The request in `result` or, if that is absent, `action`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// Neither is given.
     Unsaid,
-    /// A word that nobody knows.
+    /// An unknown word.
     Unknown,
     Continue,
     Mutate,
@@ -64,7 +63,7 @@ fn asked(fields: &mut Fields<'_>) -> Asked {
     }
 }
 
-/// Reads the result of a round's end or of the agent's stop.
+/// Reads a result of `turn_end` or `agent_stop`.
 pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
     let asked = asked(fields);
     output.go_on = fields.flag("continue");
@@ -99,7 +98,7 @@ pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
             }
         }
         Asked::Mutate => {
-            // `replace` came with `replace_messages`, `mutate` with `messages`.
+            // `replace` was introduced with `replace_messages`, `mutate` with `messages`.
             let order = match fields.any("result") {
                 Some(_) => ["messages", "replace_messages"],
                 None => ["replace_messages", "messages"],
@@ -134,7 +133,7 @@ pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
     });
 }
 
-/// A callback with its arguments. They keep a target: the recipe's own hooks read it there.
+/// A callback with its arguments, which keep the target: the recipe's own hooks read it there.
 fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
     let mut args = BTreeMap::new();
     if let Some(object) = fields.object("callback_args") {
@@ -159,8 +158,8 @@ fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
     Callback { name, args, target, asynchronous: fields.flag("async"), text_only: false }
 }
 
-/// A mutation by the first of two fields that is given. One unreadable message voids it: a history that
-/// lacks a message is not the one that the hook meant. Without a message nothing is done.
+/// A mutation by the first of two fields that is present. One invalid message voids it: a history without
+/// that message is not the intended one. Without messages nothing is done.
 fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Action {
     let field = if fields.any(first).is_some() { first } else { second };
     let preserve_recent = fields.count("preserve_recent").unwrap_or(0);
@@ -185,7 +184,7 @@ fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Acti
     Action::Mutate { messages, preserve_recent, target }
 }
 
-/// Follow-ups are what a user says next. Unreadable and blank ones are left out.
+/// Follow-ups are sent as the user's next message. Invalid and blank ones are left out.
 fn follow_ups(fields: &mut Fields<'_>, field: &'static str) -> Vec<Utterance> {
     let mut found = Vec::new();
     for item in fields.list(field) {

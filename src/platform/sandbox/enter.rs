@@ -1,5 +1,5 @@
-//! What happens between fork and exec: namespaces, mounts, rights, landlock. All data is made before; the functions
-//! with which a command enters make system calls alone.
+//! Sandbox setup between fork and exec: namespaces, mounts, capabilities, Landlock. All data is prepared
+//! beforehand; the functions that run in the child make system calls only.
 
 use std::ffi::CString;
 use std::io;
@@ -11,10 +11,10 @@ use rustix::fs::{Mode, OFlags};
 
 use super::{Namespaces, Places};
 
-/// What an administrator's command gives up: what could undo the sandbox, or change the machine. What is left are
-/// rights over files, owners and processes, which landlock and the namespaces hold.
+/// Capabilities that commands run by root lose, because they could undo the sandbox or change the machine.
+/// The remaining ones apply to files, owners and processes, which Landlock and the namespaces restrict.
 const RIGHTS_GIVEN_UP: [libc::c_int; 20] = [
-    2,  // CAP_DAC_READ_SEARCH: open by handle.
+    2,  // CAP_DAC_READ_SEARCH: permits opening files by handle.
     9,  // CAP_LINUX_IMMUTABLE
     12, // CAP_NET_ADMIN
     13, // CAP_NET_RAW
@@ -36,14 +36,15 @@ const RIGHTS_GIVEN_UP: [libc::c_int; 20] = [
     40, // CAP_CHECKPOINT_RESTORE
 ];
 
-/// The mounts and the network that a command sees instead of the system's.
+/// The private mounts and network of a command.
 pub(super) struct World {
     namespaces: Namespaces,
-    /// A network with nothing in it but a loopback.
+    /// Whether it gets a network that consists only of a loopback.
     loopback: bool,
-    /// Processes and threads that there may be in it; `None` where they would be counted with all others of the user.
+    /// Limit of processes and threads in it; `None` if they would be counted together with the user's other
+    /// processes.
     processes: Option<libc::rlimit>,
-    /// What a user namespace is told of the user and of the group.
+    /// Contents of the user namespace's `uid_map` and `gid_map`.
     maps: [Vec<u8>; 2],
     mounts: Vec<Mount>,
 }
@@ -55,20 +56,20 @@ struct Mount {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Over itself, as it is: it can't be renamed then.
+    /// Bind mount over itself, unchanged, so that it can't be renamed.
     Fixed,
-    /// Over itself, read-only, with what is mounted in it as it is.
+    /// Bind mount over itself, read-only; mounts inside of it stay unchanged.
     Closed,
-    /// Over itself, read-only with all that is in it.
+    /// Bind mount over itself, recursively read-only.
     Frozen,
-    /// Nothing, over a directory.
+    /// An empty tmpfs over a directory.
     Empty,
-    /// Nothing, over a file.
+    /// `/dev/null` over a file.
     Null,
 }
 
 impl World {
-    /// `None` without namespaces.
+    /// Returns `None` without namespaces.
     pub fn new(
         places: &Places,
         namespaces: Namespaces,
@@ -80,7 +81,8 @@ impl World {
         }
         let processes = processes.map(limit).filter(|_| namespaces.count_processes());
         let mut world = World { loopback, processes, ..World::bare(namespaces)? };
-        // A directory is fixed before what is in it is frozen, or its mount would hide the others.
+        // Fix directories before freezing their contents: a later mount of the directory would hide the
+        // others.
         for path in &places.fixed {
             world.mount(path, Kind::Fixed)?;
         }
@@ -96,7 +98,7 @@ impl World {
         Ok(Some(world))
     }
 
-    /// Namespaces with everything that there is, for a try.
+    /// Namespaces without mounts and limits, to test for support.
     pub fn bare(namespaces: Namespaces) -> io::Result<World> {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
@@ -109,7 +111,7 @@ impl World {
         Ok(())
     }
 
-    /// Leaves the system's world for this one.
+    /// Enters the namespaces and sets up the mounts, the process limit and the loopback.
     pub fn enter(&self) -> io::Result<()> {
         let network = if self.loopback { libc::CLONE_NEWNET } else { 0 };
         match self.namespaces {
@@ -117,20 +119,20 @@ impl World {
             Namespaces::OfAdministrator => unshare(libc::CLONE_NEWNS | network)?,
             Namespaces::OfUser => {
                 unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS | network)?;
-                // Who maps a group must have given up to change groups.
+                // The kernel requires this before a group may be mapped.
                 tell(c"/proc/self/setgroups", b"deny")?;
                 tell(c"/proc/self/uid_map", &self.maps[0])?;
                 tell(c"/proc/self/gid_map", &self.maps[1])?;
             }
         }
         if let Some(limit) = &self.processes {
-            // SAFETY: the kernel reads a structure that lives as long as the call.
+            // SAFETY: the kernel reads a structure that outlives the call.
             check(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, limit) })?;
         }
         if self.loopback {
             raise_loopback()?;
         }
-        // What is mounted here stays here; what the person mounts later still comes.
+        // Mounts made here don't propagate out; mounts that the user makes later still propagate in.
         mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
         for Mount { at, kind } in &self.mounts {
             let mounted = match kind {
@@ -144,7 +146,7 @@ impl World {
                 Kind::Null => mount(Some(c"/dev/null"), at, None, libc::MS_BIND),
             };
             match mounted {
-                // Gone since it was looked at.
+                // Deleted since it was looked up.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 other => other?,
             }
@@ -153,42 +155,43 @@ impl World {
     }
 }
 
-/// A limit of processes, soft and hard. No higher than the one that holds already: that can't be raised.
+/// Returns a process limit, soft and hard, capped at the current maximum, which can't be raised.
 fn limit(processes: u64) -> libc::rlimit {
     let now = rustix::process::getrlimit(rustix::process::Resource::Nproc);
     let most = now.maximum.map_or(processes, |maximum| maximum.min(processes));
     libc::rlimit { rlim_cur: most, rlim_max: most }
 }
 
-/// Gives up rights for good, as far as there are some.
+/// Irrevocably drops the capabilities, if there are any.
 pub(super) fn give_up_rights() -> io::Result<()> {
     for right in RIGHTS_GIVEN_UP {
-        // SAFETY: a system call with numbers. It fails without the right to give up rights: then there are none.
+        // SAFETY: a system call with integer arguments. It fails without CAP_SETPCAP, and then there is
+        // nothing to drop.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, right, 0, 0, 0) };
     }
-    // SAFETY: a system call with numbers.
+    // SAFETY: a system call with integer arguments.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
 }
 
-/// The version of landlock's interface; 0 for none.
+/// The Landlock ABI version; 0 if unsupported.
 pub(super) fn landlock_version() -> u32 {
     const VERSION: libc::c_uint = 1;
-    // SAFETY: the kernel reads nothing at the null pointer of length 0 when it is asked for the version.
+    // SAFETY: the kernel reads nothing at the null pointer of length 0 in a version query.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0_usize, VERSION)
     };
     u32::try_from(version).unwrap_or(0)
 }
 
-/// Holds this thread to the rules, for good.
+/// Irrevocably restricts this thread to the rules.
 pub(super) fn restrict(ruleset: &OwnedFd) -> io::Result<()> {
-    // SAFETY: a system call with a descriptor that is open as long as it is borrowed.
+    // SAFETY: a system call with a descriptor that stays open while it is borrowed.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn unshare(flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: a system call with a number. After a fork there is one thread.
+    // SAFETY: a system call with an integer argument. After a fork there is only one thread.
     check(unsafe { libc::unshare(flags) })
 }
 
@@ -205,15 +208,15 @@ fn mount(
     flags: libc::c_ulong,
 ) -> io::Result<()> {
     let pointer = |text: Option<&std::ffi::CStr>| text.map_or(std::ptr::null(), std::ffi::CStr::as_ptr);
-    // SAFETY: the kernel reads strings that live as long as the call; null where there is none.
+    // SAFETY: the kernel reads strings that outlive the call, or null.
     check(unsafe { libc::mount(pointer(from), at.as_ptr(), pointer(kind), flags, std::ptr::null()) })
 }
 
-/// Makes a mount read-only and leaves its other attributes, some of which could not be set again.
+/// Makes a mount read-only. Leaves its other attributes alone, some of which could not be set again.
 fn freeze(at: &std::ffi::CStr, how: libc::c_int) -> io::Result<()> {
     let attributes =
         libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: the kernel reads a string and a structure of the given size, which live as long as the call.
+    // SAFETY: the kernel reads a string and a structure of the given size, both of which outlive the call.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -227,15 +230,16 @@ fn freeze(at: &std::ffi::CStr, how: libc::c_int) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A new network's loopback is down. A sandbox without one is still a sandbox.
+/// Brings up the loopback of a new network. Errors are ignored: a sandbox without a loopback is still a
+/// sandbox.
 fn raise_loopback() -> io::Result<()> {
-    // SAFETY: all zeros is a request with an empty name, no flags and no address.
+    // SAFETY: all zeros is a valid request with an empty name, no flags and no address.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
         *to = from.cast_signed();
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    // SAFETY: a descriptor that is opened, used and closed here, and a request that lives as long as the call.
+    // SAFETY: the descriptor is opened, used and closed here, and the request outlives the call.
     unsafe {
         let socket = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         if socket < 0 {

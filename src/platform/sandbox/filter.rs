@@ -1,4 +1,4 @@
-//! The filter of system calls: no sockets to what is outside, and no way around landlock and the mounts.
+//! The seccomp filter: rejects sockets to the outside, and calls that bypass Landlock and the mounts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,10 +8,10 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Calls that nothing which builds or tests software needs: they change the system, mounts, or reach files and
-/// keys by another way than a path. `mount_setattr` would make a read-only mount writable, `open_by_handle_at`
-/// needs no path, keys of the session hold tickets and secrets, and what is asked of the kernel through an
-/// `io_uring` passes by every filter; who would use one goes on without.
+/// Calls that are not needed to build or test software: they change the system or its mounts, or reach files
+/// and keys without a path. `mount_setattr` would make a read-only mount writable, `open_by_handle_at` needs
+/// no path, session keyrings contain tickets and secrets, and requests through an `io_uring` bypass every
+/// filter; programs fall back when it is unavailable.
 const NEVER: [i64; 24] = [
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -39,16 +39,16 @@ const NEVER: [i64; 24] = [
     libc::SYS_umount2,
 ];
 
-/// Sockets that reach the machine's own devices and hosts beside it, network or not.
+/// Sockets that reach local devices or hosts other than through IP; never allowed, even with a network.
 const NEVER_FAMILIES: [libc::c_int; 3] = [libc::AF_PACKET, libc::AF_VSOCK, libc::AF_BLUETOOTH];
 
-/// Calls of the second interface that 64-bit kernels may have (x32) are numbered with this bit.
+/// Calls of the x32 ABI, which 64-bit kernels may support, are numbered with this bit.
 #[cfg(target_arch = "x86_64")]
 const X32_BIT: i64 = 0x4000_0000;
 
-/// The filter. `internet`: whether sockets of the internet's families may be made at all, be it for a loopback;
-/// `routes`: whether the kernel may be asked about the network; `unix`: whether sockets of the file system may be
-/// made. Pairs of sockets always may. Empty where this architecture has none.
+/// Builds the filter. `internet`: whether IP sockets may be created at all, even for a loopback only;
+/// `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may
+/// be created. Socket pairs are always allowed. Empty if seccomp doesn't support this architecture.
 pub(super) fn program(internet: bool, routes: bool, unix: bool) -> io::Result<BpfProgram> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(Vec::new()) };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
@@ -65,7 +65,7 @@ pub(super) fn program(internet: bool, routes: bool, unix: bool) -> io::Result<Bp
     BpfProgram::try_from(filter).map_err(io::Error::other)
 }
 
-/// The families of sockets that are refused; none at all means every one.
+/// Rules for the socket families that are rejected. An empty list rejects every family.
 fn sockets(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<SeccompRule>> {
     let family = |operator: SeccompCmpOp, family: libc::c_int| {
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, u64::from(family.unsigned_abs()))
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_filter_for_each_kind_of_network() {
+    fn filters_compile_for_all_network_settings() {
         for (internet, routes) in [(false, false), (true, false), (true, true)] {
             for unix in [false, true] {
                 let program = program(internet, routes, unix).expect("it compiles");

@@ -1,5 +1,5 @@
-//! Landlock's part: what may be opened, and how. It lists what is allowed; whatever is to be left out below a
-//! directory, it has to allow the directory's other entries one by one.
+//! Landlock rules: which files may be opened, and how. Landlock only knows allowed paths; to exclude
+//! something below a directory, the directory's other entries have to be allowed individually.
 
 use std::fs;
 use std::io;
@@ -13,19 +13,19 @@ use landlock::{
 
 use super::Places;
 
-/// The newest version whose rights we know what to do with. Older kernels hold what they can of it. The next one
-/// would hold sockets of the file system too, which are refused otherwise.
+/// The newest ABI version whose rights are handled here. Older kernels enforce the rights that they know. The
+/// next version would also restrict Unix sockets, which are rejected by other means.
 const KNOWN: ABI = ABI::V8;
 
-/// Where all devices are. Only those that are named are read: as an administrator one could read a disk past every
-/// file.
+/// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing
+/// file permissions.
 const ALL_DEVICES: &str = "/dev";
 
-/// Entries that are allowed one by one, at most. What comes behind them in a directory with secrets in it can't be
-/// read.
+/// Maximum number of individually allowed paths. Entries beyond it, in a directory that contains secrets,
+/// can't be read.
 const ENTRIES_MAX: usize = 4_096;
 
-/// The rules, as the kernel takes them. `network`: whether landlock lets connections be made.
+/// Builds the ruleset. `network`: whether Landlock permits connections.
 pub(super) fn ruleset(places: &Places, network: bool) -> io::Result<Option<OwnedFd>> {
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(KNOWN)).map_err(failed)?;
     if !network {
@@ -33,8 +33,8 @@ pub(super) fn ruleset(places: &Places, network: bool) -> io::Result<Option<Owned
     }
     let mut ruleset = ruleset.scope(Scope::from_all(KNOWN)).map_err(failed)?.create().map_err(failed)?;
 
-    // Names may be listed everywhere: to leave out those of a few directories, all of their parents would have to be
-    // unreadable.
+    // Directories may be listed everywhere: to hide the names in a few of them, all their parents would have
+    // to be unreadable.
     ruleset = allow(ruleset, Path::new("/"), AccessFs::ReadDir.into())?;
     let mut unread = places.hidden.clone();
     unread.push(PathBuf::from(ALL_DEVICES));
@@ -53,7 +53,7 @@ pub(super) fn ruleset(places: &Places, network: bool) -> io::Result<Option<Owned
     Ok(ruleset.into())
 }
 
-/// Adds one rule. What is gone meanwhile, or can't be looked at, needs none.
+/// Adds one rule. Paths that are gone or can't be opened need none.
 fn allow(ruleset: RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let Ok(file) = PathFd::new(path) else { return Ok(ruleset) };
     let is_directory = fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
@@ -61,8 +61,8 @@ fn allow(ruleset: RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) -> io
     ruleset.add_rule(PathBeneath::new(file, rights)).map_err(failed)
 }
 
-/// Appends what lies at and below `path` but for these: `path` itself where none of them is in it, else its entries,
-/// each in the same way. Links are left out: what they lead to has an entry of its own.
+/// Appends `path`, or, if it contains paths of `without`, its entries recursively in the same way. Symbolic
+/// links are skipped: their targets have entries of their own.
 pub fn all_but(path: &Path, without: &[PathBuf], allowed: &mut Vec<PathBuf>) {
     if without.iter().any(|without| path.starts_with(without)) || allowed.len() >= ENTRIES_MAX {
         return;

@@ -1,4 +1,4 @@
-//! What this system has to hold commands with: asked once, by trying.
+//! Sandbox mechanisms that this system supports, determined once by trying them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -7,41 +7,41 @@ use std::sync::OnceLock;
 
 use super::{enter, filter};
 
-/// What there is to hold commands with.
+/// The available sandbox mechanisms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// The version of landlock's interface; 0 for none.
+    /// The Landlock ABI version; 0 if unsupported.
     pub landlock: u32,
     pub namespaces: Namespaces,
     /// Whether system calls can be filtered on this architecture.
     pub filter: bool,
 }
 
-/// Which namespaces of its own a command can have.
+/// The kinds of namespaces that a command can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespaces {
     None,
-    /// Those of mounts and network, with the rights that this process has already.
+    /// Mount and network namespaces, created with the privileges of this process.
     OfAdministrator,
     /// The same within a user namespace.
     OfUser,
 }
 
 impl Namespaces {
-    /// Whether the kernel counts the processes in them apart from the user's others: in a user namespace, since Linux
-    /// 5.14. An administrator's are not bounded anywhere.
+    /// Whether the kernel counts processes in the namespace separately from the user's others: in a user
+    /// namespace, since Linux 5.14. Root's processes are never limited.
     pub fn count_processes(self) -> bool {
         self == Namespaces::OfUser && !rustix::process::geteuid().is_root()
     }
 }
 
-/// From this version on landlock keeps signals within a command.
+/// Since this version Landlock can keep signals within a command.
 const SIGNALS_FROM: u32 = 6;
 
-/// Before this version a file can be moved out of its directory, and be cut without being opened.
+/// Before this version Landlock can't restrict `truncate`.
 const WHOLE_FROM: u32 = 3;
 
-/// Tries it once in the life of the process; the first call forks.
+/// Probes the system, once per process; the first call forks.
 pub fn support() -> &'static Support {
     static SUPPORT: OnceLock<Support> = OnceLock::new();
     SUPPORT.get_or_init(|| Support {
@@ -54,20 +54,20 @@ pub fn support() -> &'static Support {
     })
 }
 
-/// Whether a child can get them. The program does not exist on purpose: that it was not found says that all
-/// before the exec was done.
+/// Whether a child can enter them. The program deliberately doesn't exist: a not-found error means that
+/// everything before the exec succeeded.
 fn can_have(namespaces: Namespaces) -> bool {
     let Ok(world) = enter::World::bare(namespaces) else { return false };
     let mut command = Command::new("/proc/self/no-such-program");
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on data
-    // that was made before, and allocates nothing.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on
+    // data that was prepared before, and allocates nothing.
     unsafe {
         command.pre_exec(move || world.enter());
     }
     match command.spawn() {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
         Ok(mut child) => {
-            // It can't have been started; were it, it would have to be waited for.
+            // Unreachable in practice; a child that did start would have to be reaped.
             let _ = child.kill();
             let _ = child.wait();
             false
@@ -80,7 +80,7 @@ impl Support {
         self.landlock == 0 && self.namespaces == Namespaces::None && !self.filter
     }
 
-    /// What there is, in a few words.
+    /// A short description of the available mechanisms.
     pub fn words(&self) -> String {
         let landlock = match self.landlock {
             0 => "no landlock".to_owned(),
@@ -95,7 +95,7 @@ impl Support {
         format!("{landlock}, {namespaces}, {filter}")
     }
 
-    /// What does not hold here, in a sentence for the person.
+    /// Describes, for the user, what isn't enforced on this system.
     pub fn gap(&self) -> Option<String> {
         let mut gaps = Vec::new();
         match self.landlock {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_hold_is_said_and_nothing_else() {
+    fn gap_names_only_missing_mechanisms() {
         let gap = |landlock, namespaces, filter| Support { landlock, namespaces, filter }.gap();
         assert_eq!(gap(7, Namespaces::OfUser, true), None);
         for (support, said) in [

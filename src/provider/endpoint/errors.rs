@@ -1,4 +1,4 @@
-//! What is said where no endpoint can be had, and what to do about it.
+//! Errors for models without a usable endpoint, with hints.
 
 use super::resolve::{Environment, local_urls};
 use crate::address::shown;
@@ -6,7 +6,7 @@ use crate::{ErrorClass, ProviderError};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 
-/// Nothing at all is configured: says the ways out.
+/// Nothing is configured: lists the options.
 pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderError {
     ProviderError {
         class: ErrorClass::Auth,
@@ -23,7 +23,7 @@ pub fn nothing_configured(settings: &Settings, env: &Environment) -> ProviderErr
     }
 }
 
-/// A local model was chosen, and no server answers: says where it was looked for.
+/// A local model was chosen, but no server answers: lists the addresses that were tried.
 pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment) -> ProviderError {
     let tried = places(&local_urls(settings, env));
     ProviderError {
@@ -33,7 +33,7 @@ pub fn no_local_server(name: &ModelName, settings: &Settings, env: &Environment)
     }
 }
 
-/// Addresses without what they may hold of a user and a password.
+/// Joins URLs without their users and passwords.
 fn places(urls: &[String]) -> String {
     let shown: Vec<String> = urls.iter().map(|url| shown(url)).collect();
     shown.join(" and ")

@@ -1,4 +1,4 @@
-//! The models that a picker shows without asking anybody.
+//! The models that pickers show without asking providers.
 
 use super::Endpoint;
 use super::resolve::{Choice, Environment, HOSTED, choose, resolve};
@@ -7,8 +7,8 @@ use crate::models;
 use epitome_config::{Settings, WireFormat};
 use epitome_thread::ModelName;
 
-/// Models to offer in a picker: those of providers whose key is there, and those that the settings name.
-/// The chosen model comes first.
+/// Models for a picker: those of providers with a key, and those that the settings name. The chosen model is
+/// first.
 pub fn offered(settings: &Settings, env: &Environment) -> Vec<ModelName> {
     let mut names: Vec<ModelName> = Vec::new();
     if let Choice::Named(model) = choose(settings, env) {
@@ -18,7 +18,7 @@ pub fn offered(settings: &Settings, env: &Environment) -> Vec<ModelName> {
     for hosted in HOSTED.iter().filter(|hosted| hosted.is_there(settings, env)) {
         let of_table = models::of_provider(hosted.name).map(|known| ModelName(known.name.into()));
         names.extend(of_table.filter(|name| {
-            // What can't be given tools over the format that is spoken there is no use to an agent.
+            // Models that can't be given tools over this wire format are useless to an agent.
             resolve(name, settings, env).is_ok_and(|endpoint| takes_tools(&endpoint))
         }));
     }
@@ -31,7 +31,7 @@ pub fn offered(settings: &Settings, env: &Environment) -> Vec<ModelName> {
     offered
 }
 
-/// Whether the model can be given tools over the endpoint's format.
+/// Whether the model can be given tools over the endpoint's wire format.
 fn takes_tools(endpoint: &Endpoint) -> bool {
     endpoint.wire != WireFormat::OpenAiChat || !needs_responses(&endpoint.model)
 }

@@ -1,7 +1,7 @@
-//! Which model at which place with which key, out of settings and an environment. It sends nothing;
-//! at most it tries whether something listens on a loopback port.
+//! Resolves a model to a URL and a key, from settings and an environment. Sends nothing; at most it probes
+//! whether a loopback port is open.
 //!
-//! Environments come in as lists because each attached editor has its own.
+//! Environments are passed as lists because each attached editor has its own.
 
 mod hosted;
 
@@ -22,40 +22,40 @@ use epitome_thread::ModelName;
 pub(super) use hosted::HOSTED;
 pub use hosted::{built_in_providers, provider_title};
 
-/// An environment as a list; where a name is given twice, the first counts.
+/// An environment as a list; the first of several equal names counts.
 pub type Environment = [(OsString, OsString)];
 
-/// What settings and environment say about the model to use.
+/// The model choice made by settings and environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     Named(ModelName),
-    /// Nothing is configured: a local server at one of these places may have models.
+    /// Nothing is configured: a local server at one of these URLs may have models.
     SearchLocal(Vec<String>),
 }
 
-/// Where Ollama and llama-server listen unless told otherwise, in the order in which they are tried.
+/// Default addresses of Ollama and llama-server, in the order in which they are tried.
 pub(super) const LOCAL_BASES: [&str; 2] = ["http://127.0.0.1:11434/v1", "http://127.0.0.1:8080/v1"];
 
-/// The version of Anthropic's API that is current, and the one that everything compatible knows.
+/// The current version of Anthropic's API, and the one that all compatible services know.
 const ANTHROPIC_VERSION: &str = "2026-10-21";
 const ANTHROPIC_VERSION_COMPATIBLE: &str = "2023-06-01";
 
-/// The trial feature that an Anthropic request must ask for which wants a compaction, or sends one back.
+/// Beta feature that Anthropic requires for requesting a compaction and for sending one back.
 const COMPACTION_BETA: &str = "compact-2026-09-04";
 
-/// Loopback answers at once or not at all.
+/// Loopback connections succeed immediately or not at all.
 const LOOPBACK_CONNECT_MAX: Duration = Duration::from_millis(50);
 
-/// Whether the place of a model is found by asking the servers of this machine: of a `local/` one, unless
-/// the person's `[providers.local]` says where it is.
+/// Whether the model's endpoint is found by probing local servers: true for `local/` models unless
+/// `[providers.local]` in the user's settings configures the URL.
 pub fn is_searched(model: &ModelName, settings: &Settings) -> bool {
     model.split().is_some_and(|(provider, _)| provider == "local")
         && !settings.providers.contains_key("local")
 }
 
-/// Chooses a model: the settings' (a flag, else `EPITOME_MODEL`, else a file's), else the variable
-/// where settings were made without it, else the default of the first provider
-/// whose key is there, else whatever a local server has.
+/// Chooses the model: from the settings (flag, else `EPITOME_MODEL`, else a file), else from the variable if
+/// the settings were created without it, else the default of the first provider with a key, else any model of
+/// a local server.
 pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     if let Some(name) = settings.model.clone().or_else(|| get(env, "EPITOME_MODEL")) {
         return Choice::Named(ModelName::written(&name));
@@ -66,8 +66,8 @@ pub fn choose(settings: &Settings, env: &Environment) -> Choice {
     }
 }
 
-/// Finds the place and the key of a model. A missing key is an error of class `Auth`, a name that
-/// nothing knows one of class `Refused`.
+/// Resolves a model's URL and key. A missing key is an error of class `Auth`, an unknown name one of class
+/// `Refused`.
 pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Result<Endpoint, ProviderError> {
     let Some((provider, name)) = model.split() else {
         return Err(unknown_provider(model, settings));
@@ -92,7 +92,7 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
         hosted.resolve(endpoint, settings, env)?
     } else if provider == "local" {
         let bases = local_urls(settings, env);
-        // One address needs no trying: a request to a server that is down says so better.
+        // A single address isn't probed: a request to a server that is down gives a better error.
         let base = match bases.as_slice() {
             [only] => only,
             several => several.iter().find(|base| listens(base)).unwrap_or(&several[0]),
@@ -106,8 +106,8 @@ pub fn resolve(model: &ModelName, settings: &Settings, env: &Environment) -> Res
     Ok(endpoint)
 }
 
-/// The place of a model that `find_local` found. An error can only come of a `[providers.local]` whose key
-/// is missing.
+/// Resolves a model that `find_local` found. Fails only if the key of a configured `[providers.local]` is
+/// missing.
 pub fn resolve_local(
     model: &ModelName,
     server: &LocalServer,
@@ -128,8 +128,9 @@ pub fn resolve_local(
     Ok(endpoint)
 }
 
-/// Whether a prompt could be answered as things are: a model is named and its key is there, a key is
-/// there, or a local server listens. Else what is missing. Takes at most a tenth of a second and sends nothing.
+/// Whether a prompt could be answered with the current configuration: a model is named and its key is set, a
+/// provider's key is set, or a local server accepts connections. Otherwise returns what is missing. Takes at
+/// most a tenth of a second and sends nothing.
 pub fn configured(settings: &Settings, env: &Environment) -> Result<(), ProviderError> {
     match choose(settings, env) {
         Choice::Named(model) => resolve(&model, settings, env).map(drop),
@@ -138,12 +139,12 @@ pub fn configured(settings: &Settings, env: &Environment) -> Result<(), Provider
     }
 }
 
-/// Where to look for a local server: where `[providers.local]` says, else `EPITOME_LOCAL_URL`, else the
-/// usual loopback addresses.
+/// URLs to search for a local server: from `[providers.local]`, else from `EPITOME_LOCAL_URL`, else the
+/// default loopback addresses.
 pub fn local_urls(settings: &Settings, env: &Environment) -> Vec<String> {
     let configured = settings.providers.get("local").map(|configured| configured.base_url.clone());
     match configured.or_else(|| get(env, "EPITOME_LOCAL_URL")) {
-        // People write it as Ollama does, without the scheme.
+        // Ollama's convention omits the scheme.
         Some(url) if !url.contains("://") => {
             vec![beneath(&without_v1(&format!("http://{}", url.trim())), "/v1")]
         }
@@ -153,7 +154,7 @@ pub fn local_urls(settings: &Settings, env: &Environment) -> Vec<String> {
 }
 
 impl Endpoint {
-    /// With its limits; wire format and place are only sure after `set_place`.
+    /// An endpoint with its limits; wire format and URL are placeholders until `set_place`.
     fn without_place(model: &ModelName, name: &str, configured: Option<&ModelSettings>) -> Endpoint {
         let known = models::known(model);
         let configured_window = configured.and_then(|model| model.context_window);
@@ -185,8 +186,8 @@ impl Endpoint {
         self.base_url = base.trim().trim_end_matches('/').to_owned();
         self.own_api = is_own_host(wire, host_of(&self.base_url));
         if wire == WireFormat::AnthropicMessages {
-            // Servers that copy the API were written against the old version, and some refuse any other;
-            // a configured header replaces this one.
+            // Compatible servers were written against the old version, and some reject any other; a
+            // configured header overrides this one.
             let version = if self.own_api { ANTHROPIC_VERSION } else { ANTHROPIC_VERSION_COMPATIBLE };
             self.set_header("anthropic-version", version);
         }
@@ -206,14 +207,14 @@ impl Endpoint {
         }
     }
 
-    /// What follows from the place: abilities, and the trial features that are asked for.
+    /// Sets what follows from the URL and the wire format: abilities and beta features.
     fn set_what_is_known(&mut self, configured: Option<&ModelSettings>) {
         self.abilities = match models::known(&self.name) {
             Some(known) if self.is_spoken_to_as_usual() => known.abilities(),
             Some(_) | None => Abilities::likely(self.wire, &self.model),
         };
         if self.wire == WireFormat::OpenAiChat && !self.own_api {
-            // There is no common way to ask for it.
+            // Compatible servers have no common way to control thinking.
             self.abilities.thinking = Thinking::None;
         }
         if let Some(configured) = configured {
@@ -229,8 +230,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the format is one that the provider's models are made for: what the table knows of them holds
-    /// for no other.
+    /// Whether the wire format is one that the provider's models are made for: the model table describes no
+    /// other.
     fn is_spoken_to_as_usual(&self) -> bool {
         match (self.provider(), self.wire) {
             ("anthropic", wire) => wire == WireFormat::AnthropicMessages,
@@ -240,7 +241,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds to what custom headers ask for already.
+    /// Adds beta features to those in custom headers.
     fn add_betas(&mut self, betas: &[String]) {
         const HEADER: &str = "anthropic-beta";
         let there = self.headers.iter().find(|(name, _)| name == HEADER).map(|(_, value)| value.expose());
@@ -273,8 +274,8 @@ impl Endpoint {
     }
 }
 
-/// The most that a reply may take of a window: it must leave room for the conversation, also in the small
-/// windows of local models.
+/// Maximum reply tokens for a context window: a quarter, which leaves room for the conversation even in the
+/// small windows of local models.
 pub(super) fn quarter_of(window: u64) -> u32 {
     u32::try_from(window / 4).unwrap_or(u32::MAX).max(1)
 }
@@ -282,7 +283,7 @@ pub(super) fn quarter_of(window: u64) -> u32 {
 fn is_own_host(wire: WireFormat, host: &str) -> bool {
     match wire {
         WireFormat::AnthropicMessages => host == "api.anthropic.com",
-        // Regions have hosts of their own, as `eu.api.openai.com`.
+        // Regions have their own hosts, such as `eu.api.openai.com`.
         WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
             host == "api.openai.com" || host.ends_with(".api.openai.com")
         }
@@ -290,13 +291,13 @@ fn is_own_host(wire: WireFormat, host: &str) -> bool {
     }
 }
 
-/// The value of a variable; an empty one counts as none, as people clear them so.
+/// The value of a variable; an empty one counts as unset.
 fn get(env: &Environment, name: &str) -> Option<String> {
     let (_, value) = env.iter().find(|(key, _)| key == name)?;
     value.to_str().map(str::trim).filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
-/// Whether something accepts connections at this loopback address; other hosts are taken at their word.
+/// Whether this loopback address accepts connections; other hosts are assumed to.
 fn listens(base: &str) -> bool {
     let host = host_of(base);
     if !is_loopback(host) {

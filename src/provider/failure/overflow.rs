@@ -1,5 +1,5 @@
-//! Recognises that a request does not fit the model's window, and reads how large it was. Most services
-//! have no code for that, so this goes by their sentences.
+//! Recognizes that a request exceeds the model's context window, and extracts its size. Most services have no
+//! code for that, so this matches their wording.
 
 use super::said::Said;
 use crate::ErrorClass;
@@ -12,22 +12,22 @@ const CODES: [&str; 5] = [
     "tokens_limit_reached",
 ];
 
-/// Where a sentence has its numbers.
+/// Where a sentence contains its numbers.
 #[derive(Clone, Copy)]
 enum Sizes {
-    /// It has none, or they are not tokens.
+    /// It has none, or they aren't tokens.
     Untold,
-    /// What was used, then the limit.
+    /// Tokens used, then the limit.
     UsedFirst,
-    /// The limit, then what was used.
+    /// The limit, then tokens used.
     LimitFirst,
     /// Input, output, limit.
     Sum,
-    /// Behind these words.
+    /// After these words.
     Behind { used: &'static str, limit: &'static str },
 }
 
-/// What the services say, in small letters; the first that is found counts.
+/// The services' wording in lower case; the first match counts.
 const SENTENCES: [(&str, Sizes); 19] = [
     // Anthropic: "prompt is too long: 207791 tokens > 200000 maximum"
     ("prompt is too long", Sizes::UsedFirst),
@@ -65,7 +65,7 @@ const SENTENCES: [(&str, Sizes); 19] = [
     ("reduce the length of the messages", Sizes::Untold),
 ];
 
-/// The class of a request that is too long; `None` where it is not.
+/// The class of a request that is too long, otherwise `None`.
 pub(super) fn too_long(status: u16, said: &Said) -> Option<ErrorClass> {
     let known = said.is(&CODES) || status == 413;
     let message = said.message.to_lowercase();
@@ -78,7 +78,7 @@ pub(super) fn too_long(status: u16, said: &Said) -> Option<ErrorClass> {
     })
 }
 
-/// Used tokens and the limit.
+/// Tokens used, and the limit.
 fn read(sizes: Sizes, message: &str) -> (Option<u64>, Option<u64>) {
     let all = numbers(message);
     let after = |words: &str| message.split_once(words).and_then(|(_, rest)| numbers(rest).first().copied());
@@ -94,7 +94,7 @@ fn read(sizes: Sizes, message: &str) -> (Option<u64>, Option<u64>) {
     }
 }
 
-/// The whole numbers of a text, thousands separated by commas included.
+/// The integers of a text, including those with commas as thousands separators.
 fn numbers(text: &str) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut digits = String::new();

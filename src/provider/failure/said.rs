@@ -1,13 +1,13 @@
-//! What the body of a refusal says, in any of the shapes that are about.
+//! Parses error bodies in all common shapes.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What was read of a body.
+/// The parsed fields of an error body.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// `error.type`, `error.code`, `error.status` and reasons in the details, as far as they are words.
+    /// `error.type`, `error.code`, `error.status` and the reasons in the details, where they are strings.
     words: Vec<String>,
     pub message: String,
     pub request_id: Option<String>,
@@ -18,7 +18,7 @@ pub(super) struct Said {
     pub status: Option<u16>,
     /// `RetryInfo.retryDelay` of Google's errors.
     pub retry_after: Option<Duration>,
-    /// A quota that begins anew on another day only.
+    /// The quota only resets on another day.
     pub is_daily: bool,
 }
 
@@ -29,10 +29,10 @@ impl Said {
             let message = if is_page { String::new() } else { body.trim().to_owned() };
             return Said { message, ..Said::default() };
         };
-        // Gemini puts the errors of a list of replies into a list.
+        // Gemini wraps the errors of a list of replies in a list.
         let value = value.get(0).unwrap_or(&value);
-        // Most wrap their error; Ollama's is a bare string, older vLLM's and that of Responses' `error` is
-        // not wrapped, that of `response.failed` twice.
+        // Most wrap their error object in `error`. Ollama's is a bare string, older vLLM's and that of the
+        // Responses event `error` are not wrapped, that of `response.failed` is wrapped twice.
         let error = match (&value["error"], &value["response"]["error"]) {
             (Value::Null, Value::Null) => value,
             (Value::Null, error) | (error, _) => error,
@@ -50,7 +50,7 @@ impl Said {
             .or_else(|| text(&error["message"]))
             .or_else(|| text(&value["detail"]))
             .unwrap_or_default();
-        // OpenRouter says the provider's own words apart; they may be an error of their own.
+        // OpenRouter passes the upstream provider's message separately; it may be an error object itself.
         if let Some(raw) = error["metadata"]["raw"].as_str() {
             let inner = Said::read(raw);
             if !inner.message.is_empty() {
@@ -79,14 +79,14 @@ impl Said {
         self.words.iter().any(|word| words.contains(&word.as_str()))
     }
 
-    /// Whether the message has one of these, in small letters and without quotation marks.
+    /// Whether the message contains one of these; compared in lower case and without quotation marks.
     pub(super) fn mentions(&self, sentences: &[&str]) -> bool {
         let message = self.message.to_lowercase().replace(['`', '\'', '"'], "");
         sentences.iter().any(|sentence| message.contains(sentence))
     }
 }
 
-/// `9s`, `0.5s`.
+/// Parses `9s` or `0.5s`.
 fn seconds(text: &str) -> Option<Duration> {
     let seconds = text.trim().strip_suffix('s')?.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()

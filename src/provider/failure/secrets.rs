@@ -1,17 +1,17 @@
-//! Takes out of a text whatever opens a provider or a proxy. Servers echo requests in their errors, in
-//! several codings.
+//! Redacts credentials of providers and proxies from texts. Servers echo requests in their errors, in several
+//! encodings.
 
 use crate::endpoint::Endpoint;
 use crate::network;
 
-/// Shorter values are no secrets, and taking them out would garble every sentence.
+/// Shorter values are not redacted: they aren't secrets, and replacing them would garble ordinary words.
 const SECRET_BYTES_MIN: usize = 6;
 
-/// Headers whose values everybody may see, and that errors have a use for.
+/// Headers that aren't secret and are useful in errors.
 const PUBLIC_HEADERS: [&str; 4] = ["anthropic-version", "anthropic-beta", "content-type", "accept"];
 
-/// Takes out every header's value that is sent, with the token behind `Bearer`, and what is secret in the
-/// addresses of the service and of proxies.
+/// Redacts the values of all sent headers, the token after `Bearer`, and the credentials in the URLs of the
+/// service and its proxies.
 pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
     let mut secrets: Vec<String> = Vec::new();
     for (name, value) in &endpoint.headers {
@@ -31,11 +31,11 @@ pub(crate) fn scrub(endpoint: &Endpoint, text: &str) -> String {
     }
     secrets.extend(network::secrets_of(&endpoint.base_url));
     secrets.extend(endpoint.network.secrets());
-    // An error that was cut in its middle is read as text, with JSON's own writing of some characters.
+    // A truncated error is read as plain text and may contain JSON escapes.
     let escaped: Vec<String> = secrets.iter().flat_map(|secret| as_json(secret)).collect();
     secrets.extend(escaped);
     secrets.retain(|secret| secret.len() >= SECRET_BYTES_MIN);
-    // One may be the beginning of another.
+    // A secret may be a prefix of another.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets.dedup();
     let mut text = text.to_owned();
@@ -59,7 +59,7 @@ mod tests {
     use crate::endpoint::{Secret, test_endpoint};
 
     #[test]
-    fn secrets_are_taken_out_in_every_form() {
+    fn secrets_are_redacted_in_every_form() {
         let mut endpoint = test_endpoint("openai/gpt-5.4");
         endpoint.base_url = "https://joe:pass%21word@box/v1?key=query-key&v=1".into();
         for (name, value) in [("x-tenant", "tenant/\"secret"), ("cookie", "a=first-cookie; b=second-cookie")]

@@ -1,4 +1,4 @@
-//! A request's body as it was written, in pieces: sent without being put together, with its length.
+//! A request body in its encoded pieces: sent with a content length and without concatenating them.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -8,15 +8,16 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
-/// Smaller neighbours are joined up to this many bytes: a cache mark alone would cost a packet.
+/// Adjacent smaller pieces are joined up to this many bytes; otherwise a single cache mark would cost a
+/// packet.
 const FRAME_BYTES_MIN: usize = 16 * 1024;
 
-/// Larger pieces go out in slices of this many bytes: the client holds a whole frame until the peer has
-/// taken it.
+/// Larger pieces are sent in slices of this many bytes: the client keeps a full frame until the peer has
+/// accepted it.
 const FRAME_BYTES_MAX: usize = 256 * 1024;
 
-/// The pieces that are still to be sent. The bytes are shared with whoever wrote them, so that another
-/// try sends the very same.
+/// The pieces that remain to be sent. The bytes are shared with the encoder, so that a retry sends exactly
+/// the same.
 pub(super) struct Pieces {
     pieces: VecDeque<Bytes>,
     left: u64,
@@ -70,7 +71,7 @@ impl Body for Pieces {
         self.left == 0
     }
 
-    /// Exact, so that the length goes in a header: llama.cpp and old proxies take no chunked bodies.
+    /// Exact, so that the length is sent in a header: llama.cpp and old proxies don't accept chunked bodies.
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
     }
@@ -98,7 +99,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_the_pieces_one_behind_another(lengths in prop::collection::vec(0usize..40_000, 0..20)) {
+        fn frames_concatenate_to_the_pieces(lengths in prop::collection::vec(0usize..40_000, 0..20)) {
             let pieces: Vec<Bytes> = (0u8..).zip(lengths).map(|(byte, length)| vec![byte; length].into()).collect();
             let frames = frames(&pieces);
             prop_assert!(frames.iter().all(|frame| !frame.is_empty() && frame.len() <= FRAME_BYTES_MAX));

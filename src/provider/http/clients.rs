@@ -1,5 +1,5 @@
-//! The HTTP clients, each with a pool of connections: one for each provider and network. Made at their
-//! first use, and dropped when they were unused the longest.
+//! HTTP clients, each with a connection pool: one per provider and network. Created on first use; the least
+//! recently used is dropped.
 
 use std::fs;
 use std::io;
@@ -16,56 +16,56 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::network::{Certificates, Network};
 
-/// Clients that are kept: several editors with several providers each. Dropping one ends no call, only the
-/// connections that wait in its pool.
+/// Maximum cached clients: several editors with several providers each. Dropping a client cancels no calls
+/// and only closes the idle connections of its pool.
 pub const CLIENTS_MAX: usize = 16;
 
-/// How long an unused connection is kept for the next round.
+/// How long an idle connection is kept for the next round.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// How often a quiet connection is tried, so that one that died in a sleep or behind a router is noticed.
+/// Interval of keep-alive probes, which detect connections that died during a suspend or in a router.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// How long the answer to that may take.
+/// Timeout for the answer to an HTTP/2 ping.
 const KEEP_ALIVE_ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// How often TCP asks before a connection counts as dead.
+/// Unanswered TCP probes after which a connection counts as dead.
 const KEEP_ALIVE_PROBES: u32 = 3;
 
-/// The most that one file of certificates may hold, in bytes; the largest bundles have half a megabyte.
+/// Maximum bytes of a certificate file; the largest bundles have half a megabyte.
 const CERTIFICATE_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// The most files that are read of a folder of certificates; a Debian has some 300.
+/// Maximum files that are read from a certificate directory; Debian has about 300.
 const CERTIFICATE_FILES_MAX: usize = 2_000;
 
-/// Names the program to the providers.
+/// Identifies the program to providers.
 const USER_AGENT: &str = concat!("epitome/", env!("CARGO_PKG_VERSION"));
 
-/// Which client a call goes through.
+/// Selects the client for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    /// The provider's name; empty for what is no model call.
+    /// The provider's name; empty for requests that aren't model calls.
     pub provider: String,
     pub network: Network,
-    /// Past the network's proxies.
+    /// Whether to bypass the network's proxies.
     pub direct: bool,
     pub connect: Duration,
 }
 
-/// The clients in use, the longest unused first.
+/// The cached clients, least recently used first.
 #[derive(Debug, Default)]
 pub(super) struct Clients(Mutex<Vec<(Key, Made)>>);
 
-/// A client, and what is wrong with the certificates that its environment names.
+/// A client, and the problems with the certificates that its environment names.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
     pub client: Client,
-    /// Each is a clause without a stop.
+    /// Each is a clause without a full stop.
     pub faults: Arc<[String]>,
 }
 
 impl Clients {
-    /// The client for a key. An error is a clause that names the variable to look at.
+    /// The client for a key. An error is a clause that names the variable to check.
     pub(super) fn get(&self, key: Key) -> Result<Made, String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match kept.iter().position(|(existing, _)| *existing == key) {
@@ -81,15 +81,15 @@ impl Clients {
         Ok(made)
     }
 
-    /// Has the next call make its client anew: a person who was told that a certificate is not trusted
-    /// corrects the file and tries again.
+    /// Makes the next call create a new client: a user who was told that a certificate isn't trusted corrects
+    /// the file and tries again.
     pub(super) fn forget(&self, key: &Key) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(existing, _)| existing != key);
     }
 }
 
-/// A client for one host alone, whose name stands for these addresses whatever its servers say of it later. Kept
-/// nowhere.
+/// A client for a single host, pinned to these addresses (if any) regardless of later DNS answers. Not
+/// cached.
 pub(super) fn pinned(key: &Key, host: &str, addresses: &[SocketAddr]) -> Result<Client, String> {
     let (builder, _) = builder(key)?;
     let builder = if addresses.is_empty() { builder } else { builder.resolve_to_addrs(host, addresses) };
@@ -102,11 +102,11 @@ fn build(key: &Key) -> Result<Made, String> {
     Ok(Made { client, faults: faults.into() })
 }
 
-/// Redirects are not followed: the keys are in headers, and only some of those are known to the client as
-/// secrets.
+/// Redirects are not followed: keys are sent in headers, and the client knows only some of those to be
+/// secret.
 fn builder(key: &Key) -> Result<(ClientBuilder, Vec<String>), String> {
     let (roots, faults) = trusted(key.network.certificates());
-    // The platform's roots are not asked for: they cost 3 ms at every start of a client.
+    // The platform's root certificates are not loaded: that costs 3 ms whenever a client is created.
     let mut tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
@@ -125,7 +125,7 @@ fn builder(key: &Key) -> Result<(ClientBuilder, Vec<String>), String> {
         .http2_adaptive_window(true)
         .redirect(reqwest::redirect::Policy::none())
         .tls_backend_preconfigured(tls)
-        // What this process's own environment says of proxies is somebody else's.
+        // Proxy variables of this process's environment must not apply: each editor has its own.
         .no_proxy();
     let builder = if key.direct { builder } else { with_proxies(builder, &key.network)? };
     Ok((builder, faults))
@@ -144,9 +144,9 @@ fn with_proxies(mut builder: ClientBuilder, network: &Network) -> Result<ClientB
     Ok(builder)
 }
 
-/// Mozilla's certificates and those that an environment names, with what can't be read of these. A fault
-/// does not end a call that works without: the variable may be for another program. It is said where a
-/// certificate is not trusted.
+/// Mozilla's certificates and those that the environment names, and the problems with the latter. A problem
+/// doesn't fail calls, as the variable may be meant for other programs. It is reported if a certificate turns
+/// out not to be trusted.
 fn trusted(named: &[Certificates]) -> (RootCertStore, Vec<String>) {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
@@ -165,7 +165,7 @@ fn trusted(named: &[Certificates]) -> (RootCertStore, Vec<String>) {
     (roots, faults)
 }
 
-/// The certificates of a file, or of the files of a folder.
+/// The certificates of a file, or of the files in a directory.
 fn read_all(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let mut files: Vec<PathBuf> = vec![path.to_owned()];
     if path.is_dir() {
@@ -177,7 +177,7 @@ fn read_all(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     for file in files {
         let mut text = Vec::new();
         fs::File::open(&file)?.take(CERTIFICATE_FILE_BYTES_MAX).read_to_end(&mut text)?;
-        // Other things lie in such folders too.
+        // Such directories contain other files as well.
         found.extend(CertificateDer::pem_slice_iter(&text).filter_map(Result::ok));
     }
     Ok(found)
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_that_was_unused_the_longest_is_dropped() {
+    fn least_recently_used_client_is_dropped() {
         let clients = Clients::default();
         for provider in 0..CLIENTS_MAX {
             clients.get(key(provider)).expect("it can be made");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_that_cannot_be_read_are_told_and_the_others_are_still_trusted() {
+    fn unreadable_certificates_are_reported_and_the_others_trusted() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         fs::write(folder.path().join("README"), "no certificate").expect("it can be written");
         let named = |path: &Path| Certificates { variable: "SSL_CERT_FILE", path: path.to_owned() };

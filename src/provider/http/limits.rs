@@ -1,5 +1,4 @@
-//! How long a call waits for what. There is no limit on a whole reply, which may take an hour; only on
-//! silence.
+//! Timeouts of calls. The duration of a reply is unlimited (it may take an hour); only silence is limited.
 
 use std::time::Duration;
 
@@ -7,44 +6,43 @@ use crate::address::{host_of, is_loopback};
 use crate::endpoint::Endpoint;
 use epitome_config::WireFormat;
 
-/// The longest wait for a connection: name, TCP, proxy and TLS together. A provider's front answers in well
-/// under one second, also over a satellite.
+/// Timeout for connecting, including name resolution, TCP, proxy and TLS. Providers' front ends answer in
+/// well under a second, even over a satellite link.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// The longest wait for the response's headers, the upload of a long conversation over a slow line
-/// included. Anthropic sends them when it begins to read the prompt, or is done with it: a minute for
-/// the longest.
+/// Timeout for the response headers, including the upload of a long conversation over a slow line. Anthropic
+/// sends them when it starts or finishes reading the prompt, which takes up to a minute.
 const FIRST_BYTE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The longest silence of a service that sends pings while its model thinks (Anthropic's own): several
-/// in a row are then missing.
+/// Maximum silence of services that send pings while the model thinks (Anthropic's own): by then, several
+/// pings are missing.
 const PINGED_SILENCE_MAX: Duration = Duration::from_secs(2 * 60);
 
-/// The longest silence of any other hosted service, before the headers and in the stream. OpenAI's and
-/// Gemini's models think for minutes and send nothing; these companies' own clients give up after this
-/// time. A connection that is dead is noticed much earlier, by keep-alive.
+/// Maximum silence of other hosted services, both before the headers and in the stream. OpenAI's and Gemini's
+/// models think for minutes without sending anything; the vendors' own clients give up after this time.
+/// Keep-alive detects dead connections much earlier.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// The same for a server on this machine, which may load a model and read a long prompt on a slow processor
-/// before its first word. Whether it is still there, this machine knows at once.
+/// The same for servers on this machine, which may load a model and process a long prompt on a slow CPU
+/// before the first token. Whether such a server is still running is detected immediately.
 const LOCAL_SILENCE_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// What took longer than this is not tried again by itself: another try would cost a person as much time
-/// again, five times over.
+/// Calls that took longer than this are not retried automatically: up to five retries would each cost the
+/// user as much time again.
 pub(super) const TRIED_AGAIN_MAX: Duration = FIRST_BYTE_MAX;
 
-/// What a call waits for at most.
+/// Timeouts of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub connect: Duration,
-    /// From the beginning of the call to the response's headers.
+    /// From the start of the call to the response headers.
     pub first_byte: Duration,
-    /// Between two pieces of the response.
+    /// Between two chunks of the response.
     pub silence: Duration,
 }
 
 impl Limits {
-    /// What suits the service at an endpoint.
+    /// The timeouts that suit an endpoint's service.
     pub fn of(endpoint: &Endpoint) -> Limits {
         let (first_byte, silence) = match endpoint.wire {
             _ if is_loopback(host_of(&endpoint.base_url)) => (LOCAL_SILENCE_MAX, LOCAL_SILENCE_MAX),
@@ -58,14 +56,14 @@ impl Limits {
     }
 }
 
-/// For what is no model call.
+/// For requests that aren't model calls.
 impl Default for Limits {
     fn default() -> Limits {
         Limits { connect: CONNECT_MAX, first_byte: FIRST_BYTE_MAX, silence: SILENCE_MAX }
     }
 }
 
-/// A time as it is said to a person.
+/// A duration in a form for users.
 pub(super) fn spoken(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
@@ -80,7 +78,7 @@ mod tests {
     use crate::endpoint::test_endpoint;
 
     #[test]
-    fn silence_is_borne_as_long_as_the_service_may_think() {
+    fn maximum_silence_depends_on_the_service() {
         let minutes = |endpoint: &Endpoint| Limits::of(endpoint).silence.as_secs() / 60;
         let mut anthropic = test_endpoint("anthropic/claude-sonnet-5-5");
         assert_eq!(minutes(&anthropic), 2);
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_said_in_what_people_count() {
+    fn durations_are_shown_in_readable_units() {
         for (millis, expected) in [(50, "50 ms"), (10_000, "10 s"), (90_000, "90 s"), (600_000, "10 minutes")]
         {
             assert_eq!(spoken(Duration::from_millis(millis)), expected);

@@ -1,4 +1,4 @@
-//! What the log tells of a model call: the model, the status, when the first piece came, how much there was.
+//! The log record of a model call: model, status, time to the first chunk, bytes received.
 
 use tracing::field::Empty;
 use tracing::info_span;
@@ -15,7 +15,7 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    /// A call that begins, within the span of whoever starts it.
+    /// Starts the record of a call, in the caller's span.
     pub(super) fn new(endpoint: &Endpoint) -> Logged {
         let span = info_span!(
             "model_call", model = %endpoint.name, status = Empty, first_milliseconds = Empty,
@@ -28,7 +28,7 @@ impl Logged {
         self.timed.span().record("status", status);
     }
 
-    /// A piece of the reply is there. Only the first is worth more than counting.
+    /// Counts a chunk of the reply. Only the first is recorded with its time.
     pub(super) fn heard(&mut self, bytes: usize) {
         if self.received == 0 {
             self.timed.span().record("first_milliseconds", self.timed.milliseconds());
@@ -40,7 +40,7 @@ impl Logged {
         self.end("finished");
     }
 
-    /// Gives the error back.
+    /// Records the error and returns it.
     pub(super) fn failed(&mut self, error: ProviderError) -> ProviderError {
         self.end(match &error.class {
             ErrorClass::Retry { .. } => "try again",

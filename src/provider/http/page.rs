@@ -1,9 +1,9 @@
-//! Gets one document of the network, for who must not be led anywhere else: only `http` and `https`, no other host by a
-//! redirect, and, unless it is allowed, no address of this machine or of a private network. The address that was
-//! checked is the one that is asked: a name server that answers otherwise a moment later changes nothing.
+//! Fetches a single document and restricts where the request can go: only `http` and `https`, no redirect to
+//! another host, and, unless allowed, no address of this machine or of a private network. The request goes to
+//! the address that was checked, so a DNS answer that changes a moment later has no effect.
 //!
-//! Behind a proxy it is the proxy that looks names up. What this machine knows of a name is checked there as well; what
-//! the proxy makes of it can't be seen from here.
+//! If there is a proxy, it resolves names. The addresses that this machine knows for a name are checked as
+//! well; the proxy's own resolution can't be seen from here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -16,34 +16,34 @@ use super::clients::{self, Key};
 use super::trouble::reason;
 use crate::network::Network;
 
-/// Bytes of a document, unpacked.
+/// Maximum bytes of a document after decompression.
 pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
 
-/// How long all of it may take, redirects included.
+/// Timeout for everything, including redirects.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long a connection may take to come about.
+/// Timeout for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Redirects within a host that are followed.
+/// Maximum redirects within a host.
 const REDIRECTS_MAX: usize = 5;
 
-/// Characters of an address: browsers and servers take about as many.
+/// Maximum characters of a URL: similar to the limits of browsers and servers.
 const ADDRESS_CHARS_MAX: usize = 4_096;
 
-/// What we would like best.
+/// Preferred content types.
 const WANTED: &str =
     "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/*;q=0.8, image/*;q=0.5, */*;q=0.1";
 
-/// An address that can be fetched.
+/// A URL that can be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address(Url);
 
-/// What came of it.
+/// Result of a fetch.
 #[derive(Debug)]
 pub enum Fetched {
     Document(Document),
-    /// It leads to another host, which was not asked.
+    /// A redirect to another host, which was not followed.
     Elsewhere {
         to: String,
     },
@@ -51,18 +51,18 @@ pub enum Fetched {
 
 #[derive(Debug)]
 pub struct Document {
-    /// Where it was in the end.
+    /// The final URL.
     pub address: Address,
     pub status: u16,
-    /// The content's type as the server names it, in lower case, with its parameters; may be empty.
+    /// The content type as sent by the server, in lower case, with its parameters; may be empty.
     pub content_type: String,
     pub body: Vec<u8>,
-    /// There is more of it than was taken.
+    /// The document was longer than the limit.
     pub is_cut: bool,
 }
 
 impl Address {
-    /// Reads an address. The error is a sentence.
+    /// Parses a URL. The error is a sentence.
     pub fn parse(text: &str) -> Result<Address, String> {
         let text = text.trim();
         if text.chars().count() > ADDRESS_CHARS_MAX {
@@ -93,7 +93,7 @@ impl Address {
         self.0.as_str()
     }
 
-    /// Who is asked: the host, with the port where it is not the usual one.
+    /// The host that receives the request, with the port unless it is the default.
     pub fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
         match self.0.port() {
@@ -102,13 +102,14 @@ impl Address {
         }
     }
 
-    /// The address of a link on this page; `None` for what leads to no page.
+    /// The URL of a link on this page; `None` if it isn't a link to a page or a mail address.
     pub fn link(&self, link: &str) -> Option<String> {
         let url = self.0.join(link.trim()).ok()?;
         matches!(url.scheme(), "http" | "https" | "mailto").then(|| url.into())
     }
 
-    /// Where a redirect leads, if it stays with who was asked. From http to https is the same.
+    /// The target of a redirect if it stays on the same host; upgrading from http to https is allowed.
+    /// Otherwise returns the target as an error.
     fn next(&self, location: &str) -> Result<Address, String> {
         let to = self.0.join(location).map_err(|_| location.to_owned())?;
         let upgraded = self.0.scheme() == "http" && to.scheme() == "https";
@@ -123,8 +124,8 @@ impl Address {
     }
 }
 
-/// Fetches a document. `private` allows this machine and private networks. The error is a sentence. Dropping the future
-/// ends it.
+/// Fetches a document. `private` allows this machine and private networks. The error is a sentence. Dropping
+/// the future cancels the request.
 pub async fn fetch(address: &Address, network: &Network, private: bool) -> Result<Fetched, String> {
     let fetching = timeout(TIME_MAX, follow(address.clone(), network, private));
     fetching.await.unwrap_or_else(|_| {
@@ -162,7 +163,7 @@ async fn ask(address: &Address, network: &Network, private: bool) -> Result<Resp
     sent.map_err(|error| failed(reason(&error)))
 }
 
-/// The addresses of a host, each of them allowed. None where only a proxy knows the name.
+/// The addresses of a host, all of them allowed. Empty if only a proxy can resolve the name.
 async fn checked(address: &Address, network: &Network, private: bool) -> Result<Vec<SocketAddr>, String> {
     let host = address.0.host_str().unwrap_or_default();
     let port = address.0.port_or_known_default().unwrap_or(443);
@@ -206,7 +207,7 @@ async fn read(address: Address, mut response: Response) -> Result<Document, Stri
     Ok(Document { address, status, content_type, body, is_cut })
 }
 
-/// Whether an address is one of the open network.
+/// Whether an address belongs to the public internet.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -230,7 +231,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
         || is_benchmark)
 }
 
-/// Addresses that stand for one of version 4 are judged by that.
+/// Addresses that embed an IPv4 address are judged by that.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let v4 = |high: u16, low: u16| {
         let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
@@ -242,7 +243,7 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
         [0x2002, high, low, ..] => v4(high, low),
         // Teredo, documentation.
         [0x2001, 0 | 0xdb8, ..] => false,
-        // Only these are given out.
+        // The only block allocated for global unicast.
         [first, ..] => (0x2000..0x4000).contains(&first),
     }
 }
@@ -252,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_the_open_network_are_public() {
+    fn private_and_reserved_addresses_are_not_public() {
         for (ip, expected) in [
             ("93.184.216.34", true),
             ("127.0.0.1", false),
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_read_as_it_will_be_asked() {
+    fn urls_are_normalized_and_checked_when_parsed() {
         for (text, expected) in [
             ("https://Example.com/a#b", Ok(("https://example.com/a", "example.com"))),
             ("http://example.com:8080/", Ok(("http://example.com:8080/", "example.com:8080"))),
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_stays_with_who_was_asked() {
+    fn redirects_stay_on_the_same_host() {
         let from = |url: &str| Address::parse(url).expect("an address");
         for (url, location, expected) in [
             ("http://a.example/x", "/y", Ok("http://a.example/y")),
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn this_machine_is_not_asked_under_any_name() {
+    async fn loopback_is_rejected_under_every_name() {
         for url in [
             "http://127.0.0.1:1/",
             "http://localhost:1/",

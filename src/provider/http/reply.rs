@@ -1,4 +1,4 @@
-//! A reply as it comes in, piece by piece, and the refusal in its place.
+//! A streamed reply, chunk by chunk, or the error response in its place.
 
 use std::time::Duration;
 
@@ -15,24 +15,24 @@ use crate::failure::{self, Failure};
 use crate::wire::stream::Decoding;
 use crate::{ErrorClass, ProviderError, ProviderEvent, retry};
 
-/// The most that is read of an error's body, in bytes.
+/// Maximum bytes that are read of an error body.
 pub const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// How long an error's body is awaited behind its headers; what came by then is what is told.
+/// Timeout for an error body after its headers; what has arrived by then is reported.
 const ERROR_BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long the end of the transfer is awaited after the reply's last event: with it the connection
-/// can be used again, and a server that keeps it open costs no more than this.
+/// How long to wait for the end of the transfer after the reply's last event. Only then can the connection be
+/// reused, and a server that keeps it open delays us no longer than this.
 const END_OF_TRANSFER_MAX: Duration = Duration::from_millis(100);
 
-/// A reply as it comes in. Dropping it closes the HTTP stream.
+/// A streamed reply. Dropping it closes the HTTP stream.
 #[derive(Debug)]
 pub struct ReplyStream {
     response: Response,
     decoding: Decoding,
     state: State,
     silence_max: Duration,
-    /// When something came last.
+    /// When the last chunk arrived.
     heard: Instant,
     logged: Logged,
 }
@@ -40,19 +40,19 @@ pub struct ReplyStream {
 #[derive(Debug)]
 enum State {
     Open,
-    /// The last event was given out; the transfer may not have ended yet.
+    /// The last event was returned; the transfer may not have ended yet.
     Whole,
-    /// What came before this error was given out first.
+    /// An error that is returned after the events that preceded it.
     Failed(ProviderError),
     Ended,
 }
 
 impl ReplyStream {
-    /// All events of everything that has arrived, waiting until there is at least one. `None` once
-    /// after the reply's final event; a stream that ends without it is an error of class `Broken`, or
-    /// `Retry` if it ended before anything of it was shown.
+    /// Returns the events of everything that has arrived, and waits until there is at least one. Returns
+    /// `None` once after the final event of the reply. A stream that ends without one is an error of class
+    /// `Broken`, or `Retry` if nothing of it was shown.
     ///
-    /// Cancel-safe: dropping the future loses nothing, and silence counts on.
+    /// Cancel-safe: dropping the future loses nothing, and the silence timer keeps running.
     pub async fn next(&mut self) -> Result<Option<Vec<ProviderEvent>>, ProviderError> {
         let mut events = Vec::new();
         loop {
@@ -76,8 +76,8 @@ impl ReplyStream {
             }
             let arrived = match events.is_empty() {
                 true => timeout_at(self.heard + self.silence_max, self.response.chunk()).await,
-                // Takes what is there and never waits. The runtime's own budget bounds how much that
-                // is before other tasks get their turn.
+                // Takes what has arrived without waiting. The runtime's cooperative budget limits how much
+                // that is before other tasks run.
                 false => match self.response.chunk().now_or_never() {
                     Some(arrived) => Ok(arrived),
                     None => return Ok(Some(events)),
@@ -160,12 +160,12 @@ impl ReplyStream {
     /// Reads to the end of the transfer.
     async fn drain(&mut self) {
         let to_end = async { while let Ok(Some(_)) = self.response.chunk().await {} };
-        // Too late is no matter: then the connection is closed instead of kept.
+        // After the timeout the connection is closed instead of reused.
         let _ = timeout(END_OF_TRANSFER_MAX, to_end).await;
     }
 }
 
-/// What a response means that is no reply.
+/// Classifies an error response.
 pub(super) fn refusal(endpoint: &Endpoint, status: u16, headers: &HeaderMap, body: &str) -> ProviderError {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let failure = Failure {
@@ -193,7 +193,7 @@ async fn read_error(response: &mut Response) -> String {
             }
         }
     };
-    // The status says enough where the rest does not come.
+    // The status is sufficient if the body doesn't arrive.
     let _ = timeout(ERROR_BODY_TIME_MAX, reading).await;
     String::from_utf8_lossy(&body).into_owned()
 }

@@ -1,5 +1,5 @@
-//! What a call came to that got no answer, in a sentence with what to do. Nothing here tells an address's
-//! user, password or query, or a header's value.
+//! Error messages and hints for calls without a response. They never contain the user, password or query of a
+//! URL, nor header values.
 
 use std::error::Error;
 use std::io;
@@ -10,12 +10,12 @@ use crate::address::{authority_of, host_of, is_loopback};
 use crate::endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError, failure};
 
-/// The certificate of the other side is not one that we trust.
+/// The peer's certificate is not trusted.
 pub(super) fn is_untrusted(error: &reqwest::Error) -> bool {
     matches!(tls_error(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// What answered a greeting of TLS speaks something else.
+/// The peer answered the TLS handshake with another protocol.
 fn is_plain(error: &reqwest::Error) -> bool {
     matches!(
         tls_error(error),
@@ -23,7 +23,7 @@ fn is_plain(error: &reqwest::Error) -> bool {
     )
 }
 
-/// No connection came about, or it was lost before an answer.
+/// No connection was established, or it was lost before a response.
 pub(super) fn unreachable_now(
     endpoint: &Endpoint,
     error: &reqwest::Error,
@@ -64,7 +64,7 @@ pub(super) fn unreachable_now(
                 .to_owned(),
         ),
     };
-    // With hosts that are reached past the proxy, this may be one of them: only the client matches those.
+    // If some hosts bypass the proxy, this may be one of them: only the client matches those.
     let through = proxy.filter(|_| endpoint.network.direct().is_empty());
     let through = through.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
     let message = format!(
@@ -79,7 +79,7 @@ pub(super) fn unreachable_now(
     }
 }
 
-/// The request was sent, and nothing came back.
+/// The request was sent, but nothing was received.
 pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderError {
     let class = match waited <= TRIED_AGAIN_MAX {
         true => ErrorClass::Retry { after: None },
@@ -98,7 +98,7 @@ pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderEr
     }
 }
 
-/// The request cannot be sent as things are set up.
+/// The request cannot be sent with the current configuration.
 pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     let message = format!("No request can be sent to {}: {why}.", failure::subject(endpoint));
     ProviderError {
@@ -108,7 +108,7 @@ pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
     }
 }
 
-/// The innermost cause, without the URL that the client puts around it: that may hold a key.
+/// The innermost cause, without the URL that the client adds, which may contain a key.
 pub(super) fn reason(error: &reqwest::Error) -> String {
     if let Some(error) = tls_error(error) {
         return match error {
@@ -130,14 +130,14 @@ pub(super) fn reason(error: &reqwest::Error) -> String {
     }
 }
 
-/// The error of TLS below, which lies inside an error of input and output.
+/// The underlying TLS error, which is wrapped in an I/O error.
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref() {
             return Some(error);
         }
-        // What an error of input and output holds is no source of it; its source is that thing's source.
+        // `io::Error::source` skips the wrapped error and returns that error's source.
         cause = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inside) => Some(inside),
             None => error.source(),

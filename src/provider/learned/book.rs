@@ -1,4 +1,4 @@
-//! What was learned of models, as data: what counts, what is kept, how two of it become one. Pure.
+//! Learned facts about models as data: validity, retention and merging. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use crate::listing::{Facts, LISTED_MAX, Life, Listed};
 use epitome_tokens::Calibration;
 
-/// Places that are kept. A person has a handful; addresses of test servers come and go.
+/// Maximum places. A user has a handful, but the URLs of test servers come and go.
 const PLACES_MAX: usize = 16;
 
-/// Models that are kept of which it is known how they count. A person talks to a handful.
+/// Maximum models with a token calibration. A user talks to a handful.
 const CALIBRATIONS_MAX: usize = 500;
 
-/// What was learned the hard way is believed for this long, in milliseconds: a server may have been given
-/// more room since.
+/// Lifetime, in milliseconds, of windows learned from rejected requests: a server may have been given a
+/// larger window since.
 const LEARNT_AGE_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 
-/// A window that a model was found to have.
+/// A context window revealed by a rejected request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learnt {
     pub tokens: u64,
@@ -27,33 +27,34 @@ pub struct Learnt {
     pub at: u64,
 }
 
-/// What taught it.
+/// How a window was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lesson {
-    /// A request was refused as too long: the limit, or where that was not told what was refused.
+    /// A request was rejected as too long: the limit, or, if that was not reported, the size of the rejected
+    /// request.
     Overflow,
 }
 
-/// What is known of one model at one place. Times are milliseconds since the epoch, 0 for never.
+/// Knowledge of one model at one place. Times are milliseconds since the epoch, 0 for never.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Known {
-    /// What the provider's own list says.
+    /// From the provider's list.
     pub facts: Facts,
     pub life: Life,
-    /// When the list had it last.
+    /// When the list last contained the model.
     pub listed_at: u64,
-    /// When the list's window became what it is: what was learnt before is about another one.
+    /// When the listed window last changed: lessons from before refer to another window.
     pub window_since: u64,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lesson")]
     pub learnt: Option<Learnt>,
-    /// When the person was told that the window is not known.
+    /// When the user was told that the window is unknown.
     pub told_at: u64,
 }
 
 impl Known {
-    /// The window that was learnt, while it counts.
+    /// The learned window, while it is valid.
     pub fn learnt(&self, now: u64) -> Option<Learnt> {
         let limit = now.saturating_sub(LEARNT_AGE_MAX);
         self.learnt.filter(|learnt| learnt.at >= self.window_since && learnt.at >= limit)
@@ -75,12 +76,12 @@ impl Known {
     }
 }
 
-/// One provider's models.
+/// The models of one provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// When it was last asked for its list, with or without an answer.
+    /// When it was last asked for its list, successfully or not.
     pub asked_at: u64,
-    /// When it last gave one.
+    /// When it last returned one.
     pub listed_at: u64,
     /// By name.
     pub models: BTreeMap<String, Known>,
@@ -97,7 +98,7 @@ impl Place {
     }
 }
 
-/// How a model counts, as it was found out.
+/// A model's token calibration and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibrated {
     #[serde(flatten)]
@@ -106,12 +107,12 @@ pub struct Calibrated {
     pub at: u64,
 }
 
-/// All that was learned.
+/// Everything learned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Book {
-    /// By their address without user and query.
+    /// By URL without user and query.
     pub places: BTreeMap<String, Place>,
-    /// By `provider/name`: a model counts alike wherever it is called.
+    /// By `provider/name`: a model counts the same way at every place.
     pub calibrations: BTreeMap<String, Calibrated>,
 }
 
@@ -136,12 +137,12 @@ impl Book {
             .collect()
     }
 
-    /// Takes over a whole list. What it leaves open stays as it was known.
+    /// Replaces a place's list. Facts that the new list omits keep their known values.
     pub fn list(&mut self, place: &str, listed: &[Listed], now: u64) {
         let mut new = Place { asked_at: now, listed_at: now, models: BTreeMap::new() };
         for model in listed.iter().take(LISTED_MAX) {
             let old = self.model(place, &model.name).cloned().unwrap_or_default();
-            // A list's first word on it tells of no change.
+            // The first listed window isn't a change.
             let changed = match (model.facts.window, old.facts.window) {
                 (Some(new), Some(old)) => new != old,
                 (None, _) | (_, None) => false,
@@ -158,7 +159,7 @@ impl Book {
         self.merge_place(place, new);
     }
 
-    /// The place was asked, and gave no list.
+    /// Records that the place was asked but returned no list.
     pub fn asked(&mut self, place: &str, now: u64) {
         let asked = Place { asked_at: now, ..Place::default() };
         self.merge_place(place, asked);
@@ -187,8 +188,8 @@ impl Book {
         self.merge(Book { places: BTreeMap::from([(name.to_owned(), place)]), ..Book::default() });
     }
 
-    /// Takes over what another book knows better. Which of the two is merged into which makes no
-    /// difference, unless both learned something in the same millisecond.
+    /// Merges newer facts of another book. The order of merging makes no difference, unless both learned
+    /// something in the same millisecond.
     pub fn merge(&mut self, other: Book) {
         for (name, place) in other.places {
             self.places.entry(name).or_default().merge(place);
@@ -204,7 +205,7 @@ impl Book {
         shrink(&mut self.calibrations, CALIBRATIONS_MAX, |calibrated| calibrated.at);
     }
 
-    /// As the file's text.
+    /// The text of the file.
     pub fn to_text(&self) -> String {
         let places: BTreeMap<&str, Value> = self
             .places
@@ -219,8 +220,8 @@ impl Book {
         text
     }
 
-    /// Reads the file's text. What is not known in it, and models that are written in another way, are
-    /// passed over: a newer version may have written it. An error tells why it is no such file.
+    /// Parses the file's text. Unknown fields, and models in an unknown format, are skipped: a newer version
+    /// may have written them. An error explains why the file is invalid.
     pub fn from_text(text: &str) -> Result<Book, String> {
         let file: BTreeMap<String, Value> =
             serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))?;
@@ -246,13 +247,13 @@ impl Book {
     }
 }
 
-/// A lesson; none where it is of a kind that does not count any more, as a window that was guessed from a server's
-/// low count of tokens.
+/// Deserializes a lesson; `None` for kinds that are no longer used, such as windows guessed from a server's
+/// low token counts.
 fn lesson<'de, D: Deserializer<'de>>(known: D) -> Result<Option<Learnt>, D::Error> {
     Ok(Learnt::deserialize(Value::deserialize(known)?).ok())
 }
 
-/// Keeps the newest.
+/// Keeps the newest entries.
 fn shrink<T>(map: &mut BTreeMap<String, T>, most: usize, newest: impl Fn(&T) -> u64) {
     while map.len() > most {
         let oldest = map.iter().min_by_key(|(_, value)| newest(value)).map(|(name, _)| name.clone());

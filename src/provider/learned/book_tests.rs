@@ -1,4 +1,4 @@
-//! What counts of what was learned, and how it is kept.
+//! Tests the validity and storage of learned facts.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn overflow(tokens: u64, at: u64) -> Learnt {
     Learnt { tokens, by: Lesson::Overflow, at }
 }
 
-/// Of a model that reports so many tokens for a thousand of ours.
+/// The calibration of a model that reports this many tokens per thousand of ours.
 fn calibrated(of_thousand: u64, at: u64) -> Calibrated {
     let mut calibration = Calibration::start(Family::Claude);
     calibration.learn(Tally { text: 100_000, media: 0 }, of_thousand * 100);
@@ -30,7 +30,7 @@ fn tokens(book: &Book, now: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_lesson_counts_until_the_server_says_something_else() {
+fn lesson_is_valid_until_the_listed_window_changes() {
     let mut book = Book::default();
     book.list(PLACE, &[listed("m", Some(131_072))], 10);
     book.learn(PLACE, "m", overflow(32_768, 20));
@@ -45,20 +45,20 @@ fn a_lesson_counts_until_the_server_says_something_else() {
     assert_eq!(tokens(&book, 91 + 30 * DAY), None, "it is too long ago");
 }
 
-/// A provider is asked for its list while the first prompt is under way. Where the list came behind the
-/// refusal of that prompt, its window was taken for a new one, and the lesson for one about another.
+/// A provider's list is fetched while the first prompt is in progress. If it arrived after that prompt was
+/// rejected, its window was mistaken for a changed one, which invalidated the lesson.
 #[test]
-fn a_first_list_behind_a_lesson_leaves_it() {
+fn first_list_after_a_lesson_keeps_it() {
     let mut book = Book::default();
     book.learn(PLACE, "m", overflow(6_000, 10));
     book.list(PLACE, &[listed("m", Some(200_000))], 20);
     assert_eq!(tokens(&book, 30), Some(6_000));
 }
 
-/// Windows were once guessed from a server's low count of tokens. What an older version wrote of such a guess counts no
-/// more, and what stands beside it does.
+/// Windows were once guessed from a server's low token counts. Such guesses in files of older versions are
+/// ignored, but not the facts next to them.
 #[test]
-fn a_window_that_was_guessed_from_a_count_is_forgotten() {
+fn window_guessed_from_a_count_is_dropped() {
     let learnt = json!({ "tokens": 4_096, "by": "truncation", "at": 20 });
     let known = json!({ "facts": { "window": 32_768 }, "listed_at": 10, "learnt": learnt });
     let file = json!({ "places": { PLACE: { "listed_at": 10, "models": { "m": known } } } });
@@ -68,7 +68,7 @@ fn a_window_that_was_guessed_from_a_count_is_forgotten() {
 }
 
 #[test]
-fn a_list_replaces_the_one_before_it() {
+fn list_replaces_the_previous_one() {
     let mut book = Book::default();
     book.list(PLACE, &[listed("m", Some(4_096)), listed("gone", None)], 10);
     book.list(PLACE, &[listed("m", None), listed("new", Some(1_024))], 20);
@@ -77,7 +77,7 @@ fn a_list_replaces_the_one_before_it() {
 }
 
 #[test]
-fn the_number_of_places_and_models_is_bounded_and_the_newest_stay() {
+fn places_and_models_are_bounded_keeping_the_newest() {
     let mut book = Book::default();
     for at in 1..=100 {
         book.learn(&format!("http://box:{at}"), "m", overflow(4_096, at));
@@ -97,7 +97,7 @@ fn the_number_of_places_and_models_is_bounded_and_the_newest_stay() {
 }
 
 #[test]
-fn what_a_newer_version_writes_is_passed_over() {
+fn data_of_newer_versions_is_skipped() {
     let text = r#"{"version":7,"places":{"http://box":{"asked_at":5,"listed_at":5,"mood":"good","models":{
         "m":{"facts":{"window":4096,"smell":true},"life":"active","listed_at":5,"window_since":5,"told_at":0},
         "n":{"life":{"reborn":{"as":"o"}},"listed_at":5},
@@ -124,7 +124,7 @@ fn any_book() -> impl Strategy<Value = Book> {
     );
     let known = (facts, 0u64..50, 0u64..50, proptest::option::of(learnt), 0u64..50).prop_map(
         |(facts, listed_at, window_since, learnt, told_at)| {
-            // What was never listed has no facts.
+            // A model that was never listed has no facts.
             let facts = if listed_at == 0 { Facts::default() } else { facts };
             let window_since = window_since.min(listed_at);
             Known { facts, life: Life::Active, listed_at, window_since, learnt, told_at }
@@ -146,13 +146,13 @@ fn any_book() -> impl Strategy<Value = Book> {
 
 proptest! {
     #[test]
-    fn a_book_is_read_as_it_was_written(book in any_book()) {
+    fn book_survives_a_round_trip(book in any_book()) {
         prop_assert_eq!(Book::from_text(&book.to_text()), Ok(book));
     }
 
-    /// Two processes write one file; each takes over what the other knew.
+    /// Two processes write the same file; each merges what the other knew.
     #[test]
-    fn nothing_newer_is_lost_by_merging(mine in any_book(), other in any_book()) {
+    fn merging_keeps_newer_data(mine in any_book(), other in any_book()) {
         let mut both = mine.clone();
         both.merge(other.clone());
         let mut again = both.clone();

@@ -1,4 +1,4 @@
-//! Who is believed about a model, and what stays on the disk.
+//! Tests the precedence of sources and persistence.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -38,7 +38,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn the_window_is_the_first_that_somebody_is_sure_of() {
+fn window_follows_source_precedence() {
     let (hosted, near) = (test_endpoint("anthropic/claude-haiku-4-5"), local("qwen"));
     let mut compatible = test_endpoint("openai/some-new-model");
     compatible.base_url = "https://box.example/v1".into();
@@ -62,7 +62,7 @@ fn the_window_is_the_first_that_somebody_is_sure_of() {
 }
 
 #[test]
-fn what_is_known_is_put_into_an_endpoint() {
+fn known_facts_are_applied_to_endpoints() {
     let (learned, _directory) = empty();
     let mut endpoint = local("qwen");
     let facts = Facts {
@@ -73,7 +73,7 @@ fn what_is_known_is_put_into_an_endpoint() {
     };
     learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
     learned.apply(&Settings::default(), &mut endpoint);
-    // A reply takes a quarter of the window at most.
+    // A reply takes at most a quarter of the window.
     assert_eq!((endpoint.window, endpoint.max_output), (100_000, 25_000));
     assert_eq!(endpoint.abilities.thinking, Thinking::Budget { optional: true });
     assert!(!endpoint.abilities.images);
@@ -84,7 +84,7 @@ fn what_is_known_is_put_into_an_endpoint() {
 }
 
 #[test]
-fn what_was_learned_is_there_for_the_next_process_and_holds_no_secret() {
+fn learned_data_persists_without_secrets() {
     let (learned, directory) = empty();
     let mut endpoint = local("qwen");
     endpoint.base_url = "http://me:password@127.0.0.1:1/v1?key=secret".into();
@@ -101,10 +101,10 @@ fn what_was_learned_is_there_for_the_next_process_and_holds_no_secret() {
     assert_eq!(next.window(&Settings::default(), &endpoint), (4_096, Source::Overflow));
 }
 
-/// Once, what the provider lists of a model went before what its person had said of it: a model that was
-/// configured to take images was sent none when its list did not know of it.
+/// The provider's list used to override the user's settings: a model that was configured to accept images got
+/// none if its list said it didn't.
 #[test]
-fn what_the_person_says_of_abilities_goes_before_the_provider_s_list() {
+fn configured_abilities_override_the_providers_list() {
     let (learned, _directory) = empty();
     let mut endpoint = local("qwen");
     let facts = Facts {
@@ -123,7 +123,7 @@ fn what_the_person_says_of_abilities_goes_before_the_provider_s_list() {
 }
 
 #[test]
-fn how_a_model_counts_is_there_for_the_next_process() {
+fn calibrations_persist() {
     let (learned, directory) = empty();
     let model = ModelName("anthropic/claude-haiku-4-5".into());
     let mut calibration = Calibration::start(Family::Claude);
@@ -137,7 +137,7 @@ fn how_a_model_counts_is_there_for_the_next_process() {
 }
 
 #[test]
-fn two_processes_keep_what_both_learned() {
+fn two_processes_merge_what_they_learned() {
     let (mine, directory) = empty();
     let other = Learned::below(&directory.path().join("data"));
     let (a, b) = (local("a"), local("b"));
@@ -156,7 +156,7 @@ fn two_processes_keep_what_both_learned() {
 }
 
 #[test]
-fn a_broken_file_is_set_aside_and_told_once() {
+fn broken_file_is_set_aside_and_reported_once() {
     let (learned, directory) = empty();
     let data = directory.path().join("data");
     std::fs::create_dir(&data).expect("a directory");
@@ -173,7 +173,7 @@ fn a_broken_file_is_set_aside_and_told_once() {
 }
 
 #[test]
-fn a_guess_is_told_once_for_each_model() {
+fn guess_is_reported_once_per_model() {
     let (learned, _directory) = empty();
     assert!(learned.tell_of_guess(&local("a")));
     assert!(!learned.tell_of_guess(&local("a")));

@@ -1,36 +1,36 @@
-//! What can be known of a model from outside, each fact by itself known or not.
+//! Facts about a model, each known or unknown.
 
 use serde::{Deserialize, Serialize};
 
 use crate::abilities::{Abilities, Effort, Thinking};
 
-/// A model of a provider, as the provider lists it.
+/// A model in a provider's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// As it is sent.
+    /// The name as sent to the provider.
     pub name: String,
     pub facts: Facts,
     pub life: Life,
 }
 
-/// Whether a model stays.
+/// Whether a model will be shut down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Life {
     #[default]
     Active,
-    /// It will be shut down: on this day, as far as it is known, in the provider's words.
+    /// It will be shut down on this day, if known, as the provider writes it.
     Ending { on: Option<String> },
 }
 
-/// What is known of a model; `None` is not known.
+/// Facts about a model; `None` means unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// Tokens that a request may hold.
+    /// Maximum tokens of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Tokens that a reply may hold.
+    /// Maximum tokens of a reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub struct Facts {
     pub thinking: Option<Steering>,
 }
 
-/// How a model's thinking is steered: `abilities::Thinking` as it can be kept in a file.
+/// How a model's thinking is controlled: `abilities::Thinking` in serializable form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steering {
@@ -50,12 +50,12 @@ pub enum Steering {
     Budget {
         optional: bool,
     },
-    /// The providers' words, as `Effort::word` has them. Unknown ones count for nothing.
+    /// The providers' words, as in `Effort::word`. Unknown ones are ignored.
     Efforts(Vec<String>),
 }
 
 impl Facts {
-    /// These facts, and the others' where these know nothing.
+    /// These facts, completed by the others.
     pub fn or(self, others: Facts) -> Facts {
         Facts {
             window: self.window.or(others.window),
@@ -66,7 +66,7 @@ impl Facts {
         }
     }
 
-    /// Puts what is known into a model's abilities.
+    /// Applies the known facts to a model's abilities.
     pub fn set_abilities(&self, abilities: &mut Abilities) {
         abilities.images = self.images.unwrap_or(abilities.images);
         abilities.documents = self.documents.unwrap_or(abilities.documents);
@@ -77,7 +77,7 @@ impl Facts {
 }
 
 impl Steering {
-    /// `None` where none of the words is known here.
+    /// `None` if no effort is known here.
     pub fn thinking(&self) -> Option<Thinking> {
         match self {
             Steering::None => Some(Thinking::None),
@@ -92,14 +92,14 @@ impl Steering {
     }
 }
 
-/// All efforts, the least first.
+/// All efforts in ascending order.
 const EFFORTS: [Effort; 7] =
     [Effort::None, Effort::Minimal, Effort::Low, Effort::Medium, Effort::High, Effort::XHigh, Effort::Max];
 
-/// Every choice of efforts: abilities hold theirs as a constant, so that they stay small and plain.
+/// Every subset of the efforts: abilities refer to a `'static` slice, so that they remain small and `Copy`.
 static EFFORT_SETS: [([Effort; EFFORTS.len()], usize); 1 << EFFORTS.len()] = effort_sets();
 
-/// The efforts of a set of bits, the first bit for the least.
+/// The efforts of a bit set; the first bit is the lowest effort.
 fn efforts_of(set: usize) -> &'static [Effort] {
     let (efforts, count) = &EFFORT_SETS[set];
     &efforts[..*count]
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_words_become_efforts_in_their_order() {
+    fn stored_words_become_ordered_efforts() {
         let steering = |words: &[&str]| Steering::Efforts(words.iter().map(|word| (*word).into()).collect());
         for (steering, expected) in [
             (steering(&["max", "low", "newest"]), Some(Thinking::Efforts(&[Effort::Low, Effort::Max]))),

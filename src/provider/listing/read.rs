@@ -1,25 +1,25 @@
-//! Reads lists of models. Pure: a body in, facts out; what a server does not tell, or tells in a form of
-//! its own, is not known.
+//! Parses model lists. Pure: bodies in, facts out; what a server omits, or reports in its own format, is
+//! unknown.
 //!
-//! Anthropic's, OpenAI's and all compatible lists are objects with `data`, and are told apart by the
-//! fields of a model alone: servers that copy one vendor's API answer with another's list. Gemini's has
-//! `models`.
+//! The lists of Anthropic, OpenAI and all compatible services are objects with `data`. They are told apart
+//! only by the fields of a model, because servers that copy one vendor's API return another's list. Gemini's
+//! have `models`.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Facts, Life, Listed, Steering};
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     pub listed: Vec<Listed>,
-    /// The cursor of the part that follows.
+    /// The cursor of the next page.
     pub next: Option<String>,
 }
 
-/// Words in the names of OpenAI's models that can't hold a conversation with tools: its list tells names
-/// alone.
+/// Words in the names of OpenAI's models that can't hold a conversation with tools: its list contains only
+/// names.
 const NOT_FOR_CHAT: [&str; 18] = [
     "audio",
     "babbage",
@@ -41,8 +41,8 @@ const NOT_FOR_CHAT: [&str; 18] = [
     "whisper",
 ];
 
-/// Reads one answer; `None` where it is no list. `own_api`: it comes from the vendor itself, whose list
-/// has every kind of model in it.
+/// Parses one response; `None` if it isn't a list. `own_api` means that it comes from the vendor itself,
+/// whose list contains every kind of model.
 pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let list = body.as_object()?;
@@ -54,7 +54,7 @@ pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
             let last = list.get("last_id").and_then(Value::as_str).filter(|_| more);
             Some(Page { listed, next: last.map(str::to_owned) })
         }
-        // Ollama writes `null` where it has none.
+        // Ollama writes `null` for an empty list.
         (Some(Value::Null), _) => Some(Page { listed: Vec::new(), next: None }),
         (_, Some(Value::Array(models))) => {
             let next = list.get("nextPageToken").and_then(Value::as_str).filter(|next| !next.is_empty());
@@ -63,13 +63,13 @@ pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
                 next: next.map(str::to_owned),
             })
         }
-        // Gemini leaves an empty list out.
+        // Gemini omits an empty list.
         (None, None) if list.is_empty() => Some(Page { listed: Vec::new(), next: None }),
         _ => None,
     }
 }
 
-/// A model of a list with `data`. `beside` is the second list of llama.cpp, which tells abilities.
+/// A model of a list with `data`. `beside` is llama.cpp's second list, which has the abilities.
 fn in_data(model: &Value, beside: &[Value], own_api: bool) -> Option<Listed> {
     let name = model["id"].as_str().filter(|name| !name.is_empty())?;
     let is_openai = own_api && model["object"] == "model";
@@ -79,7 +79,7 @@ fn in_data(model: &Value, beside: &[Value], own_api: bool) -> Option<Listed> {
     let window = [
         // Anthropic.
         &model["max_input_tokens"],
-        // llama.cpp: what this very server was started with.
+        // llama.cpp: the window that this server was started with.
         &model["meta"]["n_ctx"],
         // vLLM.
         &model["max_model_len"],
@@ -110,7 +110,7 @@ fn in_data(model: &Value, beside: &[Value], own_api: bool) -> Option<Listed> {
     Some(Listed { name: name.to_owned(), facts, life: life(model)? })
 }
 
-/// `None` for a model that is no more.
+/// `None` for a retired model.
 fn life(model: &Value) -> Option<Life> {
     let day = |value: &Value| value.as_str().map(|day| day.chars().take("2026-11-30".len()).collect());
     match model["lifecycle"].as_str() {
@@ -123,7 +123,7 @@ fn life(model: &Value) -> Option<Life> {
     }
 }
 
-/// What Anthropic says that a model can do.
+/// A model's abilities as reported by Anthropic.
 fn of_capabilities(capabilities: &Value) -> Facts {
     let has = |value: &Value| value["supported"].as_bool();
     Facts {
@@ -134,8 +134,8 @@ fn of_capabilities(capabilities: &Value) -> Facts {
     }
 }
 
-/// How Anthropic's word on thinking and efforts is asked for. A model that decides by itself how much to
-/// think takes efforts; one that does not takes a budget.
+/// Converts Anthropic's report on thinking and efforts. Models with adaptive thinking take efforts, the
+/// others a budget.
 fn thinking(thinking: &Value, effort: &Value) -> Option<Steering> {
     let has = |of: &Value, name: &str| of[name]["supported"].as_bool().unwrap_or(false);
     if !thinking["supported"].as_bool()? {
@@ -152,14 +152,14 @@ fn thinking(thinking: &Value, effort: &Value) -> Option<Steering> {
     has(types, "enabled").then_some(Steering::Budget { optional })
 }
 
-/// Abilities as a list of words: Ollama's and llama.cpp's. A list without the word is a no.
+/// Abilities as a list of words, from Ollama and llama.cpp. A word that is missing from the list means no.
 fn of_words(model: &Value) -> Facts {
     let Some(words) = model["capabilities"].as_array() else { return Facts::default() };
     let sees = words.iter().any(|word| word == "vision" || word == "multimodal");
     Facts { images: Some(sees), ..Facts::default() }
 }
 
-/// A model of Gemini's list that can hold a conversation.
+/// A model of Gemini's list, if it can hold a conversation.
 fn of_gemini(model: &Value) -> Option<Listed> {
     let name = model["name"].as_str()?.trim_start_matches("models/");
     let methods = model["supportedGenerationMethods"].as_array();
@@ -171,15 +171,15 @@ fn of_gemini(model: &Value) -> Option<Listed> {
     let facts = Facts {
         window: first(&[&model["inputTokenLimit"]]),
         max_output: first(&[&model["outputTokenLimit"]]).and_then(|tokens| u32::try_from(tokens).ok()),
-        // That it thinks does not tell how it is asked to.
+        // `true` doesn't say how thinking is controlled.
         thinking: (model["thinking"] == false).then_some(Steering::None),
         ..Facts::default()
     };
     Some(Listed { name: name.to_owned(), facts, life: Life::Active })
 }
 
-/// Ollama's loaded models (`/api/ps`) with the windows that they were loaded with; `None` where it is no
-/// such answer.
+/// Ollama's loaded models (`/api/ps`) with the context windows that they were loaded with; `None` for any
+/// other response.
 pub fn ollama_loaded(body: &[u8]) -> Option<Vec<(String, u64)>> {
     #[derive(Deserialize)]
     struct Loaded {
@@ -196,8 +196,8 @@ pub fn ollama_loaded(body: &[u8]) -> Option<Vec<(String, u64)>> {
     Some(told.map(|model| (model.name, model.context_length)).collect())
 }
 
-/// What Ollama shows of a model (`/api/show`): what it takes, and the window where its file sets one. The
-/// window that it was trained for is not what it is loaded with, and counts for nothing.
+/// Ollama's details of a model (`/api/show`): abilities, and the context window if its file sets one. The
+/// window that it was trained for is ignored, because it isn't the one it is loaded with.
 pub fn ollama_shown(body: &[u8]) -> Option<Facts> {
     let shown: Value = serde_json::from_slice(body).ok()?;
     let parameters = shown["parameters"].as_str().unwrap_or_default();
@@ -210,7 +210,7 @@ pub fn ollama_shown(body: &[u8]) -> Option<Facts> {
     Some(Facts { window: set.filter(|window| *window > 0), thinking, ..of_words(&shown) })
 }
 
-/// The first of these that is a number of tokens.
+/// The first of these that is a positive number of tokens.
 fn first(values: &[&Value]) -> Option<u64> {
     values.iter().filter_map(|value| value.as_u64()).find(|tokens| *tokens > 0)
 }

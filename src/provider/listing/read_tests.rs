@@ -1,4 +1,4 @@
-//! Bodies in the shapes that providers and servers really answer with.
+//! Real responses of providers and servers.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn read(body: &str, own_api: bool) -> Option<(Vec<Listed>, Option<String>)> {
 }
 
 #[test]
-fn lists_of_the_known_servers_are_read() {
+fn lists_of_known_servers_are_parsed() {
     for (server, body, expected) in [
         (
             "llama.cpp",
@@ -63,7 +63,7 @@ fn lists_of_the_known_servers_are_read() {
 }
 
 #[test]
-fn anthropic_tells_limits_and_what_a_model_takes() {
+fn anthropic_list_has_limits_and_abilities() {
     let yes = json!({ "supported": true });
     let no = json!({ "supported": false });
     let model = |id: &str, adaptive: &serde_json::Value, enabled: &serde_json::Value| {
@@ -104,14 +104,14 @@ fn anthropic_tells_limits_and_what_a_model_takes() {
 }
 
 #[test]
-fn a_model_of_anthropic_that_does_not_think_is_known_as_such() {
+fn anthropic_model_without_thinking_is_recognized() {
     let body = r#"{"data":[{"id":"m","capabilities":{"thinking":{"supported":false,"types":{}}}}]}"#;
     let facts = Facts { thinking: Some(Steering::None), ..Facts::default() };
     assert_eq!(read(body, true), Some((vec![listed("m", facts)], None)));
 }
 
 #[test]
-fn openai_lists_names_of_every_kind_of_model() {
+fn openai_list_is_filtered_to_chat_models() {
     let body = r#"{"object":"list","data":[
         {"id":"gpt-6-sol","object":"model","created":1,"owned_by":"system","shutdown_date":null},
         {"id":"gpt-4.1","object":"model","created":1,"owned_by":"system","shutdown_date":"2027-01-14"},
@@ -126,7 +126,7 @@ fn openai_lists_names_of_every_kind_of_model() {
 }
 
 #[test]
-fn gemini_lists_what_can_talk_with_both_limits() {
+fn gemini_list_is_filtered_to_chat_models_with_limits() {
     let body = r#"{"models":[
         {"name":"models/gemini-3.8-flash","inputTokenLimit":1048576,"outputTokenLimit":65536,
          "supportedGenerationMethods":["generateContent","countTokens"],"thinking":true},
@@ -145,13 +145,13 @@ fn gemini_lists_what_can_talk_with_both_limits() {
 }
 
 #[test]
-fn ollama_tells_the_window_of_what_is_loaded() {
+fn ollama_reports_windows_of_loaded_models() {
     for (body, expected) in [
         (
             r#"{"models":[{"name":"qwen3:8b","model":"qwen3:8b","size":1,"size_vram":1,"context_length":4096}]}"#,
             Some(vec![("qwen3:8b".to_owned(), 4_096)]),
         ),
-        // Before it told windows.
+        // Older versions omit the context window.
         (r#"{"models":[{"name":"qwen3:8b","size":1}]}"#, Some(vec![])),
         (r#"{"models":[]}"#, Some(vec![])),
         (r#"{"error":"not found"}"#, None),
@@ -161,7 +161,7 @@ fn ollama_tells_the_window_of_what_is_loaded() {
 }
 
 #[test]
-fn ollama_shows_what_a_model_takes() {
+fn ollama_reports_abilities() {
     let shown = |capabilities: serde_json::Value, parameters: &str| {
         let body = json!({ "capabilities": capabilities, "parameters": parameters, "model_info": {
             "general.architecture": "qwen3", "qwen3.context_length": 40_960 } });

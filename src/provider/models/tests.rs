@@ -1,4 +1,4 @@
-//! The table's faces, and what holds for all of its rows.
+//! Tests lookups in the model table, and properties of all its rows.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ fn cached_tokens_cost_less() {
 }
 
 #[test]
-fn long_requests_cost_a_multiple_as_each_model_has_it() {
+fn long_requests_cost_each_models_surcharge() {
     for (model, limit, of_input, of_output) in [
         ("openai/gpt-6-sol", 272_000, 2.0, 1.5),
         ("gemini/gemini-2.5-pro", 200_000, 2.0, 1.5),
@@ -61,7 +61,7 @@ fn long_requests_cost_a_multiple_as_each_model_has_it() {
 }
 
 #[test]
-fn a_configured_price_goes_before_the_table_s() {
+fn configured_price_overrides_the_table() {
     let usage =
         Usage { input: 300_000, output: 100_000, cache_read: 100_000, cache_write: 100_000, thinking: 0 };
     let mut settings = Settings::default();
@@ -77,7 +77,7 @@ fn a_configured_price_goes_before_the_table_s() {
 }
 
 #[test]
-fn each_row_is_sensible() {
+fn every_row_is_plausible() {
     let names: BTreeSet<&str> = KNOWN.iter().map(|known| known.name).collect();
     assert_eq!(names.len(), KNOWN.len(), "a name is there twice");
     for known in &KNOWN {
@@ -91,8 +91,8 @@ fn each_row_is_sensible() {
     }
 }
 
-/// The names say what a model takes where the table does not: for those of the table both must say the
-/// same, or one of them is out of date.
+/// Abilities of models that aren't in the table are guessed by name. For those in the table both must agree,
+/// or one of them is out of date.
 #[test]
 fn the_table_and_the_guess_by_name_agree() {
     let wires = [
@@ -109,7 +109,7 @@ fn the_table_and_the_guess_by_name_agree() {
 }
 
 #[test]
-fn the_first_models_of_a_provider_are_those_of_today() {
+fn first_model_of_each_provider_is_current() {
     for (provider, first) in [
         ("anthropic", "anthropic/claude-sonnet-5-5"),
         ("openai", "openai/gpt-6-sol"),

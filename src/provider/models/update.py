@@ -17,8 +17,8 @@ import zipfile
 
 CATALOGUE = "litellm/model_prices_and_context_window_backup.json"
 
-# The providers' models that can be given tools, in the order in which a picker shows them. Models that were
-# switched off, that few accounts may call, or that are made for something else than text are left out.
+# The providers' models that can be given tools, in the order in which a picker shows them. Models that have
+# been shut down, that few accounts may call, or that are not made for text are left out.
 HOSTED = {
     "anthropic": """claude-sonnet-5-5 claude-opus-5-5 claude-haiku-5-5 claude-fable-5-2 claude-fable-5-1
         claude-sonnet-5 claude-opus-5 claude-fable-5 claude-opus-4-8 claude-opus-4-7 claude-opus-4-6
@@ -31,14 +31,14 @@ HOSTED = {
         gemini-3.1-flash-lite gemini-3-flash-preview gemini-2.5-pro gemini-2.5-flash gemini-2.5-flash-lite""",
 }
 
-# Open models and others at services that speak one of our formats. A person configures these providers; under
-# these names their models' windows and prices are known.
+# Open models and others on services that speak a supported wire format. Users configure these providers;
+# under these names, the context windows and prices of their models are known.
 COMPATIBLE = """deepseek/deepseek-v4-pro deepseek/deepseek-v4-flash moonshot/kimi-k3 moonshot/kimi-k2.7-code
     zai/glm-5.3 zai/glm-5.3-flash minimax/MiniMax-M3 mistral/mistral-large-4 mistral/devstral-latest
     xai/grok-4.7""".split()
 
-# Models that a vendor's own client library names and that the catalogue does not have yet: until it has, they
-# count as the version before.
+# Models that a vendor's own client library names but that the catalogue lacks: until it has them, they are
+# treated like the version before.
 NOT_YET = {
     "anthropic/claude-fable-5-2": "anthropic/claude-fable-5-1",
     "openai/gpt-6.2-sol": "openai/gpt-6.1-sol",
@@ -56,15 +56,15 @@ CORRECTIONS = {
     "openai/gpt-5.3-codex": [
         ({"supports_none_reasoning_effort": False}, "by inference: it is told of no other model of its line"),
     ],
-    # Ends that OpenAI's client library tells and that the catalogue has only for the dated names.
+    # Shutdown dates from OpenAI's client library, which the catalogue has only for the dated names.
     "openai/gpt-4.1": [({"deprecation_date": "2027-01-14"}, "announced for the dated name")],
     "openai/gpt-4.1-mini": [({"deprecation_date": "2027-01-14"}, "announced for the dated name")],
     "openai/gpt-4o": [({"deprecation_date": "2027-01-14"}, "announced for the dated name")],
     "openai/gpt-4o-mini": [({"deprecation_date": "2027-01-14"}, "announced for the dated name")],
 }
 
-# The smallest prefix that is cached, where the catalogue does not say. By inference, from what others tell of
-# these services; no request depends on it.
+# The smallest prefix that is cached, where the catalogue doesn't say. Inferred from reports about these
+# services; no request depends on it.
 CACHE_MIN = {"openai": 1024, "gemini": 4096}
 CACHE_MIN_OLD_GEMINI = 2048
 
@@ -139,7 +139,7 @@ def row(name, catalogue):
     text = f'    model("{name}", {grouped(of["max_input_tokens"])}, {grouped(of["max_output_tokens"])})'
     price = per_million(of, "input_cost_per_token")
     read = per_million(of, "cache_read_input_token_cost", price)
-    # Where writing has no price of its own, it costs what input costs.
+    # Where cache writes have no separate price, they cost the same as input.
     write = per_million(of, "cache_creation_input_token_cost", price)
     text += f'.costs([{number(price)}, {number(per_million(of, "output_cost_per_token"))}, {number(read)}, {number(write)}])'
     text += long_tier(name, of, price, read, write)
@@ -187,8 +187,8 @@ def thinking(name, provider, of):
         if not of.get("thinking_always_on"):
             efforts.add("None")
     elif provider == "gemini":
-        # The catalogue only tells who has no MINIMAL. The rest is by inference from the names: budgets before
-        # 3, which only the larger models can't set to nothing, and MINIMAL for flash models alone.
+        # The catalogue only says which models lack MINIMAL. The rest is inferred from the names: budgets
+        # before version 3, which only the larger models can't set to zero, and MINIMAL only for flash models.
         if "-2.5-" in name:
             return f".budget({'false' if '-pro' in name else 'true'})"
         if "flash" in name and "latest" not in name and has("minimal") is not False:

@@ -1,5 +1,5 @@
-//! Anthropic's Messages format: a request as JSON. Pure; nothing is sent from here. Other services that
-//! speak it get only what all of them know.
+//! Encodes requests in Anthropic's Messages format. Pure; nothing is sent from here. Compatible services only
+//! get fields that all of them know.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ use epitome_tokens::family::Family;
 
 /// Anthropic's Messages format.
 ///
-/// Thinking goes back byte for byte to the model that made it, and only behind the very prefix that
-/// it was made for: newer models refuse it behind any other, as after a compaction or its undo.
+/// Thinking is sent back byte for byte to the model that generated it, and only after exactly the same
+/// prefix: newer models reject it after any other, for example after a compaction or its undo.
 pub struct Anthropic;
 
 impl Format for Anthropic {
@@ -38,12 +38,12 @@ impl Format for Anthropic {
             Turn::User { compacted, answers, parts } => {
                 let given: Vec<&Value> =
                     compacted.iter().filter_map(|native| compaction::own(native, endpoint)).collect();
-                // It takes one, as the very first block; the newest is what is in force.
+                // Only one compaction is accepted, as the very first block; the newest is the one in effect.
                 if let Some(given) = given.last() {
                     put(&Message { role: Role::Assistant, content: vec![Sent::Native(given)] }, prefix, out);
                 }
                 let repeated = match (given.last(), parts.as_slice()) {
-                    // Something of the person's must follow.
+                    // User content must follow the compaction.
                     (Some(given), [first, _, ..]) => compaction::is_repeated(given, first),
                     (Some(_) | None, _) => false,
                 };
@@ -52,7 +52,7 @@ impl Format for Anthropic {
                 let said = parts.iter().filter_map(|part| said(part, endpoint)).map(Sent::from);
                 let content: Vec<Sent<'_>> = results.chain(said).collect();
                 put(&Message { role: Role::User, content }, prefix, out);
-                // The last block ends with its own bracket; behind it are those of the list and the message.
+                // The last block ends with its own brace, followed by the ends of the list and the message.
                 Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
             }
             Turn::Agent { replies } => {
@@ -82,9 +82,10 @@ impl Format for Anthropic {
             .then(|| endpoint.abilities.thinking.effort(request.thought))
             .flatten()
             .map(|effort| OutputConfig { effort: effort.word() });
-        // The mark on the system text holds for every server that fronts these models. The moving one is
-        // a field of Anthropic's own that others may refuse; there the last block is marked instead.
-        // A request that stands alone is never read again, and writing it costs more than reading it once.
+        // All servers in front of these models accept the mark on the system text. The automatic mark is a
+        // field of Anthropic's own API that others may reject; for them, the last block is marked instead.
+        // Standalone requests are not marked: nothing would read the cache, and writing it costs more than
+        // plain input.
         let goes_on = request.basis.is_some();
         let marks_blocks = goes_on && (endpoint.own_api || Family::of(&endpoint.model) == Family::Claude);
         let system = (!request.system.trim().is_empty()).then(|| {
@@ -137,7 +138,7 @@ struct Opening<'a> {
     tools: Option<&'a RawValue>,
 }
 
-/// Asks for the conversation made short, and for no reply.
+/// Requests a compaction instead of a reply.
 #[derive(Serialize)]
 struct Summarise<'a> {
     r#type: &'static str,
@@ -242,7 +243,8 @@ struct CacheControl {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Thinking {
-    /// The model decides how much; asked for as a summary, because newer models hide it otherwise.
+    /// The model decides how much to think. Summaries are requested because newer models hide thinking
+    /// otherwise.
     Adaptive {
         display: &'static str,
     },
@@ -257,10 +259,10 @@ struct OutputConfig {
     effort: &'static str,
 }
 
-/// A mark for the cache of five minutes. The one of an hour costs twice the input's price for every token that
-/// is written, instead of 1.25 times. It saves 1.15 times the price of what a pause of more than five minutes
-/// has forgotten: about even for one such pause in the middle of a session, a loss without any, as in a run
-/// that nobody watches.
+/// A mark for the five-minute cache. The one-hour cache costs twice the input price for every written token,
+/// instead of 1.25 times, and saves 1.15 times the price of what is lost in a pause of more than five
+/// minutes: about break-even with one such pause in the middle of a session, a loss without any, as in
+/// unattended runs.
 fn mark(here: bool) -> Option<CacheControl> {
     here.then_some(CacheControl { r#type: "ephemeral" })
 }
@@ -297,8 +299,8 @@ fn replied<'a>(part: &'a Content, endpoint: &Endpoint, prefix: &str) -> Option<S
     }
 }
 
-/// The thinking block to send back, if this endpoint's model made it behind this prefix. A block that
-/// was stored without its prefix is trusted.
+/// The thinking block to send back, if this endpoint's model generated it after this prefix. A block that was
+/// stored without its prefix is trusted.
 fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<&'a Value> {
     if !is_own(native, endpoint) {
         return None;
@@ -311,10 +313,10 @@ fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Optio
     (is_thinking && made_behind.is_none_or(|made| made == prefix)).then_some(block)
 }
 
-/// The longest title of a document, in bytes; a longer one is refused.
+/// Maximum bytes of a document's title; longer ones are rejected.
 const TITLE_BYTES_MAX: usize = 255;
 
-/// The smallest budget that is accepted.
+/// Minimum budget that is accepted.
 const BUDGET_MIN: u32 = 1_024;
 
 fn thinking(endpoint: &Endpoint, around: &Around<'_>) -> Option<Thinking> {
@@ -322,13 +324,14 @@ fn thinking(endpoint: &Endpoint, around: &Around<'_>) -> Option<Thinking> {
     match thinking {
         Steered::None => None,
         Steered::Efforts(_) => match thinking.effort(around.request.thought)? {
-            // Newer models think unless they are told not to.
+            // Newer models think unless thinking is disabled explicitly.
             Effort::None => Some(Thinking::Disabled),
             Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::XHigh | Effort::Max => {
                 Some(Thinking::Adaptive { display: "summarized" })
             }
         },
-        // Budgeted thinking is refused for a reply that goes on after its tools without having begun so.
+        // Budgeted thinking is rejected when a reply that did not begin with thinking continues after its
+        // tools.
         Steered::Budget { .. } if around.goes_on_without_thinking => None,
         Steered::Budget { .. } => {
             let max_tokens = around.request.max_output.min(endpoint.max_output);

@@ -1,4 +1,4 @@
-//! Anthropic's stream, event by event. Pure; it keeps only the running block.
+//! Decodes Anthropic's stream, event by event. Pure; keeps only the current block.
 
 use std::borrow::Cow;
 
@@ -22,17 +22,17 @@ pub(super) struct Decoder {
 
 #[derive(Debug)]
 enum Block {
-    /// Between blocks, and in one that needs nothing kept.
+    /// Between blocks, or in a block that needs no state.
     Plain,
     Thinking {
         text: String,
         signature: String,
     },
-    /// The conversation made short.
+    /// A compaction.
     Compaction(Value),
-    /// Hidden thinking, complete from its start.
+    /// Hidden thinking, complete in its start event.
     Redacted(Value),
-    /// `whole` is what the start already had as input; pieces that follow replace it.
+    /// `whole` is the input that the start event already contained; fragments that follow replace it.
     Call {
         index: u32,
         whole: Option<String>,
@@ -40,7 +40,7 @@ enum Block {
 }
 
 impl Decoder {
-    /// `prefix` is the digest that the request's encoder gave.
+    /// `prefix` is the digest from the request's encoder.
     pub(super) fn new(prefix: String) -> Decoder {
         Decoder { prefix, block: Block::Plain, stop: None, whole: false }
     }
@@ -79,7 +79,7 @@ impl Decode for Decoder {
                 self.whole = true;
             }
             "error" => return Err(DecodeError::Provider(data.to_owned())),
-            // Compatible servers send their own shape of error, without a type.
+            // Compatible servers send errors in a different shape, without a type.
             _ if event.error.is_some() => return Err(DecodeError::Provider(data.to_owned())),
             _ => {}
         }
@@ -140,7 +140,7 @@ impl Decoder {
         }
     }
 
-    /// More of a compaction: text and metadata come whole, and take the place of what its start had.
+    /// Updates a compaction: text and metadata are sent in one piece and replace those of the start event.
     fn compaction(&mut self, delta: &Delta<'_>) {
         let Block::Compaction(block) = &mut self.block else { return };
         let said = [("content", &delta.content), ("encrypted_content", &delta.encrypted_content)];
@@ -162,13 +162,13 @@ impl Decoder {
                 append(out, ProviderEvent::CallArguments { index, json });
                 return;
             }
-            // Compatible servers do not sign; such thinking is for people only.
+            // Compatible servers don't sign; unsigned thinking is only for display.
             Block::Thinking { signature, .. } if signature.is_empty() => return,
             Block::Thinking { text, signature } => {
                 json!({ "type": "thinking", "thinking": text, "signature": signature })
             }
             Block::Redacted(block) => block,
-            // Without a text the service has failed to make one.
+            // Without a text, the service has failed to compact.
             Block::Compaction(block) if !block["content"].is_string() => return,
             Block::Compaction(block) => {
                 let data = compaction::kept(without_nulls(block));
@@ -191,12 +191,12 @@ fn stop(reason: &str, details: Option<Value>) -> ReplyStop {
             let reason = said("explanation").or_else(|| said("category"));
             ReplyStop::Refused { reason: reason.unwrap_or_default() }
         }
-        // `end_turn`, `tool_use`, `stop_sequence`, and whatever comes to be.
+        // `end_turn`, `tool_use`, `stop_sequence` and future reasons.
         _ => ReplyStop::Finished,
     }
 }
 
-/// All kinds of event in one: an enum chosen by `type` would be buffered before it could be read.
+/// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -239,7 +239,7 @@ struct UsageSaid {
     output_tokens_details: Option<OutputDetails>,
     #[serde(default)]
     iterations: Option<Vec<UsageSaid>>,
-    /// Of an iteration.
+    /// Set for an iteration.
     #[serde(rename = "type", default)]
     kind: Option<String>,
 }
@@ -250,7 +250,7 @@ struct OutputDetails {
 }
 
 impl UsageSaid {
-    /// What all of it took: a compaction is told apart from the rest, and is not in the sums.
+    /// Total usage: compactions are reported as separate iterations and not included in the sums.
     fn read(self) -> Usage {
         let UsageSaid { iterations, .. } = &self;
         let apart = iterations.iter().flatten().filter(|one| one.kind.as_deref() == Some("compaction"));
@@ -260,12 +260,12 @@ impl UsageSaid {
         usage
     }
 
-    /// `input_tokens` is only what no cache had; the context is the sum.
+    /// `input_tokens` excludes cached tokens; the context is the sum.
     fn alone(&self) -> Usage {
         let cache_read = self.cache_read_input_tokens.unwrap_or(0);
         let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
         Usage {
-            // A report without the fresh part would be a context of the cached part alone.
+            // A report without fresh tokens would otherwise give a context of only the cached part.
             input: self
                 .input_tokens
                 .map_or(0, |fresh| fresh.saturating_add(cache_read).saturating_add(cache_write)),

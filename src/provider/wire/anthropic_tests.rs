@@ -1,4 +1,4 @@
-//! What Anthropic is sent, and that it would take it.
+//! Tests requests in Anthropic's format and their validity.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use epitome_thread::{OutcomeContent, ThoughtLevel};
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";
 
-/// Without cache marks: they move from request to request, and are no part of what was said.
+/// Removes cache marks: they move from request to request and aren't part of the content.
 fn unmarked(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -64,7 +64,7 @@ fn an_ordinary_conversation() {
 }
 
 #[test]
-fn results_come_first_and_neighbouring_messages_become_one() {
+fn results_come_first_and_adjacent_messages_are_merged() {
     let view = OwnedView::default()
         .user(vec![text("one"), text(" \n")])
         .user(vec![text("two")])
@@ -92,7 +92,7 @@ fn results_come_first_and_neighbouring_messages_become_one() {
 }
 
 #[test]
-fn files_links_and_images_of_the_person() {
+fn user_files_links_and_images() {
     let view = OwnedView::default().user(vec![
         Content::Resource { uri: "file:///a.rs".into(), text: "fn a() {}".into() },
         Content::ResourceLink { uri: "file:///b.rs".into(), name: "b.rs".into() },
@@ -111,7 +111,7 @@ fn files_links_and_images_of_the_person() {
 }
 
 #[test]
-fn documents_of_the_person_and_of_tools() {
+fn user_and_tool_documents() {
     let mut read = outcome("c1", OutcomeStatus::Completed, "plan.pdf");
     read.content.push(outcome_document(Some("plan.pdf")));
     let long = "x".repeat(300);
@@ -150,7 +150,7 @@ fn documents_of_the_person_and_of_tools() {
 }
 
 #[test]
-fn a_model_that_only_reads_text_gets_a_line_for_the_rest() {
+fn text_only_models_get_placeholders() {
     let mut read = outcome("c1", OutcomeStatus::Completed, "seen");
     read.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
     read.content.push(outcome_document(None));
@@ -172,7 +172,7 @@ fn a_model_that_only_reads_text_gets_a_line_for_the_rest() {
 }
 
 #[test]
-fn thinking_is_asked_for_as_the_model_takes_it() {
+fn thinking_is_configured_as_the_model_supports_it() {
     let view = OwnedView::default().user(vec![text("hi")]);
     let adaptive = json!({"type": "adaptive", "display": "summarized"});
     let budget = |tokens: u32| json!({"type": "enabled", "budget_tokens": tokens});
@@ -186,7 +186,7 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
         ("claude-haiku-4-5-20251001", ThoughtLevel::Low, 2_000, Value::Null, Value::Null),
         ("claude-3-5-haiku-20241022", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
         ("claude-opus-4-8", ThoughtLevel::Off, 32_000, json!({"type": "disabled"}), Value::Null),
-        // It always thinks, so it is asked for the least.
+        // It always thinks, so the lowest effort is requested.
         ("claude-sonnet-5-5", ThoughtLevel::Off, 32_000, adaptive, json!("low")),
         ("qwen3", ThoughtLevel::High, 32_000, Value::Null, Value::Null),
     ] {
@@ -201,7 +201,7 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
 }
 
 #[test]
-fn budgeted_thinking_does_not_begin_in_the_middle_of_a_round() {
+fn budgeted_thinking_does_not_start_mid_round() {
     let view = OwnedView::default()
         .user(vec![text("go")])
         .agent(vec![call("c1", json!({}))])
@@ -213,7 +213,7 @@ fn budgeted_thinking_does_not_begin_in_the_middle_of_a_round() {
 }
 
 #[test]
-fn cache_marks_are_as_the_server_takes_them() {
+fn cache_marks_suit_the_server() {
     let view = OwnedView::default().user(vec![text("one"), text("two")]);
     let mark = json!({"type": "ephemeral"});
     let mut endpoint = test_endpoint(SONNET);
@@ -230,10 +230,10 @@ fn cache_marks_are_as_the_server_takes_them() {
     assert!(!String::from_utf8_lossy(&alone).contains("cache_control"), "it would be written for nobody");
 }
 
-/// Newer models refuse thinking behind another prefix than its own, with an error that ends the
-/// conversation; so it is sent where it belongs, and nowhere else.
+/// Newer models reject thinking after any other prefix than its own, with an error that ends the
+/// conversation.
 #[test]
-fn thinking_goes_back_only_behind_its_own_prefix_to_its_own_model() {
+fn thinking_is_only_sent_back_to_its_model_after_its_prefix() {
     let endpoint = test_endpoint(SONNET);
     let before = OwnedView::default().with_tools().user(vec![text("think")]);
     let prefix = encode(&endpoint, &before.request()).prefix;
@@ -255,7 +255,7 @@ fn thinking_goes_back_only_behind_its_own_prefix_to_its_own_model() {
 }
 
 #[test]
-fn thinking_behind_a_part_that_cannot_be_sent_is_left_out() {
+fn thinking_after_an_unsendable_part_is_dropped() {
     let block = json!({"type": "thinking", "thinking": "hm", "signature": "sig"});
     let signed = || thought("anthropic", "claude-sonnet-5-5", block.clone());
     let view = OwnedView::default()

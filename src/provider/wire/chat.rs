@@ -1,5 +1,5 @@
-//! OpenAI's Chat Completions format as OpenAI and the many compatible servers take it: a request as
-//! JSON. Pure; nothing is sent from here. Only OpenAI itself gets fields that are OpenAI's alone.
+//! Encodes requests in OpenAI's Chat Completions format for OpenAI and the many compatible servers. Pure;
+//! nothing is sent from here. Only OpenAI itself gets OpenAI's own fields.
 
 use std::borrow::Cow;
 
@@ -18,8 +18,8 @@ use epitome_tokens::family::Named;
 
 /// The Chat Completions format.
 ///
-/// Thinking is left out: the format has no place for it. Images and documents of tool outcomes follow in
-/// a message of the person's, because a tool's message can hold text alone.
+/// Thinking is omitted, as the format has no field for it. Images and documents of tool outcomes follow in a
+/// user message, because tool messages can only contain text.
 pub struct Chat;
 
 impl Format for Chat {
@@ -68,7 +68,7 @@ impl Format for Chat {
         let request = around.request;
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
-        // OpenAI's models that think refuse the old field behind a gateway too.
+        // OpenAI's thinking models reject the old field behind gateways too.
         let is_new = own || limits_completion(&endpoint.model);
         let opening = Opening {
             model: &endpoint.model,
@@ -76,7 +76,7 @@ impl Format for Chat {
             stream_options: StreamOptions { include_usage: true },
             max_completion_tokens: is_new.then_some(max_tokens),
             max_tokens: (!is_new).then_some(max_tokens),
-            // What other services take is what the person says of them.
+            // For other services, the user's settings say what they accept.
             reasoning_effort: match endpoint.own_api {
                 true => effort(endpoint, request),
                 false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
@@ -139,7 +139,7 @@ enum Message<'a> {
         content: UserContent<'a>,
     },
     Assistant {
-        /// `null` beside calls alone.
+        /// `null` if there are only calls.
         content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
@@ -160,11 +160,11 @@ struct Call<'a> {
 #[derive(Serialize)]
 struct Called<'a> {
     name: &'a str,
-    /// JSON as text.
+    /// JSON as a string.
     arguments: String,
 }
 
-/// Plain text where there is only text: the templates of many local models take nothing else.
+/// A plain string if there is only text: the templates of many local models accept nothing else.
 struct UserContent<'a>(Vec<Part<'a>>);
 
 impl Serialize for UserContent<'_> {
@@ -217,8 +217,8 @@ impl<'a> From<Sendable<'a>> for Part<'a> {
     }
 }
 
-/// A reply. One behind another, as after a pause, goes on in the same message: templates of local models
-/// want the sides to alternate.
+/// Encodes a reply. Consecutive replies, as after a pause, are merged into one message: templates of local
+/// models require alternating roles.
 fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
     let mut texts: Vec<&str> = Vec::new();
     let mut calls: Vec<Call<'a>> = Vec::new();
@@ -241,11 +241,11 @@ fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
     Message::Assistant { content, tool_calls: calls }
 }
 
-/// Since this version, OpenAI's models think where they are not told how much.
+/// From this version on, OpenAI's models think by default.
 const THINKS_UNTOLD_SINCE: (u32, u32) = (5, 4);
 
-/// How much to think, as far as OpenAI takes that together with tools in this format: its newer models
-/// must be told not to, its newest cannot be.
+/// The reasoning effort, as far as OpenAI accepts it together with tools in this format: for newer models it
+/// must be set to none explicitly, for the newest that is impossible.
 fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
     let has_tools = !request.tools.is_empty();
     let plain = match request.thought {

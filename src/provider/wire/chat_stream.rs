@@ -1,6 +1,6 @@
-//! The stream of Chat Completions, chunk by chunk, with what compatible servers do differently: calls
-//! without an index, ids that come again, whole arguments at once, `null` where text could be,
-//! thinking under two names, an end without `[DONE]`. Pure.
+//! Decodes the stream of Chat Completions, chunk by chunk, including the deviations of compatible servers:
+//! calls without an index, repeated ids, complete arguments at once, `null` instead of text, two field names
+//! for thinking, a missing `[DONE]`. Pure.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,18 +17,18 @@ pub(super) struct Decoder {
     /// A refusal in the model's own words.
     refusal: String,
     stop: Option<ReplyStop>,
-    /// Something of a reply was seen.
+    /// Any part of a reply was seen.
     begun: bool,
     whole: bool,
 }
 
-/// A call of this reply; its place in the list is its index in our events.
+/// A call of this reply; its position in the list is its index in our events.
 #[derive(Debug)]
 struct Call {
-    /// The server's own index, where it gives one.
+    /// The server's own index, if it sends one.
     index: Option<u32>,
     id: String,
-    /// Arguments that came before the name; `None` once the call is announced.
+    /// Arguments received before the name; `None` once the call has been announced.
     held: Option<String>,
 }
 
@@ -39,8 +39,8 @@ impl Decode for Decoder {
 
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         if data == "[DONE]" {
-            // Without a finish reason and without a word, this is the empty reply of a server whose
-            // window is too small; `end` says so.
+            // Without a finish reason and any content, this is the empty reply of a server whose context
+            // window is too small; `end` reports that.
             if self.begun || self.stop.is_some() {
                 self.stop.get_or_insert(ReplyStop::Finished);
                 self.finish(out);
@@ -119,7 +119,7 @@ impl Decoder {
         let arguments = match function.arguments {
             Some(Value::String(text)) => text,
             None | Some(Value::Null) => String::new(),
-            // Whole arguments that were not made into text.
+            // Complete arguments that were not serialized to a string.
             Some(whole) => whole.to_string(),
         };
         let at = match self.find(delta.index, &id, &name) {
@@ -142,7 +142,7 @@ impl Decoder {
         }
     }
 
-    /// The call that a piece belongs to; `None` for a new one.
+    /// The call that a fragment belongs to; `None` for a new one.
     fn find(&self, index: Option<u32>, id: &str, name: &str) -> Option<usize> {
         let found = match index {
             Some(_) => self.calls.iter().rposition(|call| call.index == index)?,
@@ -150,7 +150,8 @@ impl Decoder {
             None if !name.is_empty() => return None,
             None => return self.calls.len().checked_sub(1),
         };
-        // Some servers give every parallel call the index 0; another id with a name tells them apart.
+        // Some servers give every parallel call the index 0; a different id together with a name starts a new
+        // call.
         let known = &self.calls[found];
         let is_another = !id.is_empty() && !known.id.is_empty() && known.id != id && !name.is_empty();
         (!is_another).then_some(found)
@@ -174,7 +175,7 @@ fn stop(reason: &str) -> ReplyStop {
     match reason {
         "length" => ReplyStop::MaxTokens,
         "content_filter" => ReplyStop::Refused { reason: "the provider's content filter".into() },
-        // `stop`, `tool_calls`, `function_call`, and whatever a server invents.
+        // `stop`, `tool_calls`, `function_call` and other servers' inventions.
         _ => ReplyStop::Finished,
     }
 }

@@ -1,4 +1,4 @@
-//! What Chat Completions servers are sent, and that they would take it.
+//! Tests requests in the Chat Completions format and their validity.
 
 use serde_json::json;
 
@@ -56,7 +56,7 @@ fn an_ordinary_conversation() {
 }
 
 #[test]
-fn a_reply_of_calls_alone_has_null_for_content() {
+fn reply_with_only_calls_has_null_content() {
     let view = OwnedView::default()
         .user(vec![text("go")])
         .agent(vec![call("c1", json!({}))])
@@ -67,7 +67,7 @@ fn a_reply_of_calls_alone_has_null_for_content() {
 }
 
 #[test]
-fn images_of_outcomes_follow_all_outcomes() {
+fn outcome_images_follow_all_outcomes() {
     let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
     seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
     let view = OwnedView::default()
@@ -93,7 +93,7 @@ fn images_of_outcomes_follow_all_outcomes() {
 }
 
 #[test]
-fn documents_go_to_openai_alone() {
+fn only_openai_gets_documents() {
     let mut read = outcome("c1", OutcomeStatus::Completed, "plan.pdf");
     read.content.push(outcome_document(Some("plan.pdf")));
     let view = OwnedView::default()
@@ -125,7 +125,7 @@ fn documents_go_to_openai_alone() {
 }
 
 #[test]
-fn a_model_without_eyes_gets_a_line_for_an_image() {
+fn text_only_model_gets_an_image_placeholder() {
     let view = OwnedView::default().user(vec![text("look"), image("image/png")]);
     let mut endpoint = compatible();
     endpoint.abilities.images = false;
@@ -136,7 +136,7 @@ fn a_model_without_eyes_gets_a_line_for_an_image() {
 }
 
 #[test]
-fn openai_alone_gets_its_own_fields() {
+fn only_openai_gets_its_own_fields() {
     let tools = OwnedView::default().with_tools().user(vec![text("hi")]);
     let plain = OwnedView::default().user(vec![text("hi")]);
     for (model, with_tools, without) in [
@@ -156,9 +156,9 @@ fn openai_alone_gets_its_own_fields() {
     }
 }
 
-/// A gateway to OpenAI refused the first prompt: "Use 'max_completion_tokens' instead".
+/// A gateway to OpenAI rejected the first prompt: "Use 'max_completion_tokens' instead".
 #[test]
-fn openai_s_thinking_models_have_their_limit_in_the_new_field_behind_a_gateway_too() {
+fn openai_thinking_models_use_max_completion_tokens_behind_gateways() {
     for (model, is_new) in
         [("gpt-6-sol", true), ("o3", true), ("gpt-4.1", false), ("gpt-oss-20b", false), ("qwen3", false)]
     {
@@ -171,7 +171,7 @@ fn openai_s_thinking_models_have_their_limit_in_the_new_field_behind_a_gateway_t
 }
 
 #[test]
-fn other_services_are_asked_for_thinking_as_the_person_says() {
+fn other_services_get_the_configured_thinking() {
     let view = OwnedView::default().user(vec![text("hi")]).with_tools();
     for (thinking, level, expected) in [
         (Thinking::None, ThoughtLevel::High, Value::Null),

@@ -1,8 +1,8 @@
-//! What a provider has made of a conversation in a form of its own: how it is kept, when it is sent back, and
-//! how OpenAI's answer with one is read. Pure.
+//! Compactions by a provider, in its own form: how they are stored, when they are sent back, and how OpenAI's
+//! answer is parsed. Pure.
 //!
-//! It stands in a message of the person's, in front of our own words about the same, and only in the first
-//! message of a view: there it is what was before. A model that did not make it gets our words alone.
+//! A compaction is part of a user message, precedes our own text about the same content, and is only sent in
+//! the first message of a view, where it replaces everything before. Other models only get our own text.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,18 +13,18 @@ use crate::wire::is_own;
 use epitome_config::WireFormat;
 use epitome_thread::{Content, Native, Usage};
 
-/// The field of `Native::data` that holds it.
+/// The field of `Native::data` that contains it.
 const FIELD: &str = "compaction";
 
-/// How it is kept: what the provider gave, as it is to be sent back.
+/// Storage form: the provider's data as it has to be sent back.
 pub(super) fn kept(given: Value) -> Value {
     json!({ FIELD: given })
 }
 
-/// What to send in front of everything else, if this endpoint's model made it and may get it.
+/// The compaction to send first, if this endpoint's model generated it and may receive it.
 pub(super) fn own<'a>(native: &'a Native, endpoint: &Endpoint) -> Option<&'a Value> {
     let given = native.data.get(FIELD).filter(|given| given["type"] == "compaction")?;
-    // The same name may have been spoken to in another format.
+    // The same model name may have been used with another wire format.
     let is_of_format = match endpoint.wire {
         WireFormat::AnthropicMessages => given["content"].is_string(),
         WireFormat::OpenAiResponses => given["encrypted_content"].is_string() && given["content"].is_null(),
@@ -33,16 +33,16 @@ pub(super) fn own<'a>(native: &'a Native, endpoint: &Endpoint) -> Option<&'a Val
     (endpoint.native_compaction && is_of_format && is_own(native, endpoint)).then_some(given)
 }
 
-/// Whether a part is what a provider made of a conversation; with what people can read of it, where the
-/// provider gives that.
+/// Returns `Some` if a part is a provider's compaction; the inner value is its readable text, if the provider
+/// includes one.
 pub(crate) fn read(part: &Content) -> Option<Option<&str>> {
     let Content::Thinking { native: Some(native), .. } = part else { return None };
     let given = native.data.get(FIELD)?;
     Some(given["content"].as_str().map(str::trim))
 }
 
-/// Whether our own words that follow say nothing but what people can read of it, so that the model would
-/// read the same twice.
+/// Whether our own text that follows only repeats the readable text of the compaction, so that the model
+/// would read it twice.
 pub(super) fn is_repeated(given: &Value, words: &Content) -> bool {
     let Content::Text { text } = words else { return false };
     let Some(summary) = given["content"].as_str().map(str::trim) else { return false };
@@ -52,18 +52,18 @@ pub(super) fn is_repeated(given: &Value, words: &Content) -> bool {
         .is_some_and(|text| text.trim_end().ends_with("<summary>"))
 }
 
-/// Reads the answer of OpenAI's endpoint: what to keep, and the tokens that it took. `None` where it is not
-/// that.
+/// Parses the answer of OpenAI's endpoint: the part to keep, and the tokens used. `None` if it isn't such an
+/// answer.
 ///
-/// It gives back all messages of the person's too, which are to stay in front. They are left out: our own
-/// words quote the person within a share of the window, and each compaction would add the ones before it.
-/// The guide allows as much of a compaction that the service makes by itself.
+/// The answer also repeats all user messages, to be kept in front. They are dropped: our own text quotes the
+/// user within a share of the window, and with each compaction the earlier ones would accumulate. OpenAI's
+/// guide permits that for compactions that the service performs automatically.
 pub(crate) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usage)> {
     let Answer { output, usage } = serde_json::from_slice(body).ok()?;
     let mut given = output.into_iter().rev().find(|item| item["type"] == "compaction")?;
     given["encrypted_content"].as_str().filter(|content| !content.is_empty())?;
     if let Some(fields) = given.as_object_mut() {
-        // The endpoints take back no other field of it, and no `null`.
+        // The endpoints reject its other fields and `null` values.
         fields
             .retain(|name, value| matches!(&**name, "type" | "id" | "encrypted_content") && !value.is_null());
     }

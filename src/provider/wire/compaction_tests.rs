@@ -1,5 +1,5 @@
-//! What is sent of a conversation that its provider made short, to whom, and what is asked for one; and the
-//! message beside it, which has many parts.
+//! Tests native compaction: where and to which models a compaction is sent, and how one is requested. Also
+//! the user message next to it, which has many parts.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn item() -> Value {
     json!({"type": "compaction", "id": "cmp_1", "encrypted_content": "Z0FB"})
 }
 
-/// What was given to this endpoint's model, as it is kept.
+/// A compaction by this endpoint's model in its storage form.
 fn given(endpoint: &Endpoint, given: Value) -> Content {
     let native =
         Native { provider: endpoint.provider().into(), model: endpoint.model.clone(), data: kept(given) };
@@ -34,7 +34,7 @@ fn given(endpoint: &Endpoint, given: Value) -> Content {
 
 const SUMMARY: &str = "So far:\n\n<summary>\nThey want a cake.\n</summary>";
 
-/// A conversation behind a compaction.
+/// A conversation after a compaction.
 fn behind(given: Content) -> OwnedView {
     OwnedView::default()
         .with_tools()
@@ -44,7 +44,7 @@ fn behind(given: Content) -> OwnedView {
 }
 
 #[test]
-fn anthropic_s_block_is_the_first_message_and_says_the_summary() {
+fn anthropic_block_comes_first_and_replaces_the_summary() {
     let endpoint = compacting(SONNET);
     let view = behind(given(&endpoint, block()));
     let sent = body(&endpoint, &view.request());
@@ -64,7 +64,7 @@ fn anthropic_s_block_is_the_first_message_and_says_the_summary() {
 }
 
 #[test]
-fn openai_s_item_comes_before_all_of_our_words() {
+fn openai_item_precedes_our_text() {
     let endpoint = compacting(SOL);
     let sent = body(&endpoint, &behind(given(&endpoint, item())).request());
     let said = |text: &str| json!({"type": "input_text", "text": text});
@@ -82,7 +82,7 @@ fn openai_s_item_comes_before_all_of_our_words() {
 }
 
 #[test]
-fn the_summary_is_left_out_only_where_it_is_the_same_and_more_follows() {
+fn repeated_summary_is_dropped_only_if_more_follows() {
     for (words, is_repeated) in [
         (SUMMARY, true),
         ("<summary>They want a cake.</summary>", true),
@@ -98,14 +98,15 @@ fn the_summary_is_left_out_only_where_it_is_the_same_and_more_follows() {
     assert_eq!(body(&endpoint, &alone.request())["messages"][1]["content"][0]["text"], SUMMARY);
 }
 
-/// The format's own name for the field, so that nothing of a model's own is in what another is sent.
+/// The assertions search for the format's own field name, to ensure that nothing model-specific is sent to
+/// other models.
 #[test]
-fn it_goes_to_nobody_else_and_from_no_other_place() {
+fn compaction_is_only_sent_first_and_to_its_own_model() {
     let sonnet = compacting(SONNET);
     let sol = compacting(SOL);
     let chat = Endpoint { native_compaction: true, ..test_chat_endpoint(SOL) };
     let table = [
-        // Another model, another provider, a person who took it back, another format of the same name.
+        // Another model, another provider, a user who disabled it, another format of the same name.
         (compacting("anthropic/claude-opus-5-5"), given(&sonnet, block())),
         (compacting("gemini/gemini-4-argon"), given(&sonnet, block())),
         (test_endpoint(SONNET), given(&sonnet, block())),
@@ -121,7 +122,7 @@ fn it_goes_to_nobody_else_and_from_no_other_place() {
         assert!(sent.to_string().contains("They want a cake."), "{}: {sent}", endpoint.name);
         assert_eq!(valid::problems(endpoint.wire, &endpoint.model, &sent), Vec::<String>::new());
     }
-    // It stands for what was before, so it is out of place behind anything.
+    // It replaces everything before, so it is out of place after anything else.
     for (endpoint, made) in [(&sonnet, block()), (&sol, item())] {
         let view = OwnedView::default()
             .user(vec![text("One.")])
@@ -131,9 +132,9 @@ fn it_goes_to_nobody_else_and_from_no_other_place() {
     }
 }
 
-/// It is a part of what thinking is bound to: without it the thinking is of no use.
+/// Thinking is bound to the compaction and useless without it.
 #[test]
-fn what_was_thought_behind_it_goes_with_it() {
+fn thinking_after_a_dropped_compaction_is_dropped() {
     let endpoint = compacting(SONNET);
     let before = OwnedView::default().user(vec![given(&endpoint, block()), text("Go on.")]);
     let prefix = encode(&endpoint, &before.request()).prefix;
@@ -147,9 +148,9 @@ fn what_was_thought_behind_it_goes_with_it() {
     assert!(!sent(&test_endpoint(SONNET)).contains("\"thinking\""));
 }
 
-/// What was written for a session that sends it must not be sent when it may not be any more.
+/// What was encoded while native compaction is enabled must not be sent after it has been disabled.
 #[test]
-fn a_kept_encoding_is_not_used_for_the_other_choice() {
+fn cached_encoding_depends_on_native_compaction() {
     let view = behind(given(&compacting(SOL), item()));
     let mut encoding = Encoding::default();
     for endpoint in [compacting(SOL), test_endpoint(SOL), compacting(SOL)] {
@@ -159,7 +160,7 @@ fn a_kept_encoding_is_not_used_for_the_other_choice() {
 }
 
 #[test]
-fn anthropic_is_asked_for_one_with_the_request_of_a_reply() {
+fn anthropic_compaction_request_is_a_reply_request_plus_a_field() {
     let endpoint = compacting(SONNET);
     let view = OwnedView::default().with_tools().user(vec![text("A cake.")]).agent(vec![text("Eggs?")]);
     let compact = |instruction| {
@@ -176,7 +177,7 @@ fn anthropic_is_asked_for_one_with_the_request_of_a_reply() {
 }
 
 #[test]
-fn openai_is_asked_for_one_with_what_its_endpoint_takes() {
+fn openai_compaction_request_has_only_supported_fields() {
     let endpoint = compacting(SOL);
     let view = OwnedView::default().with_tools().user(vec![text("A cake.")]);
     for (instruction, told) in
@@ -198,7 +199,7 @@ fn openai_is_asked_for_one_with_what_its_endpoint_takes() {
 }
 
 #[test]
-fn of_openai_s_answer_the_newest_item_is_kept_as_it_can_be_sent_back() {
+fn newest_item_of_openai_answer_is_kept_in_sendable_form() {
     let endpoint = compacting(SOL);
     let said =
         json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "A cake."}]});
@@ -225,10 +226,10 @@ fn of_openai_s_answer_the_newest_item_is_kept_as_it_can_be_sent_back() {
     }
 }
 
-/// The message that takes the place of a compacted conversation has a part for each kind of what was kept, and
-/// what was attached to the last request.
+/// The message that replaces a compacted conversation has a part for each kind of preserved content, and the
+/// attachments of the last request.
 #[test]
-fn a_message_of_many_parts_is_taken_by_each_format_as_it_stands() {
+fn message_with_many_parts_is_encoded_unchanged_in_each_format() {
     const PARTS: usize = 8;
     let words: Vec<String> = (1..=PARTS).map(|part| format!("<part>{part}</part>")).collect();
     let mut content: Vec<Content> = words.iter().map(|words| text(words)).collect();
@@ -259,7 +260,8 @@ fn a_message_of_many_parts_is_taken_by_each_format_as_it_stands() {
             (0..parts.len()).filter(|at| !parts[*at]["cache_control"].is_null()).collect();
         let is_anthropic = endpoint.wire == WireFormat::AnthropicMessages;
         assert_eq!(marks, if is_anthropic { vec![PARTS + 2] } else { vec![] }, "the last part alone");
-        // System text, the turn before, and the newest: there, or as a field of the request.
+        // System text, the previous turn and the newest, which is marked in place or by a field of the
+        // request.
         let all = sent.to_string().matches("cache_control").count();
         assert_eq!(all, if is_anthropic { 3 } else { 0 }, "{}", endpoint.name);
     }

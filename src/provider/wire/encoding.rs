@@ -1,5 +1,6 @@
-//! A conversation as an endpoint takes it, kept from call to call: what was written once is sent again as
-//! the same bytes, so that a call costs what is new and not the whole history.
+//! Caches the encoding of a conversation for an endpoint from call to call: what was written once is sent
+//! again as the same bytes, so the cost of encoding a call depends on what is new and not on the entire
+//! history.
 
 use bytes::Bytes;
 
@@ -11,21 +12,21 @@ use crate::{Basis, Request};
 use epitome_config::WireFormat;
 use epitome_thread::ModelName;
 
-/// Turns that are kept apart, so that a cache mark finds its place; older ones are joined.
+/// Number of turns kept separate, so that cache marks can be inserted; older ones are joined.
 const APART: usize = 4;
 
-/// How many turns gather before the older ones are joined: a body is then some hundred pieces at most, and
-/// each byte is copied once more in its life.
+/// Number of separate turns that triggers joining the older ones: it limits a body to about a hundred pieces
+/// and copies each byte once more.
 const GATHERED_MAX: usize = 32;
 
 /// A request's body, and the digest of everything in it that signed thinking depends on.
 #[derive(Clone, Debug)]
 pub struct Encoded {
-    /// One behind another they are the body.
+    /// The pieces of the body, in order.
     pub body: Vec<Bytes>,
-    /// Goes into the seal of the reply's thinking, which is sent again behind this prefix alone.
+    /// Stored with the signed thinking of the reply, which is only sent back after the same prefix.
     pub prefix: String,
-    /// Bytes of the body that were written for this call; the others were kept.
+    /// Bytes of the body that were written for this call; the others were cached.
     pub fresh: usize,
 }
 
@@ -39,13 +40,13 @@ impl Encoded {
         self.len() == 0
     }
 
-    /// The body in one piece.
+    /// The body as one buffer.
     pub fn bytes(&self) -> Vec<u8> {
         self.body.concat()
     }
 }
 
-/// What was written of one conversation so far.
+/// The cached encoding of one conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Encoding {
     kept: Option<Kept>,
@@ -56,14 +57,14 @@ struct Kept {
     of: Of,
     tools: Bytes,
     prefix: Prefix,
-    /// Turns, oldest first, each piece with a comma before every message.
+    /// Turns, oldest first; in each piece, every message is preceded by a comma.
     joined: Vec<Bytes>,
     apart: Vec<Piece>,
-    /// Turns in `joined` and `apart`.
+    /// Number of turns in `joined` and `apart`.
     turns: usize,
 }
 
-/// What all that is kept was written for.
+/// The inputs that the cached encoding depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Of {
     name: ModelName,
@@ -79,17 +80,17 @@ struct Of {
 struct Piece {
     bytes: Bytes,
     written: Written,
-    /// A person or a tool speaks.
+    /// A turn of the user or with tool results.
     of_user: bool,
 }
 
 impl Encoding {
-    /// Encodes a request. What was written for an earlier one of the same endpoint and basis is used
-    /// again; any other, and one without a basis, is written anew.
+    /// Encodes a request. Turns encoded for an earlier request with the same endpoint and basis are reused;
+    /// otherwise, and without a basis, everything is encoded again.
     pub fn encode(&mut self, endpoint: &Endpoint, request: &Request<'_>, purpose: Purpose<'_>) -> Encoded {
         let format = format_of(endpoint.wire);
         let turns = turns(&request.items);
-        // The newest turn may get more behind it before the other side speaks.
+        // The newest turn may still grow before the other side replies.
         let (newest, older) = turns.split_last().expect("a view has at least one turn");
         let mut kept = self.take(format, endpoint, request, older.len());
         let mut fresh = 0;
@@ -116,7 +117,7 @@ impl Encoding {
         encoded
     }
 
-    /// What is kept, if it is the beginning of this request; else nothing yet.
+    /// The cached encoding if it is a prefix of this request, else an empty one.
     fn take(
         &mut self,
         format: &dyn Format,
@@ -174,7 +175,7 @@ impl Kept {
         }
         let mark = envelope.marks.filter(|marks| marks.newest);
         put(&newest, mark.map(|marks| marks.text), &mut body);
-        // The first message has nothing before it.
+        // No comma before the first message.
         body[messages] = body[messages].slice(1..);
         body.push(Bytes::from_static(envelope.tail.as_bytes()));
         body

@@ -1,5 +1,4 @@
-//! For every wire format: that what is kept of a conversation is what would be written anew, and that the
-//! service would take it.
+//! For every wire format: the cached encoding of a conversation equals a fresh one, and requests are valid.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -14,8 +13,8 @@ use epitome_scripted_model::valid;
 use epitome_scripted_model::{CacheUse, PromptCache};
 use epitome_thread::{Content, OutcomeStatus, Seq};
 
-/// An endpoint of each wire format, of servers that are only compatible, and of models that want something
-/// else than the newest ones.
+/// Endpoints of each wire format, of compatible servers, and of models whose requirements differ from the
+/// newest ones'.
 fn endpoints() -> Vec<Endpoint> {
     let compatible = |endpoint: Endpoint| Endpoint { own_api: false, ..endpoint };
     vec![
@@ -35,7 +34,7 @@ fn any_endpoint() -> impl Strategy<Value = Endpoint> {
     prop::sample::select(endpoints())
 }
 
-/// That the service would take this view's request.
+/// Asserts that the service would accept this view's request.
 fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
     let body = body(endpoint, &view.request());
     let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
@@ -43,8 +42,8 @@ fn taken(endpoint: &Endpoint, view: &OwnedView) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The messages of a request, without cache marks: they move from request to request, and are no part of
-/// what was said.
+/// The messages of a request without cache marks, which move from request to request and aren't part of the
+/// content.
 fn messages(endpoint: &Endpoint, view: &OwnedView) -> Vec<Value> {
     fn unmarked(value: &Value) -> Value {
         match value {
@@ -69,7 +68,7 @@ fn basis(revision: u64) -> Option<Basis> {
     Some(Basis { frame: Seq(1), revision: Seq(revision) })
 }
 
-/// Encodes every beginning of the view that a model could be asked with, one after another.
+/// Encodes every prefix of the view for which a model could be called, in order.
 fn grow(
     encoding: &mut Encoding,
     endpoint: &Endpoint,
@@ -91,27 +90,27 @@ fn grow(
 
 proptest! {
     #[test]
-    fn any_view_is_sent_as_the_service_wants_it(endpoint in any_endpoint(), view in views(false)) {
+    fn any_view_gives_a_valid_request(endpoint in any_endpoint(), view in views(false)) {
         let view = view.answerable();
         taken(&endpoint, &view)?;
         taken(&endpoint, &view.of_own(&endpoint))?;
     }
 
-    /// A log with a fault must not end its conversation.
+    /// A faulty log must not end its conversation.
     #[test]
-    fn a_view_with_lost_or_orphaned_outcomes_is_sent_too(endpoint in any_endpoint(), view in views(true)) {
+    fn lost_or_orphaned_outcomes_give_a_valid_request(endpoint in any_endpoint(), view in views(true)) {
         taken(&endpoint, &view.of_own(&endpoint).answerable())?;
     }
 
-    /// No edit and no history of a hook's leaves a view that the service refuses.
+    /// No edit or history of a hook results in a view that the service rejects.
     #[test]
-    fn a_view_that_hooks_changed_is_sent_as_the_service_wants_it(
+    fn view_edited_by_hooks_gives_a_valid_request(
         endpoint in any_endpoint(), view in views(false), (edits, history, kept) in hooks_wishes(),
     ) {
         taken(&endpoint, &view.of_own(&endpoint).edited(&edits, &history, kept).answerable())?;
     }
 
-    /// What was sent once stays as it was: the provider's cache holds it, and thinking is bound to it.
+    /// What was sent once stays unchanged: it is in the provider's cache, and thinking is bound to it.
     #[test]
     fn appending_changes_nothing_before(endpoint in any_endpoint(), view in views(false)) {
         let view = view.of_own(&endpoint).answerable();
@@ -120,9 +119,9 @@ proptest! {
         prop_assert_eq!(before.as_slice(), &after[..before.len()]);
     }
 
-    /// A conversation that grows, is rewritten by a hook and grows on is sent as if nothing were kept.
+    /// A conversation that grows, is rewritten by a hook and grows again is sent as if nothing were cached.
     #[test]
-    fn what_is_kept_is_what_would_be_written(
+    fn cached_encoding_equals_fresh_encoding(
         endpoint in any_endpoint(), view in views(true), (edits, history, kept) in hooks_wishes(),
         other in views(false),
     ) {
@@ -134,15 +133,15 @@ proptest! {
     }
 }
 
-/// A reply of OpenAI's or Gemini's lost its reasoning where the model had written an empty line before its
-/// call: the line was left out, and what is bound to it went with it.
+/// If the model of OpenAI or Gemini had written a blank line before its call, the line was dropped from the
+/// reply, and the reasoning bound to it as well.
 #[test]
-fn a_blank_text_goes_back_where_it_is_taken_and_thinking_stays_with_it() {
+fn accepted_blank_text_is_sent_back_with_its_thinking() {
     for endpoint in endpoints() {
         let before = OwnedView::default().with_tools().user(vec![text("look")]);
         let part =
             OwnedView::default().user(vec![text("x")]).agent(vec![thinking("anthropic", "m", json!({}))]);
-        // The seal for this very place.
+        // A signature for exactly this position.
         let own = before.clone().agent(agent_parts(&part)).of_own(&endpoint);
         let seal = || agent_parts(&own).remove(0);
         let reply = vec![text("\n\n"), seal(), call("c1", json!({}))];
@@ -152,7 +151,7 @@ fn a_blank_text_goes_back_where_it_is_taken_and_thinking_stays_with_it() {
         let (has_blank, has_seal) =
             (sent.contains(r#""\n\n""#), ["\"s\"", "Z0FB", "c2ln"].iter().any(|seal| sent.contains(seal)));
         let expected = match endpoint.wire {
-            // It refuses blank texts, and thinking behind anything but what it was made behind.
+            // It rejects blank texts, and thinking after anything but its own prefix.
             WireFormat::AnthropicMessages => (false, false),
             WireFormat::OpenAiResponses | WireFormat::Gemini => (true, true),
             WireFormat::OpenAiChat => (false, false),
@@ -161,14 +160,14 @@ fn a_blank_text_goes_back_where_it_is_taken_and_thinking_stays_with_it() {
     }
 }
 
-/// A hook put a history in the place of nothing, a person took it back, and a call was made for a view without
-/// entries, which ended the process. A reply that is blank as a whole leaves as little.
+/// A hook replaced the view by an empty history, the user undid that, and a call was made for a view without
+/// entries, which crashed the process. A reply with only blank text leaves an empty view as well.
 #[test]
-fn a_view_of_nothing_is_a_request_too() {
+fn empty_view_gives_a_valid_request() {
     for endpoint in endpoints() {
         for view in [OwnedView::default(), OwnedView::default().agent(vec![text(" ")])] {
             taken(&endpoint, &view).unwrap_or_else(|why| panic!("{why}"));
-            // What is kept of it is nothing that a later request could be wrong about.
+            // Nothing cached for it may affect a later request.
             let later = OwnedView::default().user(vec![text("go")]);
             let mut encoding = Encoding::default();
             encoding.encode(&endpoint, &view.request(), Purpose::Reply);
@@ -188,9 +187,9 @@ fn agent_parts(view: &OwnedView) -> Vec<Content> {
     reply.expect("it has a reply")
 }
 
-/// The sides alternate for servers that are only compatible: templates of local models want nothing else.
+/// Compatible servers require alternating roles, because of the templates of local models.
 #[test]
-fn replies_behind_one_another_are_one_message_for_a_compatible_server() {
+fn consecutive_replies_are_merged_for_compatible_servers() {
     let endpoint = Endpoint { own_api: false, ..test_chat_endpoint("openai/qwen3") };
     let view = OwnedView::default()
         .user(vec![text("a")])
@@ -203,7 +202,7 @@ fn replies_behind_one_another_are_one_message_for_a_compatible_server() {
     assert_eq!(roles, ["system", "user", "assistant", "user"]);
 }
 
-/// A round of a long session: a reply with two calls, and what came of them.
+/// Adds a round of a long session: a reply with two calls, and their outcomes.
 fn with_round(view: OwnedView, round: usize) -> OwnedView {
     let ids = [format!("a{round}"), format!("b{round}")];
     view.agent(vec![text("I look."), call(&ids[0], json!({"at": round})), call(&ids[1], json!({}))]).outcomes(
@@ -212,7 +211,7 @@ fn with_round(view: OwnedView, round: usize) -> OwnedView {
 }
 
 #[test]
-fn a_call_writes_what_is_new_and_keeps_the_rest() {
+fn call_encodes_only_new_turns() {
     for endpoint in endpoints() {
         let mut encoding = Encoding::default();
         let mut view = OwnedView::default().with_tools().user(vec![text("go")]);
@@ -235,7 +234,7 @@ fn a_call_writes_what_is_new_and_keeps_the_rest() {
 }
 
 #[test]
-fn another_model_or_basis_writes_anew() {
+fn other_model_or_basis_is_encoded_afresh() {
     let view = with_round(OwnedView::default().user(vec![text("go")]), 0);
     let mut encoding = Encoding::default();
     let mut one = test_endpoint("anthropic/claude-sonnet-5-5");
@@ -252,7 +251,7 @@ fn another_model_or_basis_writes_anew() {
 }
 
 #[test]
-fn the_end_of_the_request_before_is_marked_for_the_cache() {
+fn end_of_the_previous_request_has_a_cache_mark() {
     let marked = |endpoint: &Endpoint| -> Vec<(usize, usize)> {
         let view = with_round(with_round(OwnedView::default().user(vec![text("go")]), 0), 1);
         let body = body(endpoint, &view.request());
@@ -267,7 +266,7 @@ fn the_end_of_the_request_before_is_marked_for_the_cache() {
         blocks.collect()
     };
     let mut endpoint = test_endpoint("anthropic/claude-sonnet-5-5");
-    // The newest one is a field of the request.
+    // The newest turn is marked by a field of the request.
     assert_eq!(marked(&endpoint), [(2, 1)]);
     endpoint.own_api = false;
     assert_eq!(marked(&endpoint), [(2, 1), (4, 1)]);
@@ -277,13 +276,13 @@ fn is_budgeted(endpoint: &Endpoint) -> bool {
     matches!(endpoint.abilities.thinking, Thinking::Budget { .. })
 }
 
-/// Each request reads from the cache all that the one before it had, also where a round has more calls than
-/// the service looks back for, and writes all the rest.
+/// Each request reads everything that the previous one contained from the cache, even if a round has more
+/// calls than the service's lookback, and writes all the rest.
 #[test]
-fn a_round_of_many_calls_costs_only_what_is_new() {
+fn round_with_many_calls_reads_the_rest_from_the_cache() {
     const CALLS: usize = 30;
-    // Where thinking has a budget it is left out of rounds that did not begin with it, and messages are read
-    // anew then.
+    // Budgeted thinking is disabled in rounds that did not begin with it, which invalidates the cached
+    // messages.
     let is_read = |one: &Endpoint| one.wire == WireFormat::AnthropicMessages && !is_budgeted(one);
     for endpoint in endpoints().into_iter().filter(is_read) {
         let mut cache = PromptCache::default();
@@ -313,10 +312,10 @@ fn a_round_of_many_calls_costs_only_what_is_new() {
     }
 }
 
-/// No request of a conversation changes what an earlier one began with: all formats are read from the cache
-/// by their bytes. Marks are no part of them.
+/// No request changes the beginning of an earlier one: caches of all formats compare bytes, apart from cache
+/// marks.
 #[test]
-fn each_request_goes_on_from_the_bytes_of_the_one_before() {
+fn each_request_starts_with_the_previous_bytes() {
     for endpoint in endpoints() {
         let mut encoding = Encoding::default();
         let mut view = OwnedView::default().with_tools().user(vec![text("go")]);

@@ -1,4 +1,4 @@
-//! The stream of Gemini, chunk by chunk. Pure; it keeps only what the end will say.
+//! Decodes Gemini's stream, chunk by chunk. Pure; keeps only what is needed at the end.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,20 +15,20 @@ use epitome_thread::Usage;
 pub(super) struct Decoder {
     prefix: String,
     calls: u32,
-    /// The newest part is thinking without a seal.
+    /// The newest part is thinking that has not been sealed.
     thinks: bool,
-    /// Something of a reply was seen.
+    /// Any part of a reply was seen.
     begun: bool,
-    /// Usage was given out. Every chunk tells it anew; the first and the last are enough, and those between
-    /// would keep the pieces of a text apart.
+    /// Usage was emitted. Every chunk repeats it; the first and the last are enough, and those in between
+    /// would separate the pieces of a text.
     counted: bool,
-    /// The reason of the end, which usage may follow.
+    /// The reason of the end; usage may follow it.
     stop: Option<ReplyStop>,
     whole: bool,
 }
 
 impl Decoder {
-    /// `prefix` is the digest that the request's encoder gave.
+    /// `prefix` is the digest from the request's encoder.
     pub(super) fn new(prefix: String) -> Decoder {
         Decoder { prefix, calls: 0, thinks: false, begun: false, counted: false, stop: None, whole: false }
     }
@@ -41,7 +41,7 @@ impl Decode for Decoder {
 
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
         let mut whole = String::new();
-        // Without its framing as events, the service's stream is a list, and so are errors then.
+        // Without SSE framing, the service's stream is a JSON list, and so are its errors.
         let chunks: Vec<Chunk> = match data.starts_with('[') {
             true => read_event(data, &mut whole)?,
             false => vec![read_event(data, &mut whole)?],
@@ -49,7 +49,7 @@ impl Decode for Decoder {
         chunks.into_iter().try_for_each(|chunk| self.chunk(chunk, out))
     }
 
-    /// The stream just ends; its last chunks have said why.
+    /// The stream has no final event; one of the last chunks contained the finish reason.
     fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished> {
         match (self.stop.take(), self.begun) {
             (Some(stop), _) => {
@@ -132,8 +132,8 @@ impl Decoder {
         }
     }
 
-    /// Thinking that came without a signature is sealed all the same: what was lost of a reply would make
-    /// the signatures behind it worthless, and of this nothing was.
+    /// Seals thinking that came without a signature, to record that it is complete. A part that was cut off
+    /// would invalidate the signatures after it.
     fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
         if self.thinks {
             self.seal(Sealed::Unsigned, out);
@@ -148,7 +148,7 @@ impl Decoder {
     }
 }
 
-/// Why it stopped; `None` where a server that writes out every field says nothing.
+/// The finish reason; `None` if a server that writes all fields left it empty.
 fn stop(word: &str, sentence: Option<&str>) -> Option<ReplyStop> {
     let reason = || with_sentence(word, sentence);
     Some(match word {
@@ -168,8 +168,8 @@ fn stop(word: &str, sentence: Option<&str>) -> Option<ReplyStop> {
         | "ESCALATION"
         | "PUP_LIMITED_DISABLED"
         | "MODEL_ARMOR" => ReplyStop::Filtered { reason: reason() },
-        // Among them `CONTINUATION`, which is gone on with by the same request and a token, not by this
-        // reply; and the model's mistakes, such as `MALFORMED_FUNCTION_CALL`.
+        // Includes `CONTINUATION`, which requires the same request with a token instead of this reply, and
+        // mistakes of the model such as `MALFORMED_FUNCTION_CALL`.
         _ => ReplyStop::Other { reason: reason() },
     })
 }

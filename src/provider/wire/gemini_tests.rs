@@ -1,4 +1,4 @@
-//! What Gemini is sent, and that it would take it.
+//! Tests requests in Gemini's format and their validity.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn endpoint(model: &str) -> Endpoint {
     endpoint
 }
 
-/// A part that holds what belongs to the one beside it.
+/// A part with the signature data of an adjacent one.
 fn seal(data: Value) -> Content {
     Content::Thinking {
         text: String::new(),
@@ -65,7 +65,7 @@ fn an_ordinary_conversation() {
 }
 
 #[test]
-fn tokens_are_counted_of_the_whole_request() {
+fn token_count_covers_the_entire_request() {
     let view = OwnedView::default().with_tools().user(vec![text("hi")]);
     let endpoint = endpoint(FLASH);
     let counted = Encoding::default().encode(&endpoint, &view.request(), Purpose::Count);
@@ -114,7 +114,7 @@ fn all_responses_come_first_and_say_which_failed() {
 }
 
 #[test]
-fn what_the_person_attached() {
+fn user_attachments() {
     let pdf = |kind: &str, name: Option<&str>| Content::Document {
         mime_type: kind.into(),
         data: "aGk=".into(),
@@ -149,9 +149,9 @@ fn what_the_person_attached() {
     assert_eq!(body(&endpoint, &view.request())["contents"][0]["parts"][2], left_out("image/png"));
 }
 
-/// Models before Gemini 3 refuse a response that has parts, the others some types in it.
+/// Models before Gemini 3 reject responses with parts, newer ones only some types in them.
 #[test]
-fn images_of_a_tool_are_in_its_response_or_beside_it() {
+fn tool_images_are_in_or_next_to_the_response() {
     let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
     seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: "aGk=".into() });
     seen.content.push(OutcomeContent::Image { mime_type: "image/gif".into(), data: "aGk=".into() });
@@ -175,7 +175,7 @@ fn images_of_a_tool_are_in_its_response_or_beside_it() {
 }
 
 #[test]
-fn thinking_is_asked_for_as_the_model_takes_it() {
+fn thinking_is_configured_as_the_model_supports_it() {
     let words = Thinking::Efforts(&[Effort::Minimal, Effort::Low, Effort::Medium, Effort::High]);
     let more = Thinking::Efforts(&[Effort::Low, Effort::XHigh, Effort::Max]);
     let can_be_off = Thinking::Efforts(&[Effort::None, Effort::High]);
@@ -207,7 +207,7 @@ fn thinking_is_asked_for_as_the_model_takes_it() {
     }
 }
 
-/// What a provider's stream becomes in a conversation: its parts as the journal keeps them.
+/// The stored parts of a streamed reply.
 fn replied_with(endpoint: &Endpoint, prefix: &str, chunks: &[Value]) -> Vec<Content> {
     let mut decoding = Decoding::new(endpoint.clone(), prefix.into(), None);
     let mut events = Vec::new();
@@ -223,7 +223,7 @@ fn replied_with(endpoint: &Endpoint, prefix: &str, chunks: &[Value]) -> Vec<Cont
     collector.finish().content
 }
 
-/// A reply of Gemini 3 as it streams, and what of it goes back.
+/// A streamed reply of Gemini 3, and what is sent back of it.
 fn a_signed_reply() -> (Vec<Value>, Value) {
     let streamed = vec![
         json!([{"text": "Two ", "thought": true}]),
@@ -251,7 +251,7 @@ fn answered(view: OwnedView, reply: Vec<Content>) -> OwnedView {
 }
 
 #[test]
-fn signatures_go_back_on_the_parts_that_they_came_with() {
+fn signatures_are_sent_back_on_their_own_parts() {
     let endpoint = endpoint(FLASH);
     let view = OwnedView::default().with_tools().user(vec![text("look")]);
     let prefix = encode(&endpoint, &view.request()).prefix;
@@ -260,7 +260,7 @@ fn signatures_go_back_on_the_parts_that_they_came_with() {
     let sent = body(&endpoint, &view.request());
     assert_eq!(sent["contents"][1]["parts"], sent_back);
 
-    // The next reply is bound to this one, signatures included.
+    // The next reply is bound to this one, including its signatures.
     let prefix = encode(&endpoint, &view.request()).prefix;
     let streamed = [
         json!([{"text": "Think", "thought": true}]),
@@ -284,9 +284,9 @@ fn signatures_go_back_on_the_parts_that_they_came_with() {
     );
 }
 
-/// A signature that does not fit its conversation is refused, and so is a first call without any.
+/// A signature that doesn't fit its conversation is rejected, and so is a first call without one.
 #[test]
-fn a_signature_is_lost_with_its_model_and_with_its_prefix() {
+fn signature_is_dropped_for_other_models_and_prefixes() {
     let flash = endpoint(FLASH);
     let before = OwnedView::default().with_tools().user(vec![text("look")]);
     let prefix = encode(&flash, &before.request()).prefix;
@@ -309,9 +309,9 @@ fn a_signature_is_lost_with_its_model_and_with_its_prefix() {
     }
 }
 
-/// The words of a reply can change after it was made, as where a secret is taken out of it.
+/// The text of a reply can change later, for example when a secret is redacted.
 #[test]
-fn a_signature_of_a_text_that_is_no_longer_there_is_left_out() {
+fn signature_of_changed_text_is_dropped() {
     let endpoint = endpoint(FLASH);
     let view = OwnedView::default().user(vec![text("go")]);
     let prefix = encode(&endpoint, &view.request()).prefix;
@@ -328,9 +328,9 @@ fn a_signature_of_a_text_that_is_no_longer_there_is_left_out() {
     }
 }
 
-/// A signature is bound to what was before its reply alone, also where two replies are sent as one message.
+/// A signature is bound only to what precedes its reply, even if two replies are sent as one message.
 #[test]
-fn a_reply_behind_a_reply_keeps_its_signature() {
+fn consecutive_reply_keeps_its_signature() {
     let endpoint = endpoint(FLASH);
     let view = OwnedView::default().user(vec![text("go")]).agent(vec![text("First.")]);
     let prefix = encode(&endpoint, &view.request()).prefix;

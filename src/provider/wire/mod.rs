@@ -1,10 +1,9 @@
-//! The wire formats: for each a file that encodes and one that decodes, all of it pure.
+//! The wire formats: an encoder and a decoder file for each, all of it pure.
 //!
-//! What the formats have in common is here and in five files: `turns` makes a view into what alternates,
-//! `parts` says what of it an endpoint takes, `encoding` keeps what was written so that each message is
-//! written once, `compaction` knows what a provider made of a conversation, `stream` decodes a reply's bytes.
-//! A format itself says how one turn is
-//! written (`Format`) and what one event means (`Decode`).
+//! Code shared by the formats is here and in these files: `turns` converts a view into alternating turns,
+//! `parts` decides which parts an endpoint accepts, `encoding` caches what was written so that each message
+//! is encoded only once, `compaction` handles compactions by providers, and `stream` decodes a reply's bytes.
+//! A format defines how a turn is written (`Format`) and what an event means (`Decode`).
 
 mod anthropic;
 mod anthropic_stream;
@@ -42,61 +41,59 @@ use turns::Turn;
 
 /// How a format writes a request.
 ///
-/// A turn is written once and kept, so what it becomes may depend on the endpoint, on the turn and on what
-/// was written before it, and on nothing that another call of the same conversation could have otherwise.
+/// A turn is written once and cached, so its encoding may depend only on the endpoint, the turn and what was
+/// written before it, not on anything that may differ in another call of the same conversation.
 trait Format {
-    /// The tools as the format has them, a JSON list; also what the prefix digest begins with, together
-    /// with the system text.
+    /// The tools as a JSON list in this format. The prefix digest starts with the system text and this list.
     fn tools(&self, endpoint: &Endpoint, tools: &[ToolSpec]) -> Vec<u8>;
 
-    /// Writes one turn: its messages, separated by commas, at least one. What it writes for each message
-    /// it adds to `prefix`, so that thinking is bound to all before it.
+    /// Writes one turn: at least one message, separated by commas. Everything written for each message is
+    /// added to `prefix`, so that thinking is bound to all that precedes it.
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written;
 
-    /// What stands before the first message and behind the last one.
+    /// What precedes the first message and follows the last one.
     fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope;
 }
 
-/// What is to be known of a turn that was written.
+/// Properties of an encoded turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Written {
-    /// Where in `out` a cache mark can be put in.
+    /// The offset in `out` at which a cache mark can be inserted.
     mark: Option<usize>,
-    /// It is a reply, and begins with thinking of the model's own.
+    /// The turn is a reply that begins with the model's own thinking.
     begins_with_thinking: bool,
 }
 
-/// What is around the messages.
+/// Parameters of a request apart from its messages.
 struct Around<'a> {
     request: &'a Request<'a>,
-    /// The tools as `Format::tools` gave them.
+    /// The tools as encoded by `Format::tools`.
     tools: &'a [u8],
-    /// The newest turn answers calls, and the reply with them did not begin with thinking.
+    /// The newest turn answers calls of a reply that did not begin with thinking.
     goes_on_without_thinking: bool,
     purpose: Purpose<'a>,
 }
 
-/// What a request is sent for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose<'a> {
-    /// A reply, streamed.
+    /// A streamed reply.
     Reply,
-    /// The number of tokens that the same request would take, from the provider's endpoint for that.
+    /// The number of tokens that the same request would take, from the provider's counting endpoint.
     Count,
-    /// The conversation made short, in the provider's own form. `instruction` says what to write, all of it:
-    /// Anthropic's takes it in the place of its own. A format that has no such thing writes what it writes
-    /// for a reply.
+    /// A compaction in the provider's own form. `instruction` is the complete instruction for it: it replaces
+    /// Anthropic's default. Formats without compaction write the same as for a reply.
     Compact { instruction: Option<&'a str> },
 }
 
-/// The two ends of a request's body.
+/// The start and the end of a request's body.
 struct Envelope {
-    /// Up to and with the bracket that opens the list of messages.
+    /// Up to and including the opening bracket of the message list.
     head: Vec<u8>,
-    /// From the bracket that closes it.
+    /// From the closing bracket of the message list.
     tail: &'static str,
-    /// What is put in at the marks of the last turn of each side that a person or a tool speaks; nothing
-    /// where the format has no such marks.
+    /// Cache marks for the previous user turn and, with `newest`, the newest one; `None` for formats without
+    /// marks.
     marks: Option<Marks>,
 }
 
@@ -104,7 +101,7 @@ struct Envelope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Marks {
     text: &'static str,
-    /// Whether the newest turn is marked too, and not only the one before it.
+    /// Whether the newest user turn is marked as well as the one before it.
     newest: bool,
 }
 
@@ -117,20 +114,20 @@ fn format_of(wire: WireFormat) -> &'static dyn Format {
     }
 }
 
-/// How a format reads a reply, event by event.
+/// How a format decodes a reply, event by event.
 trait Decode: fmt::Debug + Send {
-    /// Reads the data of one event, which is not blank and not behind the final one. Kinds that are not
-    /// known are passed over.
+    /// Decodes the data of one event, which is not blank and does not follow the final event. Unknown kinds
+    /// are ignored.
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError>;
 
     /// Whether the final event was seen.
     fn is_whole(&self) -> bool;
 
-    /// The stream ended without a final event; a format may have been told enough all the same.
+    /// The stream ended without a final event; in some formats the reply may be complete anyway.
     fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), Unfinished>;
 }
 
-/// `prefix` is the digest that the request's encoder gave.
+/// `prefix` is the digest from the request's encoder.
 fn decoder_of(wire: WireFormat, prefix: String) -> Box<dyn Decode> {
     match wire {
         WireFormat::AnthropicMessages => Box::new(anthropic_stream::Decoder::new(prefix)),
@@ -140,8 +137,8 @@ fn decoder_of(wire: WireFormat, prefix: String) -> Box<dyn Decode> {
     }
 }
 
-/// The running digest of system text, tools and messages as they are sent, cache marks left out. Signed
-/// thinking is sent again behind this prefix alone.
+/// The running digest of system text, tools and messages as sent, without cache marks. Signed thinking is
+/// only sent back after the same prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Prefix(Sha256);
 
@@ -158,38 +155,38 @@ impl Prefix {
         self.0.update(message);
     }
 
-    /// 16 bytes in hexadecimal: collisions of chance are what counts here, not an enemy's.
+    /// 16 bytes in hexadecimal: only accidental collisions matter, not deliberate ones.
     fn digest(&self) -> String {
         self.0.clone().finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// Whether this endpoint's model made the part: only then it is sent back.
+/// Whether this endpoint's model generated the part: only then is it sent back.
 fn is_own(native: &Native, endpoint: &Endpoint) -> bool {
     native.provider == endpoint.provider() && native.model == endpoint.model
 }
 
-/// JSON that we have written ourselves.
+/// JSON that was serialized by this crate.
 fn json_text(bytes: &[u8]) -> &RawValue {
     serde_json::from_slice(bytes).expect("what was written as JSON is JSON")
 }
 
-/// A value as JSON.
+/// Serializes a value as JSON.
 fn json(value: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::new();
     write(value, &mut out);
     out
 }
 
-/// Appends an object as JSON that goes on with a list of this name, up to the bracket that opens it.
+/// Appends an object as JSON, left open after the opening bracket of a list field with this name.
 fn write_up_to(list: &str, opening: &impl Serialize, out: &mut Vec<u8>) {
     write(opening, out);
-    // The object's closing bracket.
+    // The object's closing brace.
     out.pop();
     out.extend_from_slice(format!(",\"{list}\":[").as_bytes());
 }
 
-/// Appends a message, behind a comma where one is before it, and adds it to the prefix.
+/// Appends a message, preceded by a comma if one precedes it, and adds it to the prefix.
 fn put(message: &impl Serialize, prefix: &mut Prefix, out: &mut Vec<u8>) {
     if out.ends_with(b"}") {
         out.push(b',');

@@ -1,5 +1,5 @@
-//! What a person says and a tool shows, as an endpoint can be sent it: as itself where the endpoint takes
-//! it, else as a line of text in its place. Knows no wire format.
+//! Converts the parts of user messages and tool outcomes to what an endpoint accepts; others are replaced by
+//! a line of text. Independent of wire formats.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,16 @@ use crate::attachments::{takes_document, takes_image};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, OutcomeContent, ToolOutcome};
 
-/// A part that an endpoint takes.
+/// A part that the endpoint accepts.
 #[derive(Debug)]
 pub enum Sendable<'a> {
     Text(Cow<'a, str>),
-    /// Base64, as in all parts.
+    /// Base64, like all binary data.
     Image {
         mime_type: &'a str,
         data: &'a str,
     },
-    /// The name is never empty.
+    /// The name is never an empty string.
     Document {
         mime_type: &'a str,
         data: &'a str,
@@ -25,26 +25,26 @@ pub enum Sendable<'a> {
     },
 }
 
-/// What a document without a name is called, where a format wants one.
+/// Name of an unnamed document, for formats that require one.
 pub const UNNAMED: &str = "document.pdf";
 
-/// A part of what a person says; `None` for parts that only a reply can have.
+/// A part of a user message; `None` for parts that only occur in replies.
 pub fn said<'a>(part: &'a Content, endpoint: &Endpoint) -> Option<Sendable<'a>> {
     Some(match part {
         Content::Text { text } => Sendable::Text(text.into()),
         Content::Image { mime_type, data, .. } => image(mime_type, data, endpoint),
         Content::Document { mime_type, data, name } => document(mime_type, data, name.as_deref(), endpoint),
         Content::Resource { uri, text } => {
-            // Framed, so that the model can tell it from what the person typed.
+            // Framed, so that the model can distinguish it from what the user typed.
             Sendable::Text(format!("<resource uri=\"{uri}\">\n{text}\n</resource>").into())
         }
-        // The person named it without sending it.
+        // The user referred to it without sending it.
         Content::ResourceLink { uri, name } => Sendable::Text(format!("[{name}]({uri})").into()),
         Content::Thinking { .. } | Content::Call(_) => return None,
     })
 }
 
-/// What an outcome has for the model, without blank texts; it may be nothing.
+/// The content of an outcome for the model, without blank texts; may be empty.
 pub fn shown<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> impl Iterator<Item = Sendable<'a>> {
     outcome.content.iter().filter_map(|part| match part {
         OutcomeContent::Text { text } if text.trim().is_empty() => None,
@@ -56,7 +56,7 @@ pub fn shown<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> impl Iterator
     })
 }
 
-/// The same for formats whose outcomes hold text alone: all texts as one, and the rest.
+/// The same for formats whose outcomes only contain text: all texts joined, and the rest.
 pub fn text_and_rest<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> (String, Vec<Sendable<'a>>) {
     let (mut texts, mut rest) = (Vec::new(), Vec::new());
     for part in shown(outcome, endpoint) {
@@ -68,17 +68,17 @@ pub fn text_and_rest<'a>(outcome: &'a ToolOutcome, endpoint: &Endpoint) -> (Stri
     (if texts.is_empty() { NO_OUTPUT.into() } else { texts.join("\n") }, rest)
 }
 
-/// An image or a document in the form of a URL.
+/// An image or a document as a data URL.
 pub fn data_url(mime_type: &str, data: &str) -> String {
     format!("data:{mime_type};base64,{data}")
 }
 
-/// A line for an image that the model can't be sent.
+/// Replaces an image that the model doesn't accept.
 pub fn image_left_out(mime_type: &str) -> String {
     format!("(An image of type {mime_type} was attached here and left out: this model does not take it.)")
 }
 
-/// A line for a document that the model can't be sent.
+/// Replaces a document that the model doesn't accept.
 pub fn document_left_out(mime_type: &str, name: Option<&str>) -> String {
     let named = name.map(|name| format!(" {name}")).unwrap_or_default();
     format!(

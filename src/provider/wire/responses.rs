@@ -1,6 +1,6 @@
-//! OpenAI's Responses format: a request as JSON. Pure; nothing is sent from here. Nothing is kept by the
-//! service either: each request holds the whole conversation, with the reasoning in its encrypted form.
-//! Other servers that speak the format get only what all of them know.
+//! Encodes requests in OpenAI's Responses format. Pure; nothing is sent from here. The service stores
+//! nothing: each request contains the entire conversation, with reasoning in encrypted form. Compatible
+//! servers only get fields that all of them know.
 
 use std::borrow::Cow;
 
@@ -20,13 +20,13 @@ use epitome_thread::{Content, Native, OutcomeContent, ToolSpec};
 
 /// The Responses format.
 ///
-/// Messages and calls are sent without the ids that the service gave them: by those it would look for
-/// reasoning that may not be sent any more, and it keeps nothing by which it could find it. Calls and
-/// outputs are paired by `call_id`. Reasoning goes back as it came, to the model that made it and behind
-/// its own prefix alone, and always has what it was for behind it.
+/// Messages and calls are sent without the ids that the service gave them: by those it would look up
+/// reasoning that may have been dropped, and it stores nothing in which to find it. Calls and outputs are
+/// paired by `call_id`. Reasoning is sent back unchanged, only to the model that generated it and after its
+/// own prefix, and is always followed by what it was generated for.
 pub struct Responses;
 
-/// The fewest tokens that a reply may be limited to; the service refuses less.
+/// Minimum of the limit on reply tokens; the service rejects less.
 const OUTPUT_TOKENS_MIN: u32 = 16;
 
 impl Format for Responses {
@@ -62,8 +62,8 @@ impl Format for Responses {
             }
             Turn::Agent { replies } => {
                 for parts in replies {
-                    // All reasoning of a reply was made behind what the request held, and not behind
-                    // the reply's own beginning.
+                    // All reasoning of a reply was generated after the content of the request, not after the
+                    // beginning of the reply itself.
                     let so_far = prefix.digest();
                     let mut phase = None;
                     for part in without_thinking_at_end(parts) {
@@ -115,7 +115,7 @@ impl Format for Responses {
             store: is_reply.then_some(false),
             stream: is_reply.then_some(true),
             max_output_tokens: is_reply.then_some(max_tokens),
-            // A model that doesn't reason is refused with it.
+            // Rejected for models that don't reason.
             include: (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
             prompt_cache_key: Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
             reasoning,
@@ -129,8 +129,8 @@ impl Format for Responses {
     }
 }
 
-/// What is around the messages for the endpoint that makes them short. It takes few fields, and none for
-/// what to write: that goes behind the system text, where the prompt cache finds neither.
+/// The envelope for the compaction endpoint. It accepts few fields, and none for an instruction: that is
+/// appended to the system text, where the prompt cache matches neither.
 fn short(
     endpoint: &Endpoint,
     request: &Request<'_>,
@@ -193,7 +193,7 @@ struct Tool<'a> {
     name: &'a str,
     description: &'a str,
     parameters: &'a Value,
-    /// Off, as schemas from elsewhere (MCP servers) don't keep to its rules; left out, it is on.
+    /// Off, because external schemas (MCP servers) don't follow its rules; omitted means on.
     strict: bool,
 }
 
@@ -216,14 +216,14 @@ enum Item<'a> {
     FunctionCall {
         call_id: &'a str,
         name: &'a str,
-        /// JSON as text.
+        /// JSON as a string.
         arguments: String,
     },
     FunctionCallOutput {
         call_id: &'a str,
         output: Output<'a>,
     },
-    /// As the service gave it, with its own type.
+    /// As received from the service, with its own type.
     #[serde(untagged)]
     Native(&'a Value),
 }
@@ -258,8 +258,8 @@ impl<'a> From<Sendable<'a>> for Part<'a> {
     }
 }
 
-/// What came of a call. Images and documents go with it only to OpenAI itself: other servers take text
-/// alone there, and get these in what the person says next, to which they are added.
+/// The outcome of a call. Images and documents are only included for OpenAI itself: other servers accept only
+/// text there, so these are added to `said`, the following user content.
 fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>) -> Output<'a> {
     let Some(outcome) = answer.outcome else { return Output::Text(NO_OUTCOME.into()) };
     let is_text = |part: &OutcomeContent| matches!(part, OutcomeContent::Text { .. });
@@ -274,11 +274,11 @@ fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>
     Output::Text(text)
 }
 
-/// What this endpoint's model wants back of a reply.
+/// What has to be sent back to this endpoint's model from a reply.
 enum Own<'a> {
-    /// A reasoning item, as it came.
+    /// A reasoning item, unchanged.
     Reasoning(&'a Value),
-    /// What the message that follows is: commentary, or the answer.
+    /// The phase of the message that follows: commentary or the final answer.
     Phase(&'a str),
 }
 
@@ -293,7 +293,8 @@ fn own<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<Own<
     (native.data["prefix"] == prefix).then_some(Own::Reasoning(item))
 }
 
-/// How much to think, where the model is steered by words. The summary is what a person can read of it.
+/// The reasoning configuration of models controlled by effort levels. The summary is what users can read of
+/// it.
 fn reasoning(endpoint: &Endpoint, request: &Request<'_>) -> Option<Reasoning> {
     let effort = endpoint.abilities.thinking.effort(request.thought)?;
     let summary = (endpoint.own_api && effort != Effort::None).then_some("auto");

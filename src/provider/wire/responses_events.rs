@@ -1,4 +1,4 @@
-//! The events of Responses as they come, as far as they are read.
+//! The events of the Responses stream, with the fields that are used.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use epitome_thread::Usage;
 
-/// All kinds of event in one: an enum chosen by `type` would be buffered before it could be read.
+/// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
 #[derive(Deserialize)]
 pub(super) struct Event<'a> {
     #[serde(rename = "type", borrow, default)]
@@ -26,7 +26,7 @@ pub(super) struct Event<'a> {
     pub(super) error: Value,
 }
 
-/// Text in every event that is read here.
+/// A string in every event that uses it here.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Delta {
@@ -81,7 +81,7 @@ struct OutputDetails {
 }
 
 impl UsageSaid {
-    /// `input_tokens` is the whole context, with what the cache had.
+    /// `input_tokens` is the entire context, including cached tokens.
     pub(super) fn read(self) -> Usage {
         let (cached, written) = self
             .input_tokens_details
@@ -96,7 +96,7 @@ impl UsageSaid {
     }
 }
 
-/// By what an event names its item.
+/// The fields by which an event identifies its item.
 pub(super) struct Place<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: &'a str,

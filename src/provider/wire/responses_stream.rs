@@ -1,6 +1,6 @@
-//! The stream of Responses, event by event, with what compatible servers do differently: items without a
-//! place or an id, arguments that come whole, ends of items that come after all deltas, items that only
-//! the final event holds. Pure.
+//! Decodes the stream of Responses, event by event, including the deviations of compatible servers: items
+//! without an index or an id, arguments in one piece, ends of items after all deltas, items that only appear
+//! in the final event. Pure.
 
 use std::borrow::Cow;
 
@@ -19,25 +19,25 @@ pub(super) struct Decoder {
     items: Vec<Item>,
     /// A refusal in the model's own words.
     refusal: String,
-    /// Something was sent.
+    /// Any event was seen.
     begun: bool,
     whole: bool,
 }
 
-/// An item of the reply, as far as it came.
+/// An item of the reply, as far as it has arrived.
 #[derive(Debug)]
 struct Item {
     kind: Kind,
-    /// Its place in the reply's list, where the server gives one.
+    /// Its index in the reply's list, if the server sends one.
     place: Option<u64>,
-    /// Its id, and for a call the call's; either may be empty.
+    /// The item's id, and for calls the call's id; either may be empty.
     id: String,
     call_id: String,
-    /// All that was given out of it.
+    /// Everything emitted of it so far.
     given: String,
-    /// The part of its thinking that the last piece belonged to.
+    /// The thinking part of the last delta.
     part: Option<u64>,
-    /// Another part of its thinking began.
+    /// Another thinking part began.
     gap: bool,
     done: bool,
 }
@@ -49,11 +49,11 @@ enum Kind {
     Call,
 }
 
-/// What parts a reader of the summary as paragraphs.
+/// Separates the parts of a reasoning summary into paragraphs.
 const PARAGRAPH: &str = "\n\n";
 
 impl Decoder {
-    /// `prefix` is the digest that the request's encoder gave.
+    /// `prefix` is the digest from the request's encoder.
     pub(super) fn new(prefix: String) -> Decoder {
         Decoder { prefix, items: Vec::new(), refusal: String::new(), begun: false, whole: false }
     }
@@ -61,7 +61,7 @@ impl Decoder {
 
 impl Decode for Decoder {
     fn event(&mut self, data: &str, out: &mut Vec<ProviderEvent>) -> Result<(), DecodeError> {
-        // Some servers end as Chat Completions does.
+        // Some servers end like Chat Completions.
         if data == "[DONE]" {
             return Ok(());
         }
@@ -102,9 +102,9 @@ impl Decode for Decoder {
                 self.finished(event.response.unwrap_or_default(), event.kind == "response.failed", out)?;
             }
             "error" => return Err(DecodeError::Provider(data.to_owned())),
-            // Some servers send an error without a type.
+            // Some servers send errors without a type.
             _ if !event.error.is_null() => return Err(DecodeError::Provider(data.to_owned())),
-            // Created, queued, in progress, compacting, the ends of parts, and whatever comes to be.
+            // Created, queued, in progress, compacting, ends of parts, and future kinds.
             _ => {}
         }
         Ok(())
@@ -145,10 +145,10 @@ impl Decoder {
         self.give(at, event.text(), out);
     }
 
-    /// An item begins. What it may hold already comes again as deltas or at its end.
+    /// Handles the start of an item. Any content that it already has is repeated in deltas or at its end.
     fn began(&mut self, index: Option<u64>, item: &Value, out: &mut Vec<ProviderEvent>) {
         let Some(kind) = Kind::of(item) else { return };
-        // A call without its name begins when it has one, at the latest at its end.
+        // A call without a name is announced once it has one, at the latest at its end.
         if kind != Kind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
             self.open(kind, &Place::of(index, item), item, out);
         }
@@ -158,7 +158,7 @@ impl Decoder {
         let at = self.add(kind, place);
         match kind {
             Kind::Reasoning => {}
-            // What kind of message follows is wanted back with it.
+            // The phase must be sent back with the message that follows.
             Kind::Message => {
                 if let Some(phase) = item["phase"].as_str() {
                     out.push(ProviderEvent::ThinkingSealed { data: json!({ "phase": phase }) });
@@ -173,7 +173,7 @@ impl Decoder {
         at
     }
 
-    /// An item is whole: gives out what is missing of it, all where its beginning was never told.
+    /// Handles the end of an item: emits what is missing, or all of it if its start was never received.
     fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
         let Some(kind) = Kind::of(&item) else { return };
         let place = Place::of(index, &item);
@@ -197,8 +197,8 @@ impl Decoder {
                 let thought =
                     if summary.is_empty() { texts(&item["content"], &["text"], PARAGRAPH) } else { summary };
                 self.give_rest(at, &thought, out);
-                // What is sealed goes back in front of what followed it: an end that comes later than that
-                // is of no use, nor is an item that its server knows by its id alone.
+                // Encrypted reasoning is sent back before the items that followed it. It is useless if its
+                // end arrives after theirs, or if the server only knows it by its id.
                 let is_newest = at + 1 == self.items.len();
                 if is_newest && item["encrypted_content"].as_str().is_some_and(|content| !content.is_empty())
                 {
@@ -243,8 +243,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The item of a kind that an event is about. The place in the list decides before the id, which some
-    /// gateways change from event to event; where there is neither, it is the newest of its kind.
+    /// Finds the item of this kind that an event refers to. The index takes precedence over the id, which
+    /// some gateways change from event to event; without either, it is the newest of its kind.
     fn find(&self, kind: Kind, place: &Place<'_>) -> Option<usize> {
         let newest =
             |is: &dyn Fn(&Item) -> bool| self.items.iter().rposition(|item| item.kind == kind && is(item));
@@ -293,8 +293,8 @@ impl Decoder {
         );
     }
 
-    /// Gives out what `whole` has beyond what was given out already. A whole that begins otherwise changes
-    /// nothing: what was given out can't be taken back.
+    /// Emits the rest of `whole` after what was already emitted. If it starts differently, nothing is
+    /// emitted: earlier output can't be retracted.
     fn give_rest(&mut self, at: usize, whole: &str, out: &mut Vec<ProviderEvent>) {
         let given = &self.items[at].given;
         if let Some(rest) = whole.strip_prefix(given.as_str()) {
@@ -304,7 +304,7 @@ impl Decoder {
 }
 
 impl Kind {
-    /// `None` for items that are not asked for.
+    /// `None` for items that are never requested.
     fn of(item: &Value) -> Option<Kind> {
         match item["type"].as_str()? {
             "message" => Some(Kind::Message),
@@ -315,7 +315,7 @@ impl Kind {
     }
 }
 
-/// The texts under these names in a list of parts.
+/// The texts in fields with these names of a list of parts.
 fn texts(parts: &Value, names: &[&str], between: &str) -> String {
     let parts = parts.as_array().into_iter().flatten();
     let texts = parts.filter_map(|part| names.iter().find_map(|name| part[*name].as_str()));
@@ -326,7 +326,7 @@ fn arguments_text(arguments: &Value) -> Cow<'_, str> {
     match arguments {
         Value::String(text) => text.into(),
         Value::Null => "".into(),
-        // Whole arguments that were not made into text.
+        // Complete arguments that were not serialized to a string.
         whole => whole.to_string().into(),
     }
 }

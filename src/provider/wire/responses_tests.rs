@@ -1,4 +1,4 @@
-//! What OpenAI and servers like it are sent in the Responses format, and that they would take it.
+//! Tests requests in the Responses format, for OpenAI and compatible servers, and their validity.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -82,7 +82,7 @@ fn an_ordinary_conversation() {
 }
 
 #[test]
-fn other_servers_get_only_what_all_of_them_know() {
+fn compatible_servers_get_only_common_fields() {
     let view = OwnedView::default().user(vec![text("hi")]);
     let expected = json!({
         "model": "qwen3",
@@ -99,7 +99,7 @@ fn other_servers_get_only_what_all_of_them_know() {
 }
 
 #[test]
-fn reasoning_is_asked_for_as_the_model_takes_it() {
+fn reasoning_is_configured_as_the_model_supports_it() {
     const ALWAYS: [Effort; 2] = [Effort::Low, Effort::High];
     let view = OwnedView::default().user(vec![text("hi")]);
     let summed = |effort: &str| json!({"effort": effort, "summary": "auto"});
@@ -118,9 +118,9 @@ fn reasoning_is_asked_for_as_the_model_takes_it() {
     }
 }
 
-/// The endpoint that counts refuses what it has no use for.
+/// The counting endpoint rejects fields that it doesn't use.
 #[test]
-fn tokens_are_counted_of_the_same_conversation() {
+fn token_count_covers_the_same_conversation() {
     let view = OwnedView::default().with_tools().user(vec![text("hi")]);
     let reply = body(&openai(), &view.request());
     let counted = Encoding::default().encode(&openai(), &view.request(), Purpose::Count).bytes();
@@ -144,7 +144,7 @@ fn said(text: &str) -> Value {
 }
 
 #[test]
-fn what_a_person_attaches() {
+fn user_attachments() {
     let document = |mime_type: &str, name: Option<&str>| Content::Document {
         mime_type: mime_type.into(),
         data: "aGk=".into(),
@@ -176,9 +176,9 @@ fn what_a_person_attaches() {
     );
 }
 
-/// llama.cpp refuses a call's output that holds anything but text.
+/// llama.cpp rejects call outputs that contain anything but text.
 #[test]
-fn images_and_documents_of_outcomes_go_where_the_server_takes_them() {
+fn outcome_images_and_documents_are_sent_where_accepted() {
     let mut seen = outcome("c1", OutcomeStatus::Completed, "a picture");
     let data = || "aGk=".to_owned();
     seen.content.push(OutcomeContent::Image { mime_type: "image/png".into(), data: data() });
@@ -211,7 +211,7 @@ fn images_and_documents_of_outcomes_go_where_the_server_takes_them() {
     );
 }
 
-/// A call that could not be read is answered by its failure, and both are sent.
+/// A call with malformed arguments is answered with an error, and both are sent.
 #[test]
 fn a_call_with_unreadable_arguments_is_sent_as_json() {
     let view = OwnedView::default()
@@ -238,10 +238,10 @@ const WITH_CALLS: &[u8] =
 const WITH_PHASE: &[u8] =
     include_bytes!("../../../protocol-fixtures/providers/responses-thinking-and-phase.sse");
 
-/// Encrypted reasoning is the model's memory of why it made its calls. It is taken back only whole and
-/// unchanged, by the model that made it, and behind all that it was made behind.
+/// Encrypted reasoning is the model's memory of why it made its calls. It is only accepted complete and
+/// unchanged, by the model that generated it, and after everything that it was generated after.
 #[test]
-fn reasoning_goes_back_byte_for_byte_to_its_model_and_behind_its_prefix_alone() {
+fn reasoning_is_only_sent_back_to_its_model_after_its_prefix() {
     let item = br#"{"id":"rs_2","type":"reasoning","encrypted_content":"Z0FBQg==","summary":[]}"#;
     let endpoint = openai();
     let before = OwnedView::default().with_tools().user(vec![text("read both")]);
@@ -271,7 +271,7 @@ fn reasoning_goes_back_byte_for_byte_to_its_model_and_behind_its_prefix_alone() 
 }
 
 #[test]
-fn what_kind_of_message_it_was_is_said_again() {
+fn message_phase_is_sent_back() {
     let endpoint = openai();
     let before = OwnedView::default().with_tools().user(vec![text("read both")]);
     let reply = reply_of(WITH_PHASE, &endpoint, encode(&endpoint, &before.request()).prefix);
@@ -287,10 +287,10 @@ fn what_kind_of_message_it_was_is_said_again() {
     assert_eq!(input(&compatible(), &view)[1], message("assistant", "output_text", "I read both."));
 }
 
-/// A reply that was all reasoning, as where its tokens ran out, is not said again: the service refuses
-/// reasoning without what it was for.
+/// A reply that consists only of reasoning, as when its tokens ran out, is not sent back: the service rejects
+/// reasoning without what it was generated for.
 #[test]
-fn reasoning_without_what_it_was_for_is_left_out() {
+fn reasoning_without_following_content_is_dropped() {
     let endpoint = openai();
     let before = OwnedView::default().user(vec![text("think")]);
     let prefix = encode(&endpoint, &before.request()).prefix;
@@ -313,10 +313,10 @@ fn sealed(prefix: &str) -> Content {
 }
 
 proptest! {
-    /// Reasoning of the model's own is sent wherever what it was for follows it in its reply, and nothing
-    /// else with an id of the service's.
+    /// The model's own reasoning is sent if the content it was generated for follows in its reply, and
+    /// nothing else has an id of the service.
     #[test]
-    fn reasoning_is_kept_where_it_can_be(view in views(false)) {
+    fn reasoning_followed_by_content_is_kept(view in views(false)) {
         let view = view.of_own(&openai());
         let sent = input(&openai(), &view);
         let kept = sent.iter().filter(|item| item["type"] == "reasoning").count();

@@ -1,36 +1,35 @@
-//! Takes the data of server-sent events out of bytes that come in any split. It knows no provider, and
-//! reads nothing but `data` fields: every format that we speak names its events inside the data too.
+//! A parser for server-sent events from arbitrarily split bytes. It is independent of providers and reads
+//! only `data` fields: every supported format also names its events inside the data.
 //!
-//! It is our own because a stream comes from outside and must be bounded: the crates at hand hold an
-//! event of any size, and hand each one out as a fresh string. This one lends the data of each event to
-//! the caller from a buffer that is used again.
+//! We don't use an existing crate because streams are untrusted and must be bounded: the available crates
+//! buffer events of any size and return each one as a new string. This parser lends the data of each event to
+//! the caller from a reused buffer.
 
-/// The most that one event may hold, in bytes: a whole tool call sent at once stays far below it, and
-/// a server that never ends an event costs no more than this.
+/// Maximum bytes of one event: an entire tool call sent at once is far below that, and a server that never
+/// ends an event costs no more memory.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A push parser. Feed it pieces as they come; an event that the stream leaves unfinished is never
-/// delivered.
+/// A push parser. An event that the stream leaves unfinished is never delivered.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// The line that has not ended yet.
+    /// The current, unfinished line.
     line: Vec<u8>,
-    /// The data of the event that has not ended yet, its lines joined.
+    /// The data of the current, unfinished event, its lines joined.
     data: Vec<u8>,
     has_data: bool,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_return: bool,
-    /// Something was read, so that a byte order mark can no longer come.
+    /// Any bytes were read, so a byte order mark can no longer occur.
     begun: bool,
 }
 
-/// An event grew past `EVENT_BYTES_MAX`.
+/// An event exceeded `EVENT_BYTES_MAX`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EventTooLong;
 
 impl Events {
-    /// Reads a piece and calls `on_event` with the data of each event that ends in it, in order.
-    /// Bytes that are not UTF-8 become U+FFFD. Stops at the first error.
+    /// Parses a piece and calls `on_event` with the data of each event that ends in it, in order. Invalid
+    /// UTF-8 is replaced by U+FFFD. Stops at the first error.
     pub fn push<E: From<EventTooLong>>(
         &mut self,
         mut piece: &[u8],
@@ -94,7 +93,7 @@ impl Events {
         let value = match line.strip_prefix(b"data") {
             Some(b"") => b"",
             Some([b':', value @ ..]) => value.strip_prefix(b" ").unwrap_or(value),
-            // Comments, other fields, and fields whose name only begins alike.
+            // Comments, other fields, and fields whose name only starts with `data`.
             Some(_) | None => return Ok(()),
         };
         if self.data.len() + value.len() > EVENT_BYTES_MAX {
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_other_fields_and_empty_events_are_passed_over() {
+    fn comments_other_fields_and_empty_events_are_ignored() {
         assert_eq!(read(&[b": ping\n\nid: 7\n\nretry: 3\ndatabase: x\ndata: kept\n\n"]), ["kept"]);
     }
 
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn any_split_and_any_line_end_reads_the_same() {
+    fn any_split_and_line_ending_parses_the_same() {
         for stream in
             ["data: größe\n\ndata: b\n\n", "data: größe\r\n\r\ndata: b\r\n\r\n", "data: größe\r\rdata: b\r\r"]
         {
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_never_ends_is_given_up() {
+    fn oversized_event_is_an_error() {
         let mut events = Events::default();
         let piece = vec![b'x'; 1024 * 1024];
         let mut pushed = 0;

@@ -1,5 +1,5 @@
-//! The bytes of one reply's stream to its events, for every wire format. Pure: whoever has the bytes
-//! pushes them in.
+//! Decodes the bytes of a streamed reply into events, for every wire format. Pure: the caller pushes the
+//! bytes.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,8 +11,8 @@ use crate::failure::{self, Failure};
 use crate::{ErrorClass, ProviderError, ProviderEvent};
 use epitome_thread::halves::whole_characters;
 
-/// The most that one reply's stream may hold, in bytes. The longest replies (128,000 tokens, one event
-/// each of some 300 bytes) stay below it; a stream without end does not.
+/// Maximum bytes of one reply's stream. The longest replies (128,000 tokens, one event of about 300 bytes
+/// each) are smaller; endless streams are cut off.
 pub const REPLY_BYTES_MAX: usize = 96 * 1024 * 1024;
 
 /// Decodes one reply.
@@ -23,7 +23,7 @@ pub struct Decoding {
     events: Events,
     decoder: Box<dyn Decode>,
     received: usize,
-    /// Something that a person sees was given out.
+    /// Something visible to the user was emitted.
     shown: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct Decoding {
 pub(super) enum DecodeError {
     /// The provider sent this error inside its stream.
     Provider(String),
-    /// It sent something that is not its format.
+    /// The provider sent something that isn't its format.
     Unreadable(String),
 }
 
@@ -49,15 +49,15 @@ impl From<EventTooLong> for DecodeError {
 }
 
 impl Decoding {
-    /// Begins a reply. `prefix` is what the request's encoder gave; `request_id` names the call in
+    /// Starts a reply. `prefix` is the digest from the request's encoder; `request_id` identifies the call in
     /// error messages.
     pub fn new(endpoint: Endpoint, prefix: String, request_id: Option<String>) -> Decoding {
         let decoder = decoder_of(endpoint.wire, prefix);
         Decoding { endpoint, request_id, events: Events::default(), decoder, received: 0, shown: false }
     }
 
-    /// Reads a piece of the stream, of any size, and appends its events. What came before an error in
-    /// the same piece is appended too.
+    /// Decodes a piece of the stream, of any size, and appends its events, including those that precede an
+    /// error in the same piece.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         self.received = self.received.saturating_add(piece.len());
         if self.received > REPLY_BYTES_MAX {
@@ -75,13 +75,13 @@ impl Decoding {
         result.map_err(|error| self.fault(error))
     }
 
-    /// Whether the final event was seen; nothing after it counts.
+    /// Whether the final event was seen; anything after it is ignored.
     pub fn is_whole(&self) -> bool {
         self.decoder.is_whole()
     }
 
-    /// The stream ended. An error says that it was cut, or that there was nothing in it at all; of class
-    /// `Broken` where something of it was shown before.
+    /// Handles the end of the stream. Returns an error if it was cut off (of class `Broken` if something of
+    /// it was shown) or entirely empty.
     pub fn end(&mut self, out: &mut Vec<ProviderEvent>) -> Result<(), ProviderError> {
         if self.is_whole() {
             return Ok(());
@@ -104,7 +104,7 @@ impl Decoding {
         })
     }
 
-    /// The error for a stream that was cut: worth another try as long as nothing of it was shown.
+    /// The error for a stream that was cut off: can be retried if nothing of it was shown.
     pub fn lost(&self, why: &str) -> ProviderError {
         match self.shown {
             true => self.broken(why),
@@ -114,7 +114,7 @@ impl Decoding {
         }
     }
 
-    /// An error that says why the reply can't be used.
+    /// An error that explains why the reply can't be used.
     pub fn broken(&self, why: &str) -> ProviderError {
         let id = self.request_id.as_ref().map(|id| format!(", request {id}")).unwrap_or_default();
         let message = format!(
@@ -146,16 +146,16 @@ impl Decoding {
     }
 }
 
-/// How a stream ended that has no final event.
+/// How a stream without a final event ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unfinished {
     Cut,
-    /// Not even a beginning.
+    /// No part of a reply was received.
     Empty,
 }
 
-/// Reads the data of one event. `whole` holds it where it had to be repaired: servers that cut their
-/// text between UTF-16 units send half of an emoji in each of two events.
+/// Parses the data of one event. `whole` contains the repaired text, if needed: servers that split their text
+/// between UTF-16 code units send half of a surrogate pair in each of two events.
 pub(super) fn read_event<'a, T: Deserialize<'a>>(
     data: &'a str,
     whole: &'a mut String,
@@ -169,7 +169,7 @@ pub(super) fn read_event<'a, T: Deserialize<'a>>(
     })
 }
 
-/// A field that an item or a block has as `null` is refused when it comes back.
+/// Removes `null` fields, which are rejected when an item or a block is sent back.
 pub(super) fn without_nulls(mut item: Value) -> Value {
     if let Some(fields) = item.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
@@ -177,7 +177,7 @@ pub(super) fn without_nulls(mut item: Value) -> Value {
     item
 }
 
-/// Appends an event, merging it with the one before where both are pieces of the same part.
+/// Appends an event, merged with the previous one if both are fragments of the same part.
 pub(super) fn append(out: &mut Vec<ProviderEvent>, event: ProviderEvent) {
     use ProviderEvent::{CallArguments, Text, Thinking};
     match (out.last_mut(), event) {

@@ -17,7 +17,7 @@ use epitome_thread::{
     ToolCall, ToolOutcome, ToolSpec, ViewItem, edits,
 };
 
-/// A request that stands alone, as it is sent for a reply.
+/// Encodes a request without a cache, for a reply.
 pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
@@ -27,7 +27,7 @@ pub fn body(endpoint: &Endpoint, request: &Request<'_>) -> Value {
     serde_json::from_slice(&encode(endpoint, request).bytes()).expect("a body is JSON")
 }
 
-/// A view that owns what it shows.
+/// A view that owns its items.
 #[derive(Clone, Debug, Default)]
 pub struct OwnedView {
     pub items: Vec<Item>,
@@ -76,7 +76,7 @@ impl OwnedView {
             thought: ThoughtLevel::Medium,
             max_output: 32_000,
             cache_key: "s_1",
-            // Of a conversation that goes on.
+            // Any basis: the conversation continues.
             basis: Some(Basis::default()),
         }
     }
@@ -115,7 +115,8 @@ pub fn thinking(provider: &str, model: &str, data: Value) -> Content {
 }
 
 impl OwnedView {
-    /// The same view with its replies' thinking as if this endpoint's model had made it just there.
+    /// The same view with the thinking of its replies signed as if this endpoint's model had generated it
+    /// there.
     pub fn of_own(&self, endpoint: &Endpoint) -> OwnedView {
         let mut own = OwnedView { items: Vec::new(), tools: self.tools.clone() };
         for item in &self.items {
@@ -136,14 +137,14 @@ impl OwnedView {
         own
     }
 
-    /// The same view, and behind it a word of the person's where the model has said the last one.
+    /// The same view, with another user message at the end if the model had the last word.
     pub fn answerable(self) -> OwnedView {
         let is_answered = matches!(turns(&self.request().items).last(), Some(Turn::Agent { .. }) | None);
         if is_answered { self.user(vec![text("go on")]) } else { self }
     }
 
-    /// The same view after a hook's edits, each of the part at this place, and perhaps a history of
-    /// messages with these roles before the newest. What is refused is left out.
+    /// The same view after edits by a hook, each applied to the part at this index, and perhaps a history of
+    /// messages with these roles before the newest. Rejected edits are skipped.
     pub fn edited(&self, edits: &[(usize, u8)], history: &[Role], kept: usize) -> OwnedView {
         let mut thread = self.thread();
         for (place, op) in edits {
@@ -182,7 +183,7 @@ impl OwnedView {
         OwnedView { items: items.collect(), tools: self.tools.clone() }
     }
 
-    /// A thread whose view it is.
+    /// A thread with this view.
     fn thread(&self) -> Thread {
         let session = SessionId("s_00000000000000000001".into());
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
@@ -213,7 +214,7 @@ fn append(thread: &mut Thread, change: Change) {
     thread.apply(Arc::new(Entry { seq: thread.next_seq(), at: 0, change }));
 }
 
-/// What a format keeps of a reply, of two kinds where it has them.
+/// The stored data of a reply in this format; two kinds in formats that have them.
 fn sealed(wire: WireFormat, is_signed: bool, prefix: &str) -> Value {
     let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
     let item = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "Z0FB"});
@@ -229,19 +230,20 @@ fn sealed(wire: WireFormat, is_signed: bool, prefix: &str) -> Value {
     }
 }
 
-/// What hooks may ask for, for `OwnedView::edited`.
+/// Edits and history that hooks may request, for `OwnedView::edited`.
 pub fn hooks_wishes() -> impl Strategy<Value = (Vec<(usize, u8)>, Vec<Role>, usize)> {
     let edits = prop::collection::vec((0..32usize, any::<u8>()), 0..8);
     let role = prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::System)];
     (edits, prop::collection::vec(role, 0..4), 0..6usize)
 }
 
-/// A round as the generator makes it; call ids come later, so that they are unique.
+/// A generated round; call ids are assigned later, so that they are unique.
 #[derive(Clone, Debug)]
 enum Round {
     User(Vec<Content>),
     Agent(Vec<Content>),
-    /// How many calls, the parts before them, and which outcomes the log lost or has too many.
+    /// The preceding parts, the calls with a flag for an image in the outcome, and the outcome that the log
+    /// lost or that belongs to no call.
     Calls {
         parts: Vec<Content>,
         images: Vec<bool>,
@@ -250,8 +252,8 @@ enum Round {
     },
 }
 
-/// Views that begin with the person and end where the model is to answer. With `faulty`, outcomes may
-/// be missing or belong to no call.
+/// Views that begin with the user and end where the model has to reply. With `faulty`, outcomes may be
+/// missing or belong to no call.
 pub fn views(faulty: bool) -> impl Strategy<Value = OwnedView> {
     let begin = prop::collection::vec(said(), 1..3);
     (begin, prop::collection::vec(round(faulty), 0..8), any::<bool>()).prop_map(|(begin, rounds, last)| {

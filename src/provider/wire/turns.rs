@@ -1,23 +1,23 @@
-//! The view as alternating turns, with the rules that every provider has: nothing empty, each call
-//! answered right behind its message, neighbouring messages of the person as one. Knows no wire format.
+//! Converts a view to alternating turns that satisfy the rules common to all providers: nothing empty,
+//! results directly after the message with their calls, adjacent user messages merged. Independent of wire
+//! formats.
 //!
-//! A view already pairs calls and outcomes; a log from elsewhere, or one with a fault, may not. What
-//! is sent is right in either case, because one refused request would end the conversation.
+//! Views normally pair calls and outcomes; an imported or faulty log may not. The request is valid in either
+//! case, because a single rejected request would end the conversation.
 
 use std::borrow::Cow;
 
 use epitome_thread::{Content, Native, ToolCall, ToolOutcome, ViewItem};
 
-/// What one side says before the other does.
+/// Consecutive messages of one side.
 #[derive(Debug)]
 pub enum Turn<'a> {
-    /// The answers to all calls of the message before, in their order, and then what the person says.
-    /// Never empty; parts are text that isn't blank, images, documents, resources and links. In front of the
-    /// first turn there may be what a provider has made of all before it; it takes the place of no part.
+    /// The answers to all calls of the preceding message, in order, followed by the user's parts. Never
+    /// empty; parts are non-blank text, images, documents, resources and links. The first turn may also
+    /// contain providers' compactions of everything before it; they don't replace any part.
     User { compacted: Vec<&'a Native>, answers: Vec<Answer<'a>>, parts: Vec<Cow<'a, Content>> },
-    /// Replies, most often one; several stand behind one another where a model paused and went on. Each
-    /// has text that isn't blank or calls. Beside it there may be blank texts and thinking that its
-    /// provider can take back, also at the end.
+    /// Replies, usually one; several if a model paused and continued. Each has non-blank text or calls. It
+    /// may also contain blank texts and thinking that its provider accepts back, even at the end.
     Agent { replies: Vec<Vec<&'a Content>> },
 }
 
@@ -25,20 +25,20 @@ pub enum Turn<'a> {
 #[derive(Debug)]
 pub struct Answer<'a> {
     pub call: &'a ToolCall,
-    /// `None` where the log has no outcome.
+    /// `None` if the log has no outcome.
     pub outcome: Option<&'a ToolOutcome>,
 }
 
-/// What a call is answered with that has no outcome.
+/// The answer to a call without an outcome.
 pub const NO_OUTCOME: &str = "The tool was interrupted; there is no result.";
 
-/// What stands for an outcome without any text.
+/// Replaces an outcome without content.
 pub const NO_OUTPUT: &str = "(no output)";
 
-/// What stands where a person's message has nothing that can be sent.
+/// Replaces a user message without sendable content.
 const NOTHING_SAID: &str = "(empty message)";
 
-/// The turns of a view, beginning with the person's: at least one.
+/// The turns of a view: at least one, starting with the user's.
 pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
     let mut turns: Vec<Turn<'a>> = Vec::with_capacity(items.len() + 1);
     for item in items {
@@ -90,14 +90,14 @@ pub fn turns<'a>(items: &[ViewItem<'a>]) -> Vec<Turn<'a>> {
             }
         }
     }
-    // An undo may leave nothing at all; what is asked for then is still a request.
+    // An undo may leave an empty view; the request must be valid nevertheless.
     if turns.is_empty() {
         turns.push(user(vec![nothing_said()]));
     }
     turns
 }
 
-/// A reply without the thinking at its end: what thinking is for must follow it.
+/// A reply without trailing thinking, which must be followed by the content that it was generated for.
 pub fn without_thinking_at_end<'a, 'b>(parts: &'b [&'a Content]) -> &'b [&'a Content] {
     let end = parts.iter().rposition(|part| !matches!(part, Content::Thinking { .. }));
     &parts[..end.map_or(0, |end| end + 1)]
@@ -130,9 +130,9 @@ fn can_be_said(part: &Content) -> bool {
     }
 }
 
-/// The parts of a reply that can be sent back. Signed thinking is bound to all before it, so that it
-/// goes with the first part of its own message that is not there any more. A blank text is: what a format
-/// that takes it gets back is what it gave.
+/// The parts of a reply that can be sent back. Signed thinking is bound to everything before it, so it is
+/// dropped after the first part of its message that is missing. Blank texts are kept: formats that accept
+/// them get back exactly what they generated.
 fn replied(content: &[Content]) -> Vec<&Content> {
     keep_bound(content.iter(), |part| match part {
         Content::Text { text } => !text.is_empty(),
@@ -145,12 +145,12 @@ fn replied(content: &[Content]) -> Vec<&Content> {
     })
 }
 
-/// A reply for a format that refuses blank texts.
+/// A reply for a format that rejects blank texts.
 pub fn without_blanks<'a>(parts: &[&'a Content]) -> Vec<&'a Content> {
     keep_bound(parts.iter().copied(), |part| !is_blank(part))
 }
 
-/// The parts that are to be kept, without the thinking behind the first of the others.
+/// The parts for which `is_kept` is true, without the thinking that follows the first dropped part.
 fn keep_bound<'a>(
     parts: impl Iterator<Item = &'a Content>,
     is_kept: impl Fn(&Content) -> bool,

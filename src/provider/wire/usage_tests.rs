@@ -1,4 +1,4 @@
-//! One story in the words of each service: what they count differs, what we say of it must not.
+//! The same usage as reported by each service: they count differently, but our result must be equal.
 
 use super::stream::Decoding;
 use crate::ProviderEvent;
@@ -8,10 +8,10 @@ use crate::models::cost;
 use epitome_config::Settings;
 use epitome_thread::Usage;
 
-/// What the reply to a request of 10,000 tokens reports, of which 8,000 were in the cache and 1,500 were put
-/// there, with 1,000 tokens in return, of which 600 were thought.
+/// Usage of a request of 10,000 tokens, of which 8,000 were read from the cache and 1,500 written to it, and
+/// a reply of 1,000 tokens, of which 600 are thinking.
 const STORY: [(&str, &str); 4] = [
-    // What was not in the cache, what was read, what was written: three numbers beside each other.
+    // Uncached, read and written tokens: three separate numbers.
     (
         "anthropic",
         r#"{"type":"message_start","message":{"usage":{"input_tokens":500,"cache_read_input_tokens":8000,"cache_creation_input_tokens":1500,"output_tokens":1}}}
@@ -20,7 +20,7 @@ const STORY: [(&str, &str); 4] = [
 {"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1000,"output_tokens_details":{"thinking_tokens":600}}}
 {"type":"message_stop"}"#,
     ),
-    // Everything, and in it what was read and written.
+    // The total, which includes tokens read and written.
     (
         "responses",
         r#"{"type":"response.created","response":{"status":"in_progress"}}
@@ -36,7 +36,7 @@ const STORY: [(&str, &str); 4] = [
 {"choices":[],"usage":{"prompt_tokens":10000,"prompt_tokens_details":{"cached_tokens":8000,"cache_write_tokens":1500},"completion_tokens":1000,"completion_tokens_details":{"reasoning_tokens":600},"total_tokens":11000}}
 [DONE]"#,
     ),
-    // Everything, and in it what was read; nothing is paid for writing. Thoughts are not in the candidates.
+    // The total, which includes tokens read; writing is free. Candidates exclude thoughts.
     (
         "gemini",
         r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Done."}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10000,"cachedContentTokenCount":8000,"candidatesTokenCount":400,"thoughtsTokenCount":600,"totalTokenCount":11000}}"#,
@@ -69,9 +69,9 @@ fn usage_of(endpoint: &Endpoint, events: &str) -> Usage {
 }
 
 #[test]
-fn the_same_tokens_are_the_same_usage_and_cost_what_the_price_lists_say() {
+fn equal_tokens_give_equal_usage_and_list_price_cost() {
     let all = Usage { input: 10_000, output: 1_000, cache_read: 8_000, cache_write: 1_500, thinking: 600 };
-    // By hand, in dollars for a million: 500 fresh, 8,000 read, 1,500 written, 1,000 of output.
+    // Calculated by hand, in dollars per million: 500 fresh, 8,000 read, 1,500 written, 1,000 output.
     let cases = [
         (all, 500.0 * 2.0 + 8_000.0 * 0.1 + 1_500.0 * 2.5 + 1_000.0 * 10.0),
         (all, 500.0 * 2.0 + 8_000.0 * 0.2 + 1_500.0 * 2.5 + 1_000.0 * 10.0),

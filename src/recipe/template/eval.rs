@@ -1,5 +1,5 @@
-//! Evaluates a template over its variables. Starts nothing: where the output of a command is needed
-//! and not known, it says so and is called again with it.
+//! Evaluates a template over its variables. Starts no process: if the output of a command is needed and not
+//! known, evaluation returns the command and is called again with its output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use super::functions;
 use super::parser::{Base, Command, Node, Operand, Pipe, Target, Template};
 use super::{EVALUATION_DEPTH_MAX, OUTPUT_BYTES_MAX, SHELL_CALLS_MAX, STEPS_MAX, TemplateError, Value};
 
-/// What a template can see.
+/// The variables visible to a template.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// The fields of the dot.
     pub variables: BTreeMap<String, Value>,
-    /// Names that may be missing without a word: arguments that are declared and not given.
+    /// Names that may be missing without a warning: arguments that are declared but not given.
     pub optional: BTreeSet<String>,
-    /// Prints `<no value>` for what is missing, as Go does (`templates.go_compat`).
+    /// Prints `<no value>` for missing values, as Go does (`templates.go_compat`).
     pub go_compat: bool,
 }
 
-/// How far an evaluation came.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evaluated {
-    /// The text, and what was odd on the way.
+    /// The text, and warnings.
     Done { text: String, warnings: Vec<String> },
-    /// The words of commands whose output is needed first; each at most once, in order.
+    /// The words of commands whose output is needed first; without duplicates, in order.
     Needs(Vec<Vec<String>>),
 }
 
-/// Evaluates; `known` holds the outputs of commands by their words, so a command that stands twice in
-/// a template runs once.
+/// Evaluates a template. `known` maps the words of commands to their outputs, so a command that occurs twice
+/// in a template runs once.
 pub fn evaluate(
     template: &Template,
     scope: &Scope,
@@ -59,10 +59,10 @@ pub fn evaluate(
     Ok(Evaluated::Needs(run.needs))
 }
 
-/// Why evaluation does not go on with the next node.
+/// Why evaluation does not continue with the next node.
 enum Stop {
     Error(TemplateError),
-    /// An output is not known, and what follows may depend on it.
+    /// A command's output is not known, and what follows may depend on it.
     Need,
     Break,
     Continue,
@@ -84,7 +84,7 @@ struct Run<'a> {
     needs: Vec<Vec<String>>,
     steps: u64,
     depth: usize,
-    /// Where the latest template call stands: the culprit when evaluation is too deep.
+    /// Position of the latest template call, reported when evaluation nests too deeply.
     latest_call: usize,
 }
 
@@ -98,7 +98,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Evaluates a body. The one place where evaluation goes deeper by the template's own making.
+    /// Evaluates a body. The only place where a template can make evaluation recurse.
     fn nodes(&mut self, nodes: &[Node], dot: &Value) -> Result<(), Stop> {
         if self.depth == EVALUATION_DEPTH_MAX {
             let message =
@@ -123,8 +123,8 @@ impl Run<'_> {
                     Target::Nothing => self.print(pipe, &value),
                     Target::Declare(_) | Target::Assign(_) => Ok(()),
                 },
-                // Nothing behind depends on text that is only printed, so the commands behind can be
-                // asked for in the same go.
+                // Nothing else depends on text that is only printed, so later commands can be requested in
+                // the same pass.
                 Err(Stop::Need) if pipe.target == Target::Nothing => Ok(()),
                 Err(stop) => Err(stop),
             },
@@ -152,7 +152,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs something and forgets the variables that it declared.
+    /// Runs a closure and drops the variables that it declared.
     fn scoped<T>(&mut self, inner: impl FnOnce(&mut Self) -> Result<T, Stop>) -> Result<T, Stop> {
         let length = self.variables.len();
         let result = inner(self);
@@ -192,7 +192,7 @@ impl Run<'_> {
         if empty { self.nodes(otherwise, dot) } else { Ok(()) }
     }
 
-    /// One variable takes the item, two take key and item.
+    /// One variable receives the item, two receive key and item.
     fn bind_range(&mut self, target: &Target, key: Value, item: &Value) {
         let (Target::Declare(names) | Target::Assign(names)) = target else { return };
         let values = match names.as_slice() {
@@ -257,7 +257,7 @@ impl Run<'_> {
         let mut values = Vec::with_capacity(command.arguments.len() + 1);
         for argument in &command.arguments {
             let value = self.operand(argument, dot)?;
-            // `and` and `or` look no further than they must: what stands behind is not evaluated.
+            // `and` and `or` short-circuit: later arguments are not evaluated.
             let decided = match name.as_str() {
                 "and" => !value.truth(),
                 "or" => value.truth(),
@@ -268,8 +268,8 @@ impl Run<'_> {
             }
             values.push(value);
         }
-        // Go passes what comes through `|` last. `.x | default "y"` would then always give "y", which
-        // nobody who writes it wants.
+        // Go passes the piped value last. `.x | default "y"` would then always return "y", which nobody who
+        // writes it wants.
         let piped_at = if name == "default" { 0 } else { values.len() };
         values.splice(piped_at..piped_at, piped);
         match name.as_str() {

@@ -1,13 +1,13 @@
-//! The functions that need nothing but their arguments. `and`, `or` and `bash` are the evaluator's own.
+//! Functions that depend only on their arguments. `and`, `or` and `bash` are implemented in the evaluator.
 
 use std::cmp::Ordering;
 
 use super::{OUTPUT_BYTES_MAX, Value};
 
-/// Width and precision of a `printf` verb; a larger one only makes spaces.
+/// Maximum width and precision of a `printf` verb; a larger one would only add padding.
 const PRINTF_WIDTH_MAX: usize = 1000;
 
-/// Calls a function. The error is a sentence; the evaluator knows its place.
+/// Calls a function. The error is a message; the evaluator adds the position.
 pub fn call(name: &str, arguments: Vec<Value>) -> Result<Value, String> {
     match name {
         "default" => default(arguments),
@@ -86,7 +86,7 @@ fn two(name: &str, arguments: Vec<Value>) -> Result<(Value, Value), String> {
         .map_err(|_| format!("{name} wants two arguments, not {given}"))
 }
 
-/// The fallback, which is the second, stands for a value that is missing or empty.
+/// Returns the second argument if the first is missing or empty.
 fn default(arguments: Vec<Value>) -> Result<Value, String> {
     let (value, fallback) = two("default", arguments)?;
     let empty = matches!(&value, Value::Missing) || matches!(&value, Value::Text(text) if text.is_empty());
@@ -151,7 +151,7 @@ fn index(arguments: Vec<Value>) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Go's `Sprint`: a space between operands when neither of them is text.
+/// Go's `Sprint`: a space between operands when neither of them is a string.
 fn print(arguments: &[Value]) -> String {
     let mut text = String::new();
     let mut previous_is_text = true;
@@ -166,8 +166,8 @@ fn print(arguments: &[Value]) -> String {
     text
 }
 
-/// Go's `Sprintf` for the verbs s, v, q, d, x, t, f and %, with width, precision, `-` and `0`. As there,
-/// a mistake shows in the text (`%!d(string=x)`) and is no error.
+/// Go's `Sprintf` for the verbs s, v, q, d, x, t, f and %, with width, precision, `-` and `0`. As in Go, a
+/// mistake shows in the output (`%!d(string=x)`) and is not an error.
 fn printf(format: &str, arguments: &[Value]) -> String {
     let mut text = String::new();
     let mut arguments = arguments.iter();

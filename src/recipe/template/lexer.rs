@@ -1,8 +1,8 @@
-//! Splits a template into literal text and the tokens of its actions. It knows nothing of grammar.
+//! Splits a template into literal text and the tokens of its actions, without regard to grammar.
 
 use super::TemplateError;
 
-/// One token, where it begins, and whether white space stands before it: `.a.b` and `.a .b` differ.
+/// A token, its offset, and whether white space precedes it: `.a.b` and `.a .b` differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
     pub kind: Kind,
@@ -12,7 +12,7 @@ pub struct Token {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Text outside of actions, already trimmed as its neighbours ask.
+    /// Text outside of actions, with trim markers already applied.
     Literal(String),
     Open,
     Close,
@@ -36,7 +36,7 @@ pub enum Kind {
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// Reads a whole template.
+/// Tokenizes a template.
 pub fn lex(source: &str) -> Result<Vec<Token>, TemplateError> {
     let mut lexer = Lexer { source, at: 0, tokens: Vec::new() };
     let mut trim_start = false;
@@ -57,7 +57,7 @@ impl<'a> Lexer<'a> {
         &self.source[self.at..]
     }
 
-    /// Reads text up to an action, and the action; says whether the text behind it is to be trimmed.
+    /// Reads text up to and including the next action; returns whether the text after it is to be trimmed.
     fn text(&mut self, trim_start: bool) -> Result<bool, TemplateError> {
         let rest = self.rest();
         let start = self.at;
@@ -181,7 +181,7 @@ fn unexpected(character: char, at: usize) -> TemplateError {
         .with_hint("to have braces in the text, write {{\"{{\"}}")
 }
 
-/// The white space of Go's lexer.
+/// White space as in Go's lexer.
 fn is_space(character: char) -> bool {
     matches!(character, ' ' | '\t' | '\r' | '\n')
 }
@@ -245,7 +245,7 @@ fn quoted(rest: &str, at: usize) -> Result<(Kind, usize), TemplateError> {
     Ok((Kind::Text(text), length))
 }
 
-/// Reads a quoted string with Go's escapes; gives the text and the length with both quotes.
+/// Reads a quoted string with Go's escapes; returns the text and the length including both quotes.
 fn escaped(rest: &str, at: usize, quote: char) -> Result<(String, usize), TemplateError> {
     let unclosed = || TemplateError::new(at, format!("this string is not closed: {quote} is missing"));
     let mut text = String::new();

@@ -1,7 +1,7 @@
-//! The part of Go's `text/template` that recipes use: a lexer, a parser and an evaluator.
+//! The subset of Go's `text/template` that recipes use: a lexer, a parser and an evaluator.
 //!
-//! It is pure and bounded. It starts no process: a `bash` call whose output is not known yet is handed
-//! to the caller. It has no lists, no methods and no functions beside those of `parser::FUNCTIONS`.
+//! Pure and bounded. It starts no process: a `bash` call whose output is not known yet is returned to the
+//! caller. It has no lists, no methods and only the functions of `parser::FUNCTIONS`.
 
 mod eval;
 mod functions;
@@ -15,22 +15,24 @@ use std::sync::Arc;
 pub use eval::{Evaluated, Scope, evaluate};
 pub use parser::compile;
 
-/// Nesting of blocks and parentheses in the text. Deeper text is a mistake, or wants our stack.
+/// Maximum nesting of blocks and parentheses in the text. Deeper text is a mistake, or an attempt to overflow
+/// our stack.
 pub const NESTING_MAX: usize = 64;
-/// Blocks and template calls that one evaluation is inside of; what keeps recursion off our stack.
+/// Maximum nesting of blocks and template calls during evaluation; keeps recursion from overflowing our
+/// stack.
 pub const EVALUATION_DEPTH_MAX: usize = 128;
-/// Steps of one evaluation: nodes, operands, loop rounds and KiB copied. An honest recipe takes
-/// hundreds; this many take some milliseconds.
+/// Maximum steps of one evaluation: nodes, operands, loop rounds and KiB copied. A normal recipe takes
+/// hundreds; this many take a few milliseconds.
 pub const STEPS_MAX: u64 = 200_000;
-/// Bytes of one rendered prompt, and of any string on the way to it.
+/// Maximum size in bytes of a rendered prompt and of any intermediate string.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Commands that one rendering may ask for.
+/// Maximum commands that one rendering may request.
 pub const SHELL_CALLS_MAX: usize = 64;
 
-/// What a template computes with. Arguments are text, so there is no way to make a list.
+/// A value in a template. Arguments are strings, so no expression can produce a list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A variable that nobody gave. It is false, compares as empty text, and prints as nothing.
+    /// A variable that was not given. It is false, compares as an empty string, and prints as nothing.
     Missing,
     Bool(bool),
     Int(i64),
@@ -40,7 +42,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Go's truth: whatever is not its type's zero.
+    /// Truth as in Go: any value except the zero value of its type.
     pub fn truth(&self) -> bool {
         match self {
             Value::Missing => false,
@@ -84,7 +86,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// A fault in a template, at a byte offset of its text.
+/// An error in a template, at a byte offset of its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     pub at: usize,
@@ -102,7 +104,7 @@ impl TemplateError {
         self
     }
 
-    /// Line and column of the fault, from 1; the column counts characters.
+    /// Line and column of the error, 1-based; the column counts characters.
     pub fn place(&self, source: &str) -> (u64, u64) {
         epitome_problem::place_in(source, self.at)
     }

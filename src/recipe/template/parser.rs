@@ -1,5 +1,5 @@
-//! Makes a tree of a template's tokens and refuses what cannot be evaluated: unknown functions,
-//! variables and templates are found here, before anything is rendered.
+//! Parses a template's tokens into a tree and rejects what cannot be evaluated: unknown functions, variables
+//! and templates are found here, before anything is rendered.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub const FUNCTIONS: [&str; 16] = [
     "printf", "println",
 ];
 
-/// A template that can be evaluated.
+/// A parsed template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Template {
     pub(super) body: Vec<Node>,
@@ -65,7 +65,7 @@ pub(super) struct Command {
 pub(super) struct Operand {
     pub at: usize,
     pub base: Base,
-    /// `.a.b` behind the base.
+    /// `.a.b` after the base.
     pub fields: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Base {
     Group(Box<Pipe>),
 }
 
-/// Reads a template.
+/// Parses a template.
 pub fn compile(source: &str) -> Result<Template, TemplateError> {
     let mut parser = Parser {
         tokens: lex(source)?,
@@ -115,7 +115,7 @@ struct Parser {
     fields: Vec<String>,
 }
 
-/// The word that ended a block, and where it stands; its action is read up to behind the word.
+/// The word that ended a block, and its position; the action is consumed up to and including that word.
 type Ending = Option<(String, usize)>;
 
 impl Parser {
@@ -158,7 +158,7 @@ impl Parser {
         result
     }
 
-    /// Reads nodes up to one of the words, or to the end of the text when there are none.
+    /// Parses nodes up to one of the words, or to the end of the text if `ends` is empty.
     fn block(&mut self, ends: &[&str]) -> Result<(Vec<Node>, Ending), TemplateError> {
         let mut nodes = Vec::new();
         while let Some(token) = self.take() {
@@ -226,7 +226,7 @@ impl Parser {
         Ok(Node::Print(pipe))
     }
 
-    /// `if` and `with`, behind the word, with their `else if` and `else with`.
+    /// `if` and `with`, after the keyword, with their `else if` and `else with`.
     fn branches(&mut self, word: &str, at: usize) -> Result<Node, TemplateError> {
         let scope = self.variables.len();
         let mut arms = Vec::new();
@@ -316,7 +316,7 @@ impl Parser {
             }
             commands.push(command);
         }
-        // Declared behind the commands: `{{$x := $x}}` reads the outer one.
+        // Declared after the commands: `{{$x := $x}}` reads the outer variable.
         if let Target::Declare(names) = &target {
             self.variables.extend(names.iter().cloned());
         }
@@ -416,7 +416,8 @@ impl Parser {
 
 const UNCLOSED: &str = "the text ends inside a block";
 
-/// Where the text ends inside a block, the block's beginning is what a person looks for.
+/// If the text ends inside a block, report the position of the block's start, which is what the author needs
+/// to find.
 fn in_block(error: TemplateError, end: usize, word: &str, at: usize) -> TemplateError {
     if error.at == end && error.message == UNCLOSED {
         return TemplateError::new(at, format!("this {word:?} has no {{{{end}}}}"));

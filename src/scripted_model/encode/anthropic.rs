@@ -1,4 +1,4 @@
-//! The stream of Anthropic's Messages.
+//! Streams of Anthropic's Messages.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,13 @@ pub(super) struct Anthropic {
     model: String,
     usage: Usage,
     before: Before,
-    /// Of the content block that is open or comes next.
+    /// Index of the current or next content block.
     index: u64,
     called: bool,
-    /// The conversation was made short.
+    /// A compaction was sent.
     made: bool,
-    /// For a request that asks for the conversation made short: what to seal it with, until it is made.
+    /// The request, if it asks for a compaction that has not been sent yet; the compaction's signature
+    /// depends on it.
     compacts: Option<Value>,
 }
 
@@ -27,7 +28,7 @@ impl Anthropic {
         Anthropic { model: model.to_owned(), usage, before, index: 0, called: false, made: false, compacts }
     }
 
-    /// Input counts there without what was cached.
+    /// Anthropic's input count excludes cached tokens.
     fn usage(&self, output: u64) -> Value {
         let Usage { input, cached, .. } = self.usage;
         json!({"input_tokens": input - cached, "cache_creation_input_tokens": 0,
@@ -42,7 +43,7 @@ impl Anthropic {
         out.event("content_block_delta", json!({"index": self.index, "delta": delta}));
     }
 
-    /// The conversation made short; without a text the service has failed to make one. The text comes whole.
+    /// Sends a compaction in one piece; without a text, it represents a failure of the service.
     fn compacted(&mut self, request: &Value, text: Option<&str>, out: &mut Out) {
         self.made = true;
         let wire = WireFormat::AnthropicMessages;
@@ -96,7 +97,7 @@ impl Voice for Anthropic {
     fn part_ends(&mut self, part: Part, whole: &str, out: &mut Out) {
         match (part, self.compacts.take()) {
             (Part::Text, Some(request)) => return self.compacted(&request, Some(whole), out),
-            // What it thinks about it is not told.
+            // Thinking about a compaction is not streamed.
             (Part::Think, Some(request)) => return self.compacts = Some(request),
             (Part::Text | Part::Think, None) => {}
         }

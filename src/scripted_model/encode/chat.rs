@@ -1,4 +1,4 @@
-//! The stream of Chat Completions, with the thinking that compatible servers add.
+//! Streams of Chat Completions, including the thinking that compatible servers add.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ pub(super) struct Chat {
     model: String,
     usage: Usage,
     with_usage: bool,
-    /// Of the next call.
+    /// Index of the next call.
     index: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The stream of Gemini's `streamGenerateContent`.
+//! Streams of Gemini's `streamGenerateContent`.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ pub(super) struct Gemini {
     model: String,
     usage: Usage,
     before: Before,
-    /// Whether thoughts are told.
+    /// Whether the request asked for thoughts.
     shows_thoughts: bool,
     thought: bool,
     called: bool,
@@ -32,7 +32,7 @@ impl Gemini {
         let Usage { input, cached, output, thought } = self.usage;
         let mut usage = json!({"promptTokenCount": input, "candidatesTokenCount": output - thought,
             "totalTokenCount": input + output});
-        // Both are left out where they are nought.
+        // Gemini omits both when they are zero.
         if thought > 0 {
             usage["thoughtsTokenCount"] = thought.into();
         }
@@ -66,8 +66,8 @@ impl Voice for Gemini {
         }
     }
 
-    /// A call comes whole. The first of a step has the signature of what was thought, also where nothing
-    /// of it was told.
+    /// Calls are sent in one piece. The first of a step carries the signature of the thinking, even if none
+    /// of that was shown.
     fn call(&mut self, call: &Call<'_>, out: &mut Out) {
         let function = json!({"id": call.id, "name": call.name, "args": call.input});
         let part = match self.called {
@@ -83,7 +83,7 @@ impl Voice for Gemini {
         out.data(body);
     }
 
-    /// The last chunk has an empty text, and with it the signature of an answer that was thought about.
+    /// The last chunk has an empty text, with the signature if the model thought before a final answer.
     fn end(&mut self, stop: Option<&Stop>, out: &mut Out) {
         let (reason, why) = match stop {
             Some(Stop::MaxTokens | Stop::Window) => ("MAX_TOKENS", ""),

@@ -1,4 +1,4 @@
-//! The stream of OpenAI's Responses.
+//! Streams of OpenAI's Responses.
 
 use serde_json::{Value, json};
 
@@ -8,17 +8,17 @@ use crate::seal::{Before, OF_REASONING};
 use epitome_config::WireFormat;
 
 pub(super) struct Responses {
-    /// The response as its first event tells it.
+    /// The response as sent in the first event.
     response: Value,
     usage: Usage,
     before: Before,
-    /// Items that are whole.
+    /// Completed items.
     output: Vec<Value>,
-    /// Of the next event.
+    /// Sequence number of the next event.
     number: u64,
-    /// The id of the item that is open.
+    /// The id of the current item.
     open: String,
-    /// Of the reasoning that the next items belong to.
+    /// The id of the reasoning that the next items belong to.
     reasoning: Option<String>,
 }
 
@@ -54,8 +54,8 @@ impl Responses {
         out.event(kind, data);
     }
 
-    /// Begins an item: gives it an id that no other of the conversation has, with the reasoning before it
-    /// in it, as the real service knows what belongs together.
+    /// Assigns the next item an id that is unique in the conversation. It includes the id of the preceding
+    /// reasoning, because the real service knows which items belong together.
     fn name(&mut self, kind: &str) -> String {
         let number = self.before.number();
         self.open = match &self.reasoning {
@@ -65,7 +65,7 @@ impl Responses {
         self.open.clone()
     }
 
-    /// What tells which item an event is about, and more of it.
+    /// The fields that identify the item of an event, and more of its fields.
     fn about(&self, more: Value) -> Value {
         let mut about = json!({"item_id": self.open, "output_index": self.output.len()});
         if let (Value::Object(about), Value::Object(more)) = (&mut about, more) {
@@ -105,7 +105,7 @@ impl Responses {
     }
 }
 
-/// Tokens as the service tells them.
+/// Token counts in the service's format.
 pub(super) fn told(usage: Usage) -> Value {
     let Usage { input, cached, output, thought } = usage;
     json!({"input_tokens": input, "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
@@ -138,7 +138,7 @@ impl Voice for Responses {
                 self.event("response.content_part.added", about, out);
             }
             Part::Think => {
-                // What is encrypted is whole when the item is done; what comes here is not it.
+                // The encrypted content is only complete when the item is done; the initial value differs.
                 let item = json!({"id": self.name("rs"), "type": "reasoning", "summary": [],
                     "encrypted_content": "unfinished"});
                 self.added(&item, out);

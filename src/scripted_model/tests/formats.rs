@@ -1,5 +1,5 @@
-//! What the scripted model says in the formats of OpenAI's Responses and of Gemini, and which thinking it
-//! takes back in each format that has any.
+//! Tests the scripted model's OpenAI Responses and Gemini streams, and its validation of thinking in each
+//! format that supports it.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_response_tells_each_item_from_its_beginning_to_its_end() {
+fn responses_stream_has_start_and_end_of_each_item() {
     let call = ModelStep::Call { name: "look".into(), input: json!({"at": "a shelf in the kitchen"}) };
     let usage = ModelStep::Usage { input: 70, output: 6 };
     let steps = vec![ModelStep::Think("Hm.".into()), ModelStep::Text("So.".into()), call];
@@ -51,7 +51,7 @@ fn a_response_tells_each_item_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn gemini_sends_calls_whole_and_signs_the_first_of_them() {
+fn gemini_calls_are_complete_and_the_first_is_signed() {
     let call = |at: &str| ModelStep::Call { name: "look".into(), input: json!({ "at": at }) };
     let usage = ModelStep::Usage { input: 70, output: 6 };
     let think = ModelStep::Think("Hm.".into());
@@ -72,7 +72,7 @@ fn gemini_sends_calls_whole_and_signs_the_first_of_them() {
 }
 
 #[test]
-fn stops_and_errors_have_their_own_words_in_each_format() {
+fn stops_and_errors_use_each_formats_wording() {
     let table: [(WireFormat, Vec<ModelStep>, &[&str]); 12] = [
         (
             WireFormat::OpenAiResponses,
@@ -143,7 +143,7 @@ fn stops_and_errors_have_their_own_words_in_each_format() {
     }
 }
 
-/// The next request of a client that sends back all that it was sent, with what a tool gave.
+/// The next request of a client that sends back everything it received, with tool results.
 fn next(wire: WireFormat, body: &Value, answer: &str) -> Value {
     let events = events(answer);
     let mut body = body.clone();
@@ -199,7 +199,7 @@ fn thinking_model() -> ScriptedModel {
 }
 
 #[test]
-fn thinking_that_comes_back_as_it_was_is_taken() {
+fn unchanged_thinking_is_accepted() {
     for wire in SEALED {
         let model = thinking_model();
         let (path, body) = hello(wire);
@@ -211,7 +211,7 @@ fn thinking_that_comes_back_as_it_was_is_taken() {
 }
 
 #[test]
-fn thinking_behind_another_beginning_or_of_another_model_is_refused() {
+fn thinking_from_another_prefix_or_model_is_rejected() {
     for wire in SEALED {
         let model = thinking_model();
         let (path, body) = hello(wire);
@@ -229,7 +229,7 @@ fn thinking_behind_another_beginning_or_of_another_model_is_refused() {
 }
 
 #[test]
-fn thinking_that_was_changed_is_refused() {
+fn altered_thinking_is_rejected() {
     let changes = [
         (WireFormat::AnthropicMessages, "I will look.", "I would look.", "cannot be modified"),
         (
@@ -250,7 +250,7 @@ fn thinking_that_was_changed_is_refused() {
 }
 
 #[test]
-fn a_responses_call_with_its_id_needs_its_reasoning() {
+fn responses_call_with_its_id_requires_its_reasoning() {
     let model = thinking_model();
     let (path, body) = hello(WireFormat::OpenAiResponses);
     let mut body = next(WireFormat::OpenAiResponses, &body, &post(&model, path, &body));

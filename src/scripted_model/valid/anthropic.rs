@@ -1,5 +1,5 @@
-//! What Anthropic's Messages API refuses. Signatures of thinking are not looked at: only who made them
-//! can tell whether they hold.
+//! Validation rules of Anthropic's Messages API. Signatures of thinking are not verified: only their issuer
+//! can do that.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::{is_name, list, text};
 
-/// Letters of a tool's name.
+/// Maximum characters of a tool name.
 const NAME_MAX: usize = 128;
 
-/// Cache marks of one request.
+/// Maximum cache marks per request.
 const MARKS_MAX: usize = 4;
 
-/// A content block, and which message it is in. A content that is a plain text is one block.
+/// A content block and the index of its message. A plain string counts as one block.
 struct Block<'a> {
     message: usize,
     at: usize,
@@ -30,13 +30,13 @@ impl<'a> Block<'a> {
     }
 }
 
-/// What one side says before the other does: neighbouring messages of a role are one to the API.
+/// A turn: the API merges adjacent messages of a role.
 struct Turn<'a> {
     role: &'a str,
     blocks: Vec<Block<'a>>,
 }
 
-/// Why the body would be refused.
+/// Why the body would be rejected.
 pub fn problems(body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let messages = list(&body["messages"]);
@@ -139,7 +139,7 @@ fn content(turns: &[Turn<'_>], found: &mut Vec<String>) {
     }
 }
 
-/// As it stands in the words of the service.
+/// The service's wording.
 const COMPACTION_MISPLACED: &str = "The `compaction` block must be the first block of the conversation.";
 
 fn order(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
@@ -156,7 +156,7 @@ fn order(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
             ));
         }
     }
-    // A request for a compaction is not answered by the model.
+    // The model doesn't reply to a request for a compaction.
     if body["compaction"].is_null() && turns.last().is_some_and(|turn| turn.role == "assistant") {
         found.push(
             "This model does not support assistant message prefill. The conversation must end with a user \
@@ -219,7 +219,7 @@ fn unanswered(turn: Option<&Turn<'_>>, ids: &[&str]) -> String {
     )
 }
 
-/// Budgeted thinking goes on behind tool results only where the reply began with thinking.
+/// Budgeted thinking can only continue after tool results if the reply began with thinking.
 fn budget(body: &Value, turns: &[Turn<'_>], found: &mut Vec<String>) {
     let thinking = &body["thinking"];
     if thinking["type"] != "enabled" {

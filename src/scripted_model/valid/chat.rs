@@ -1,13 +1,13 @@
-//! What OpenAI's Chat Completions API refuses. Compatible servers take more.
+//! Validation rules of OpenAI's Chat Completions API. Compatible servers accept more.
 
 use serde_json::Value;
 
 use super::{is_name, list, text};
 
-/// Letters of a function's name.
+/// Maximum characters of a function name.
 const NAME_MAX: usize = 64;
 
-/// Why the body would be refused.
+/// Why the body would be rejected.
 pub fn problems(body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let messages = list(&body["messages"]);
@@ -87,7 +87,7 @@ fn unanswered(open: &[&str], found: &mut Vec<String>) {
     }
 }
 
-/// What both of OpenAI's formats want of a function.
+/// The rules for functions that both of OpenAI's formats share.
 pub(super) fn function(function: &Value, place: &str, found: &mut Vec<String>) {
     let name = text(&function["name"]);
     if !is_name(name, NAME_MAX) {

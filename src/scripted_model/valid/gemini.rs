@@ -1,15 +1,14 @@
-//! What Gemini refuses. Whether a signature is one of its own is not
-//! looked at: only who made it can tell.
+//! Validation rules of Gemini. Signatures are not verified: only their issuer can do that.
 
 use serde_json::Value;
 
 use super::{is_name, list, text};
 use epitome_provider::wire::is_before_gemini_3;
 
-/// Letters of a function's name.
+/// Maximum characters of a function name.
 const NAME_MAX: usize = 128;
 
-/// What can stand in a part, of which it has one.
+/// The possible data fields of a part, which must have exactly one.
 const DATA: [&str; 5] = ["text", "inlineData", "fileData", "functionCall", "functionResponse"];
 
 struct Content<'a> {
@@ -19,7 +18,7 @@ struct Content<'a> {
     responses: Vec<&'a Value>,
 }
 
-/// Why the body would be refused.
+/// Why the body would be rejected.
 pub fn problems(model: &str, body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let contents: Vec<Content<'_>> = list(&body["contents"])
@@ -145,7 +144,7 @@ fn answered(calls: &[&Value], responses: &[&Value], found: &mut Vec<String>) {
     }
 }
 
-/// Since the last words of the person, the first call of each step has its signature.
+/// Since the user's last message, the first call of each step must have a signature.
 fn signatures(contents: &[Content<'_>], found: &mut Vec<String>) {
     let is_prompt = |content: &Content<'_>| content.role == "user" && content.responses.is_empty();
     let from = contents.iter().rposition(is_prompt).unwrap_or(0);

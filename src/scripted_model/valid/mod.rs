@@ -1,8 +1,8 @@
-//! What the providers refuse in a request's body: how messages follow one another, how calls and their
-//! results belong together, what may not be empty. Pure.
+//! Validates request bodies like the providers do: the order of messages, the pairing of calls and results,
+//! required content. Pure.
 //!
-//! These are the rules of a conversation, which a view that was edited or made short can break. They are
-//! no schema: a field that nobody knows is not found here. The words are the providers' own.
+//! These are the rules of conversations, which an edited or compacted view can violate. This is not a schema:
+//! unknown fields are not detected. Errors are in the providers' wording.
 
 mod anthropic;
 mod chat;
@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use epitome_config::WireFormat;
 
-/// Why the provider of this format would refuse the body for this model; empty where it would not. In the
-/// order in which they are found.
+/// Why the provider of this format would reject the body for this model, in the order of detection; empty if
+/// it wouldn't.
 pub fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<String> {
     match wire {
         WireFormat::AnthropicMessages => anthropic::problems(body),
@@ -24,17 +24,17 @@ pub fn problems(wire: WireFormat, model: &str, body: &Value) -> Vec<String> {
     }
 }
 
-/// The members of a list; none where it is no list.
+/// The members of a list; empty for other values.
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The text of a value; empty where it is none.
+/// The text of a string; empty for other values.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether a tool may have this name.
+/// Whether this is a valid tool name.
 fn is_name(name: &str, length_max: usize) -> bool {
     let known = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
     !name.is_empty() && name.len() <= length_max && name.chars().all(known)

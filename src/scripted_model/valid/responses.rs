@@ -1,5 +1,5 @@
-//! What OpenAI's Responses API refuses in a request that stands alone. Whether encrypted reasoning is
-//! whole is not looked at: only who made it can tell.
+//! Validation rules of OpenAI's Responses API for requests without server-side state. Encrypted reasoning is
+//! not verified: only its issuer can do that.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{chat, list, text};
 
-/// Why the body would be refused.
+/// Why the body would be rejected.
 pub fn problems(body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     match &body["input"] {
@@ -35,7 +35,7 @@ pub fn problems(body: &Value) -> Vec<String> {
     found
 }
 
-/// What an item is: a message may leave it out.
+/// The type of an item; messages may omit it.
 fn kind(item: &Value) -> &str {
     item["type"].as_str().unwrap_or("message")
 }
@@ -60,7 +60,7 @@ fn shapes(items: &[Value], found: &mut Vec<String>) {
                 if text(&item["encrypted_content"]).is_empty() {
                     found.push(format!("Missing required parameter: 'input[{at}].encrypted_content'."));
                 }
-                // What it was given out with beside these is not taken back.
+                // Its other output fields are rejected as input.
                 let known = ["type", "id", "encrypted_content"];
                 for name in item.as_object().into_iter().flat_map(|fields| fields.keys()) {
                     if !known.contains(&name.as_str()) {
@@ -106,7 +106,7 @@ fn parts(place: &str, content: &Value, allowed: &[&str], found: &mut Vec<String>
     }
 }
 
-/// Reasoning goes with what it was for, and comes whole.
+/// Reasoning must be complete and followed by what it was generated for.
 fn reasoning(body: &Value, items: &[Value], found: &mut Vec<String>) {
     for (at, item) in items.iter().enumerate() {
         if kind(item) != "reasoning" {

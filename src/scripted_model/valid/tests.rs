@@ -1,10 +1,10 @@
-//! A conversation with two calls that each provider takes, and what makes it one that it refuses.
+//! A conversation with two calls that each provider accepts, and modifications that make it invalid.
 
 use serde_json::{Value, json};
 
 use epitome_config::WireFormat::{self, AnthropicMessages, Gemini, OpenAiChat, OpenAiResponses};
 
-/// Why the newest models would refuse the body.
+/// Why the newest models would reject the body.
 fn problems(wire: WireFormat, body: &Value) -> Vec<String> {
     super::problems(wire, "", body)
 }
@@ -62,7 +62,7 @@ fn whole(wire: WireFormat) -> Value {
     }
 }
 
-/// Where the messages are.
+/// The field with the messages.
 fn field(wire: WireFormat) -> &'static str {
     match wire {
         AnthropicMessages | OpenAiChat => "messages",
@@ -76,14 +76,14 @@ fn messages(wire: WireFormat, body: &mut Value) -> &mut Vec<Value> {
 }
 
 #[test]
-fn a_whole_conversation_is_taken() {
+fn valid_conversation_is_accepted() {
     for wire in WireFormat::ALL {
         assert_eq!(problems(wire, &whole(wire)), Vec::<String>::new(), "{wire:?}");
     }
 }
 
 #[test]
-fn an_empty_one_is_refused() {
+fn empty_conversation_is_rejected() {
     for wire in WireFormat::ALL {
         let mut body = whole(wire);
         messages(wire, &mut body).clear();
@@ -91,12 +91,12 @@ fn an_empty_one_is_refused() {
     }
 }
 
-/// What stands at this place, without what it is in.
+/// A wire format and a JSON pointer into its valid body.
 type At = (WireFormat, &'static str);
 
 #[test]
-fn what_is_taken_away_is_missed() {
-    // The path of a message, a block or a field, and the provider's words.
+fn removed_elements_are_detected() {
+    // The pointer of a message, block or field to remove, and part of the provider's error.
     let table: [(At, &str); 19] = [
         ((AnthropicMessages, "/messages/0"), "first message must use the \"user\" role"),
         ((AnthropicMessages, "/messages/1"), "unexpected `tool_use_id` found in `tool_result` blocks: b"),
@@ -136,7 +136,7 @@ fn what_is_taken_away_is_missed() {
 }
 
 #[test]
-fn what_is_put_in_at_the_wrong_place_is_found() {
+fn misplaced_elements_are_detected() {
     let said = |wire| match wire {
         AnthropicMessages | OpenAiChat | OpenAiResponses => json!({"role": "user", "content": "And?"}),
         Gemini => json!({"role": "user", "parts": [{"text": "And?"}]}),
@@ -152,7 +152,7 @@ fn what_is_put_in_at_the_wrong_place_is_found() {
         let found = problems(wire, &body);
         assert!(found.iter().any(|problem| problem.contains(expected)), "{wire:?}: {found:?}");
     }
-    // Between reasoning and what it was for.
+    // Between reasoning and what it was generated for.
     let mut body = whole(OpenAiResponses);
     messages(OpenAiResponses, &mut body).insert(2, said(OpenAiResponses));
     let expected = "Item 'rs' of type 'reasoning' was provided without its required following item.";
@@ -160,7 +160,7 @@ fn what_is_put_in_at_the_wrong_place_is_found() {
 }
 
 #[test]
-fn what_is_written_wrong_is_found() {
+fn malformed_fields_are_detected() {
     let table: [(At, Value, &str); 13] = [
         ((AnthropicMessages, "/messages/0/content"), json!(" "), "text content blocks must be non-empty"),
         ((AnthropicMessages, "/messages/3/content/0/text"), json!("\n"), "must be non-empty"),
@@ -185,7 +185,7 @@ fn what_is_written_wrong_is_found() {
 }
 
 #[test]
-fn a_gemini_call_needs_its_signature_in_the_turn_that_runs() {
+fn gemini_calls_of_the_current_turn_need_signatures() {
     let mut body = whole(Gemini);
     let signed = body.pointer_mut("/contents/1/parts/0").and_then(Value::as_object_mut).expect("a part");
     signed.remove("thoughtSignature");
@@ -196,7 +196,7 @@ fn a_gemini_call_needs_its_signature_in_the_turn_that_runs() {
 }
 
 #[test]
-fn older_models_of_gemini_want_no_signature() {
+fn older_gemini_models_need_no_signature() {
     let mut body = whole(Gemini);
     messages(Gemini, &mut body).truncate(3);
     messages(Gemini, &mut body)[1]["parts"][0]["thoughtSignature"].take();
@@ -205,7 +205,7 @@ fn older_models_of_gemini_want_no_signature() {
 }
 
 #[test]
-fn a_reply_does_not_end_with_thinking() {
+fn reply_ending_with_thinking_is_rejected() {
     let mut body = whole(AnthropicMessages);
     let reply = messages(AnthropicMessages, &mut body)[3]["content"].as_array_mut().expect("blocks");
     reply.push(json!({"type": "thinking", "thinking": "", "signature": "s"}));
@@ -214,7 +214,7 @@ fn a_reply_does_not_end_with_thinking() {
 }
 
 #[test]
-fn budgeted_thinking_goes_on_only_where_a_reply_began_with_it() {
+fn budgeted_thinking_requires_a_reply_that_began_with_it() {
     let mut body = whole(AnthropicMessages);
     body["max_tokens"] = 8192.into();
     body["thinking"] = json!({"type": "enabled", "budget_tokens": 2048});
@@ -225,7 +225,7 @@ fn budgeted_thinking_goes_on_only_where_a_reply_began_with_it() {
 }
 
 #[test]
-fn a_conversation_that_its_provider_made_short_begins_with_what_it_made() {
+fn compaction_block_must_come_first() {
     let block = json!({"type": "compaction", "content": "Of old.", "signature": "s"});
     let mut body = whole(AnthropicMessages);
     messages(AnthropicMessages, &mut body).insert(0, json!({"role": "assistant", "content": [block]}));
@@ -249,7 +249,7 @@ fn a_conversation_that_its_provider_made_short_begins_with_what_it_made() {
 }
 
 #[test]
-fn a_request_for_a_compaction_may_end_with_the_model_s_words() {
+fn compaction_request_may_end_with_a_model_message() {
     let mut body = whole(AnthropicMessages);
     body["compaction"] = json!({"type": "summarize"});
     messages(AnthropicMessages, &mut body).truncate(4);

@@ -48,7 +48,7 @@ impl Session {
     }
 
     /// Tokens of the window that are kept free for a reply.
-    pub(super) fn reserve(&self) -> u64 {
+    pub(crate) fn reserve(&self) -> u64 {
         let reserve = self.settings.compaction.output_reserve;
         match &self.endpoint {
             Some(endpoint) => u64::from(reserve.min(endpoint.max_output)).min(endpoint.window / 4),

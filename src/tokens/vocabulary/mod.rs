@@ -1,9 +1,8 @@
-//! The embedded vocabulary: o200k, with which OpenAI's models count, and near enough to every other one
-//! for a ratio to make up for the rest.
+//! The embedded vocabulary: o200k, used by OpenAI's models. It is close enough to all others that a ratio
+//! makes up for the difference.
 //!
-//! `o200k.bin` was made by `convert.py` beside it from the asset `o200k_base.tiktoken` of the crate
-//! tiktoken-rs (MIT), which is the file that OpenAI publishes for its library tiktoken (MIT). The script
-//! tells its form.
+//! `o200k.bin` was made by `convert.py` from the file `o200k_base.tiktoken` of the crate tiktoken-rs (MIT),
+//! which is the file that OpenAI publishes for its library tiktoken (MIT). The script documents the format.
 
 use std::fmt;
 
@@ -21,31 +20,32 @@ use super::estimate::estimate;
 
 const PACKED: &[u8] = include_bytes!("o200k.bin");
 
-/// Bytes that it may take unpacked. It is ours; the limit is against a damaged file.
+/// Limit for the unpacked size in bytes, against a damaged file.
 const UNPACKED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What is cut apart before anything is merged, as OpenAI's library defines it for this vocabulary.
+/// The pre-tokenizer pattern, as defined by OpenAI's library for this vocabulary.
 const PATTERN: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
-/// The left rank of a token that is one byte is this and the byte.
+/// The left rank of a single-byte token is this plus the byte.
 const SINGLE_BYTE: usize = 0xff_ff00;
 
-/// Words that are remembered with their tokens. Four times as many are hardly faster and take 3 MB more.
+/// Number of words cached with their tokens. Four times as many are hardly faster and take 3 MB more.
 const CACHED_WORDS: usize = 16_384;
 
-/// A longer text is not counted whole. The slowest text (base64) takes about 150 ms a megabyte.
+/// Largest text in bytes that is counted completely. The slowest text (base64) takes about 150 ms per
+/// megabyte.
 const WHOLE_BYTES_MAX: usize = 64 * 1024;
 
-/// Of a longer text, so many pieces of so many bytes are counted, and the rest by the estimate that is
-/// fitted to them.
+/// Of a longer text, this many pieces of this many bytes are counted, and the rest is estimated in
+/// proportion.
 const PIECES: usize = 8;
 const PIECE_BYTES: usize = WHOLE_BYTES_MAX / PIECES;
 
-/// Why the vocabulary can't be had.
+/// Why the vocabulary is not available.
 #[derive(Debug, Error)]
 pub enum VocabularyError {
     #[error("the embedded vocabulary is damaged: {0}")]
@@ -54,7 +54,7 @@ pub enum VocabularyError {
     Refused(String),
 }
 
-/// Counts the tokens of text exactly. It takes some 55 MB.
+/// Counts the tokens of text exactly. Takes about 55 MB of memory.
 pub struct Vocabulary {
     tokenizer: PipelineTokenizer,
 }
@@ -66,7 +66,7 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// Unpacks it, which takes most of a second of CPU time.
+    /// Unpacks the vocabulary, which takes most of a second of CPU time.
     pub fn load() -> Result<Vocabulary, VocabularyError> {
         let (vocab, merges) = unpack(PACKED)?;
         let refused = |error: tokenizers::Error| VocabularyError::Refused(error.to_string());
@@ -79,7 +79,7 @@ impl Vocabulary {
             ..BpeConfig::default()
         };
         let model = PipelineModel::BPE(PipelineBPE::from_config(config).map_err(refused)?);
-        // The crate knows this pattern and has code for it; no regex engine is linked for it.
+        // The crate has native code for this pattern, so no regex engine is linked.
         let split = SplitPattern::Regex(PATTERN.to_owned());
         let split = Split::native(split, SplitDelimiterBehavior::Isolated, false).map_err(refused)?;
         if split.grammar().is_none() {
@@ -99,7 +99,7 @@ impl Vocabulary {
         Ok(Vocabulary { tokenizer })
     }
 
-    /// The tokens of a text. That of a very long one is a projection from pieces of it, so that no text
+    /// Counts the tokens of a text. For a long text, the count is projected from pieces, so that no text
     /// takes long.
     pub fn count(&self, text: &str) -> u64 {
         if text.len() <= WHOLE_BYTES_MAX {
@@ -120,14 +120,13 @@ impl Vocabulary {
         let mut tokens = Vec::with_capacity(text.len() / 3);
         match self.tokenizer.encode_into(text, &EncodeOptions::no_specials(), &mut tokens) {
             Ok(()) => tokens.len() as u64,
-            // Every byte is a token of it, so no text can be refused.
+            // Every byte is a token, so no text can be rejected.
             Err(_) => estimate(text),
         }
     }
 }
 
-/// The tokens by their ranks, and the pairs that they are merged from, in the alphabet that stands for
-/// bytes.
+/// The tokens by rank, and the pairs that they are merged from, in the byte-level alphabet.
 fn unpack(packed: &[u8]) -> Result<(Vocab, Merges), VocabularyError> {
     let planes = decompress_to_vec_with_limit(packed, UNPACKED_BYTES_MAX)
         .map_err(|error| VocabularyError::Damaged(error.to_string()))?;
@@ -156,8 +155,8 @@ fn unpack(packed: &[u8]) -> Result<(Vocab, Merges), VocabularyError> {
     Ok((vocab, merges))
 }
 
-/// The character that stands for each byte: itself where it can be printed, else the next one behind
-/// Latin-1. All byte-level vocabularies since GPT-2 are written so.
+/// The character that represents each byte: the byte itself if printable, otherwise the next character after
+/// Latin-1. All byte-level vocabularies since GPT-2 use this alphabet.
 fn alphabet() -> [char; 256] {
     let mut behind = ('\u{100}'..).take(256);
     std::array::from_fn(|byte| match byte as u8 {
@@ -175,7 +174,7 @@ mod tests {
         for (packed, said) in [
             (&[][..], "damaged"),
             (&PACKED[..PACKED.len() / 2], "damaged"),
-            // Stored, not packed: one token whose parts are itself.
+            // Stored without compression: a token whose parts are itself.
             (&[1, 6, 0, 0xf9, 0xff, 0, 0, 0, 0, 0, 0], "token 0 is made of later ones"),
         ] {
             let error = unpack(packed).map(|(tokens, _)| tokens.len()).expect_err("no vocabulary");

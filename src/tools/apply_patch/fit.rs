@@ -1,5 +1,5 @@
-//! Finds the places of a patch's hunks in a text and makes the new one. Pure. Lines that stay are the file's own, also
-//! where the patch quotes them with other blanks; line ends and a missing last line break are kept.
+//! Locates a patch's hunks in a text and applies them. Pure. Unchanged lines are taken from the file, even if
+//! the patch quotes them with different white space; line endings and a missing final newline are preserved.
 
 use std::borrow::Cow;
 
@@ -7,37 +7,37 @@ use super::parse::{Hunk, Line};
 use crate::file_edit::{listed, nearest};
 use crate::truncate;
 
-/// Lines around a near miss that are quoted.
+/// Lines quoted around a near miss.
 const QUOTED_LINES: usize = 3;
 
 /// Bytes of a quoted line.
 const QUOTE_BYTES_MAX: usize = 200;
 
-/// Lines that are compared to find the nearest one.
+/// Lines compared to find the most similar one.
 const LINES_COMPARED_MAX: usize = 20_000;
 
-/// Places that are looked at to find the longest beginning of a hunk.
+/// Candidate positions examined to find the longest matching prefix of a hunk.
 const PLACES_COMPARED_MAX: usize = 1_000;
 
-/// What became of a text.
+/// The patched text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Fitted {
     pub text: String,
     /// The line of the old text at which each hunk begins, from 1.
     pub lines: Vec<usize>,
-    /// What is to be said of places that were not certain.
+    /// Remarks about positions that were ambiguous or not an exact match.
     pub notes: Vec<String>,
 }
 
-/// How exactly lines are compared, the strictest first.
+/// How exactly lines are compared, strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Care {
     Exact,
-    /// But for blanks at the end.
+    /// Ignores trailing white space.
     End,
-    /// But for blanks at both ends.
+    /// Ignores leading and trailing white space.
     Ends,
-    /// And with quotes, dashes and blanks of print as those of a keyboard.
+    /// Also treats typographic quotes, dashes and spaces as their ASCII equivalents.
     Print,
 }
 
@@ -63,7 +63,7 @@ impl Care {
     }
 }
 
-/// The character of a keyboard for one of print.
+/// The ASCII equivalent of a typographic character.
 fn keyboard(character: char) -> char {
     match character {
         '\u{2010}'..='\u{2015}' | '\u{2212}' => '-',
@@ -74,10 +74,10 @@ fn keyboard(character: char) -> char {
     }
 }
 
-/// A text as lines, each with its break.
+/// A text as lines, each with its line ending.
 struct Lines<'a> {
     lines: Vec<(&'a str, &'a str)>,
-    /// The break that new lines get.
+    /// The line ending of new lines.
     line_break: &'static str,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Lines<'a> {
         self.lines.len()
     }
 
-    /// Places from `from` on where these lines stand.
+    /// Positions from `from` on at which these lines occur.
     fn places(&self, wanted: &[&str], from: usize, care: Care) -> Vec<usize> {
         let Some(last) = self.len().checked_sub(wanted.len()) else { return Vec::new() };
         let wanted: Vec<Cow<'_, str>> = wanted.iter().map(|line| care.of(line)).collect();
@@ -116,8 +116,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Applies hunks one behind the other. The error is a sentence that says which one has no place, with what stands
-/// nearest.
+/// Applies hunks in order. The error names the hunk that can't be placed, and quotes the nearest lines.
 pub fn fit(text: &str, hunks: &[Hunk]) -> Result<Fitted, String> {
     let lines = Lines::of(text);
     let mut fitted = Fitted::default();
@@ -155,14 +154,15 @@ pub fn fit(text: &str, hunks: &[Hunk]) -> Result<Fitted, String> {
 }
 
 struct Place {
-    /// From 0.
+    /// Line index, from 0.
     at: usize,
-    /// Lines at the hunk's end that the file does not have: a blank one that stands for its last line break.
+    /// Lines at the end of the hunk that the file doesn't have: an empty one that represents the final
+    /// newline.
     left_out: usize,
     note: Option<String>,
 }
 
-/// Where a hunk goes. The error stands behind its name.
+/// Locates a hunk. The error continues a sentence that begins with the hunk's name.
 fn place(lines: &Lines<'_>, hunk: &Hunk, cursor: usize) -> Result<Place, String> {
     let mut from = cursor;
     for header in &hunk.headers {
@@ -178,7 +178,7 @@ fn place(lines: &Lines<'_>, hunk: &Hunk, cursor: usize) -> Result<Place, String>
         .collect();
     if wanted.is_empty() {
         let at = match hunk.line {
-            // Behind the line that a unified diff names.
+            // After the line that a unified diff names.
             Some(line) => line.clamp(from, lines.len()),
             None if hunk.headers.is_empty() || hunk.at_end => lines.len(),
             None => from,
@@ -210,7 +210,7 @@ fn header_place(lines: &Lines<'_>, header: &str, from: usize) -> Result<usize, S
     })
 }
 
-/// The place of some lines, and what is to be said of it.
+/// The position of some lines, with a remark if it is ambiguous or not exact.
 fn found(lines: &Lines<'_>, wanted: &[&str], hunk: &Hunk, from: usize) -> Option<(usize, Option<String>)> {
     let at_end = lines.len().checked_sub(wanted.len()).filter(|at| *at >= from && hunk.at_end);
     for care in Care::ALL {
@@ -240,7 +240,7 @@ fn found(lines: &Lines<'_>, wanted: &[&str], hunk: &Hunk, from: usize) -> Option
     })
 }
 
-/// Why lines have no place, with those that are nearest.
+/// Explains why lines can't be placed, with the nearest ones.
 fn missing(lines: &Lines<'_>, wanted: &[&str], from: usize) -> String {
     let before = Care::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
     if let Some(at) = before {
@@ -277,7 +277,8 @@ fn missing(lines: &Lines<'_>, wanted: &[&str], from: usize) -> String {
     }
 }
 
-/// Where most of the lines stand, counted from the first one, and how many. Blank lines alone say nothing.
+/// The position at which the longest prefix of the lines matches, and its length. A prefix of blank lines
+/// only doesn't count.
 fn longest_beginning(lines: &Lines<'_>, wanted: &[&str], from: usize) -> Option<(usize, usize)> {
     let alike = |at: usize| {
         let own = lines.lines[at..].iter().map(|(line, _)| Care::Print.of(line));
@@ -303,7 +304,7 @@ mod tests {
     use super::super::parse::{FilePatch, parse};
     use super::*;
 
-    /// The hunks of a patch's body.
+    /// The hunks of a patch body.
     fn hunks(body: &str) -> Vec<Hunk> {
         let patch = format!("*** Begin Patch\n*** Update File: a\n{body}\n*** End Patch\n");
         match parse(&patch).expect("well formed").remove(0) {
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn hunks_change_their_places() {
+    fn hunks_are_applied_where_they_match() {
         for (story, text, body, expected) in [
             ("in the middle", "a\nb\nc\n", " a\n-b\n+B", "a\nB\nc\n"),
             ("twice", "a\nb\nc\nd\n", "@@\n-a\n+A\n@@\n-d\n+D", "A\nb\nc\nD\n"),
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unified_diff_goes_to_the_nearest_place() {
+    fn unified_diff_hunk_is_applied_at_the_nearest_match() {
         let text = "x\n1\nx\n2\nx\n3\n";
         let diff = "--- a/a\n+++ b/a\n@@ -5 +5 @@\n-x\n+y\n";
         let FilePatch::Update { hunks, .. } = parse(diff).expect("well formed").remove(0) else {
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_break_goes_and_comes_as_a_unified_diff_says() {
+    fn unified_diff_adds_and_removes_the_final_newline() {
         let change = |text: &str, lines: &str| {
             let diff = format!("--- a/a\n+++ b/a\n@@ -1 +1 @@\n{lines}");
             let FilePatch::Update { hunks, .. } = parse(&diff).expect("well formed").remove(0) else {
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_certain_is_said() {
+    fn inexact_and_ambiguous_matches_are_noted() {
         let notes = |text: &str, body: &str| fit(text, &hunks(body)).expect("it fits").notes.join("\n");
         assert_eq!(notes("a\nb\n", "-a\n+c"), "");
         assert!(notes("a\nb\na\n", "-a\n+c").contains("would fit at lines 3 too"));
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hunk_without_a_place_says_what_is_nearest() {
+    fn unplaced_hunk_error_quotes_the_nearest_lines() {
         for (text, body, part) in [
             (
                 "let total = 1;\nlet count = 2;\n",
@@ -404,9 +405,9 @@ mod tests {
     }
 
     proptest! {
-        /// A diff of two texts, applied to the one, gives the other to the byte.
+        /// Applying a diff of two texts to the first must yield the second.
         #[test]
-        fn a_unified_diff_of_two_texts_makes_the_one_of_the_other(
+        fn unified_diff_reproduces_the_new_text(
             old in "([a-c]{0,2}(\n|\r\n)){0,12}[ab]{0,1}",
             new in "([a-d]{0,2}\n){0,12}[ab]{0,1}",
         ) {
@@ -419,7 +420,7 @@ mod tests {
             let diff = similar::TextDiff::from_lines(&from, &to).unified_diff().header("a/a", "b/a").to_string();
             let FilePatch::Update { hunks, .. } = parse(&diff).expect("well formed").remove(0) else { unreachable!() };
             let made = fit(&old, &hunks).map_err(|why| TestCaseError::fail(format!("{why}\n{diff}")))?.text;
-            // A text of one line has no breaks to go by.
+            // The line ending of a text with a single line can't be inferred.
             prop_assert_eq!(plain(&made), to);
         }
     }

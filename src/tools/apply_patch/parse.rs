@@ -1,10 +1,10 @@
-//! Reads a patch: the format that OpenAI's models write (`*** Begin Patch`), or a unified diff. Pure. It does not look
-//! at the files, and takes no line that it does not understand for something else.
+//! Parses a patch: OpenAI's format (`*** Begin Patch`), or a unified diff. Pure. It doesn't access the files,
+//! and rejects lines that it doesn't understand.
 
-/// The most bytes of a patch: as many as a model writes in one reply, several times over.
+/// Maximum bytes of a patch; several times what a model writes in one reply.
 pub const PATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// The most files of one patch. Their old and new texts are held in memory together.
+/// Maximum files of one patch; their old and new texts are in memory together.
 pub const FILES_MAX: usize = 200;
 
 const BEGIN: &str = "*** Begin Patch";
@@ -16,7 +16,7 @@ const MOVE: &str = "*** Move to:";
 const END_OF_FILE: &str = "*** End of File";
 const NOWHERE: &str = "/dev/null";
 
-/// What is done to one file, by the path that the patch names.
+/// The change of one file, by the path in the patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilePatch {
     Add { path: String, text: String },
@@ -35,17 +35,17 @@ impl FilePatch {
     }
 }
 
-/// Lines that follow each other in a file, and what becomes of them.
+/// Consecutive lines of a file, and their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hunk {
-    /// Lines that stand somewhere before it, from the outer to the inner: `class A`, `def b`.
+    /// Lines that occur before it, from outer to inner: `class A`, `def b`.
     pub headers: Vec<String>,
-    /// Where a unified diff says that it begins, from 1.
+    /// The starting line in a unified diff, from 1.
     pub line: Option<usize>,
     pub lines: Vec<Line>,
-    /// It ends where the file ends.
+    /// Whether it ends at the end of the file.
     pub at_end: bool,
-    /// Whether the file ends with a line break from now on, where that is said.
+    /// Whether the new file ends with a newline, if specified.
     pub last_break: Option<bool>,
 }
 
@@ -56,7 +56,7 @@ pub enum Line {
     In(String),
 }
 
-/// The error is a sentence for the model, with the line of the patch that is wrong.
+/// Parses a patch. The error is a message for the model that quotes the offending line.
 pub fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
     if text.len() > PATCH_BYTES_MAX {
         return Err(format!("The patch has more than {PATCH_BYTES_MAX} bytes. Make several of it."));
@@ -154,7 +154,7 @@ fn file_of(line: &str) -> Option<FilePatch> {
 
 fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), String> {
     if let Some(header) = line.strip_prefix("@@") {
-        // Headers that follow each other narrow one place down.
+        // Consecutive headers narrow down one position.
         if hunks.last().is_none_or(|hunk| !hunk.lines.is_empty()) {
             hunks.push(Hunk::default());
         }
@@ -172,7 +172,7 @@ fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), String>
         }
         return Ok(());
     }
-    // The first one needs no header, and neither does what stands behind the end of a file.
+    // The first hunk needs no header, and neither does one after an end-of-file marker.
     if hunks.last().is_none_or(|hunk| hunk.at_end) {
         hunks.push(Hunk::default());
     }
@@ -190,7 +190,7 @@ fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), String>
     Ok(())
 }
 
-/// An empty line is context whose blank was lost.
+/// Parses a line of a hunk. An empty line is context whose leading space was lost.
 fn changed(line: &str) -> Option<Line> {
     let rest = || line[1..].to_owned();
     match line.bytes().next() {
@@ -202,7 +202,8 @@ fn changed(line: &str) -> Option<Line> {
     }
 }
 
-/// Takes empty lines between two sections of a patch, which are no part of the file, out of the hunk before them.
+/// Removes empty lines between two sections of a patch from the preceding hunk; they don't belong to the
+/// file.
 fn without_gap(file: Option<&mut FilePatch>, before: &[&str]) {
     let Some(FilePatch::Update { hunks, .. }) = file else { return };
     let Some(hunk) = hunks.last_mut() else { return };
@@ -229,7 +230,7 @@ fn finished(mut files: Vec<FilePatch>) -> Result<Vec<FilePatch>, String> {
 fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
     let mut files: Vec<FilePatch> = Vec::new();
     let mut renamed: Option<&str> = None;
-    // Lines that the hunk's head says are still to come, of the old and of the new file.
+    // Remaining lines of the old and new file, according to the hunk header.
     let mut left = (0_usize, 0_usize);
     let mut at = 0;
     while at < lines.len() {
@@ -296,7 +297,7 @@ fn unified(lines: &[&str]) -> Result<Vec<FilePatch>, String> {
     finished(merged(files))
 }
 
-/// A file that was named by its renaming is named again by its hunks.
+/// Joins a file's rename header with the hunks that follow it.
 fn merged(files: Vec<FilePatch>) -> Vec<FilePatch> {
     let mut merged: Vec<FilePatch> = Vec::new();
     for file in files {
@@ -315,9 +316,9 @@ fn merged(files: Vec<FilePatch>) -> Vec<FilePatch> {
     merged
 }
 
-/// The file between `---` and `+++`.
+/// The file named by the `---` and `+++` lines.
 fn between(at: usize, old: &str, new: &str) -> Result<FilePatch, String> {
-    // Some tools put a time behind a tab.
+    // Some tools append a timestamp after a tab.
     let name = |text: &str| text.split('\t').next().unwrap_or(text).trim().trim_matches('"').to_owned();
     let (old, new) = (name(old), name(new));
     let is_git =
@@ -338,7 +339,7 @@ fn between(at: usize, old: &str, new: &str) -> Result<FilePatch, String> {
     }
 }
 
-/// `\ No newline at end of file`, which speaks of the line before it.
+/// Handles `\ No newline at end of file`, which refers to the preceding line.
 fn no_break(file: Option<&mut FilePatch>) {
     match file {
         Some(FilePatch::Add { text, .. }) => {
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_of_the_format_is_read() {
+    fn every_operation_is_parsed() {
         let patch = "*** Begin Patch\n*** Add File: new/a.txt\n+one\n+\n+two\n*** Update File: src/b.py\n*** Move to: src/c.py\n\
                      @@ class A\n@@   def f(self):\n     x = 1\n-    y = 2\n+    y = 3\n\n*** End of File\n*** Update File: d\n-x\n+y\n\n\
                      *** Delete File: old.txt\n*** End Patch\n";
@@ -407,13 +408,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_wraps_around_it_is_left_out() {
+    fn shell_heredoc_around_a_patch_is_ignored() {
         let patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Delete File: a\n*** End Patch\nEOF\n";
         assert_eq!(parse(patch), Ok(vec![FilePatch::Delete { path: "a".into() }]));
     }
 
     #[test]
-    fn a_unified_diff_is_read_with_its_places() {
+    fn unified_diff_is_parsed_with_its_line_numbers() {
         let diff = "diff --git a/x.c b/x.c\nindex 1..2 100644\n--- a/x.c\n+++ b/x.c\n@@ -3,3 +3,3 @@ int main()\n a\n--- b\n+++ c\n d\n\
                     \\ No newline at end of file\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+hi\n\\ No newline at end of file\n\
                     --- a/gone\t2020-01-01\n+++ /dev/null\n@@ -1 +0,0 @@\n-bye\n\
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_quote_the_offending_line() {
         for (patch, part) in [
             ("", "begins neither"),
             ("*** Begin Patch\n*** End Patch", "names no file"),

@@ -1,16 +1,17 @@
-//! Whether an editor's text of a file is one that the person has not saved, or only an older state of the disk. Pure.
+//! Decides whether an editor's text of a file contains unsaved changes or is only an older state of the disk.
+//! Pure.
 //!
-//! The rule, in this order:
+//! The rules, in this order:
 //!
-//! 1. The same text, but for line ends, a byte order mark and the last newline: nothing is unsaved.
-//! 2. The file has not been touched since the editor's text was the same as the disk's (or was found to be unsaved, or
-//!    was put there by us): whatever differs now was typed.
-//! 3. It was on the disk at some time in this session: it is stale.
-//! 4. The file was touched last while nothing of this session ran, and not just now: whoever saved it there, the editor
-//!    has seen it, and what differs was typed.
-//! 5. Everything else is in doubt, and the disk counts.
+//! 1. Same text, except for line endings, a byte order mark and the final newline: nothing is unsaved.
+//! 2. The file hasn't been touched since the editor's text was known to match it (or was found to be unsaved,
+//!    or was set by us): any difference was typed.
+//! 3. The text was on the disk at some time in this session: it is stale.
+//! 4. The file was last touched while nothing of this session was running, and not just now: the editor has
+//!    seen that save, and any difference was typed.
+//! 5. Otherwise it is uncertain, and the disk counts.
 //!
-//! "Touched" is the inode's change time, which a command can't set back as it can the time of modification.
+//! "Touched" refers to the inode's change time, which a command can't reset as it can the modification time.
 
 use std::collections::VecDeque;
 use std::fs::Metadata;
@@ -19,19 +20,19 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-/// States of a file that are kept: more than one turn makes of it between two looks.
+/// States kept per file: more than one turn creates between two checks.
 const STATES_MAX: usize = 32;
 
-/// Times in which the session was at work that are kept apart; of more, the oldest are taken for one.
+/// Busy periods that are tracked separately; of more, the oldest are merged.
 const SPANS_MAX: usize = 256;
 
-/// How far the clock of a file system may be from ours, and how long what a command began may still go on.
+/// Tolerance for clock differences with the file system, and for effects of a command that outlast it.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// How long an editor may take to see that a file changed.
+/// Time that an editor may need to notice a changed file.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
-/// Which file it is, and when somebody touched it last.
+/// Identifies a file and its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -52,7 +53,7 @@ impl Stamp {
         }
     }
 
-    /// When the file was touched last; what lies before 1970 is 1970.
+    /// When the file was last touched; times before 1970 become 1970.
     pub fn changed(self) -> SystemTime {
         let (seconds, nanos) = self.changed.max(self.modified);
         let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
@@ -60,12 +61,12 @@ impl Stamp {
     }
 }
 
-/// What is known of one file.
+/// The known history of one file.
 #[derive(Debug, Default)]
 pub struct Trail {
-    /// The disk when the editor's text was known to be made of it.
+    /// The disk state from which the editor's text is known to derive.
     in_step: Option<Stamp>,
-    /// Texts that were on the disk, or were given to the editor to be.
+    /// Digests of texts that were on the disk or were sent to the editor.
     states: VecDeque<[u8; 32]>,
 }
 
@@ -94,7 +95,7 @@ impl Trail {
     }
 }
 
-/// When something of the session ran that may have changed files.
+/// Periods in which something of the session was running that may have changed files.
 #[derive(Debug, Default)]
 pub struct Busy {
     spans: VecDeque<(SystemTime, SystemTime)>,
@@ -102,7 +103,8 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Of a life before this one it is not known when; it counts whole.
+    /// For a restored session, the exact periods before the restart are unknown; all of that time counts as
+    /// busy.
     pub fn since(before: Option<SystemTime>) -> Busy {
         let spans = before.map(|before| (before, SystemTime::now())).into_iter().collect();
         Busy { spans, since: None }
@@ -131,12 +133,12 @@ impl Busy {
     }
 }
 
-/// When a file was touched last.
+/// When a file was last touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// While something of the session ran.
+    /// While something of the session was running.
     AtWork,
-    /// So short a time ago, or by so strange a clock, that the editor may not know of it.
+    /// So recently, or at a time so implausible, that the editor may not know of it.
     JustNow,
     /// At another time.
     Before,
@@ -152,19 +154,19 @@ pub fn when(changed: SystemTime, now: SystemTime, busy: &Busy) -> Changed {
     }
 }
 
-/// What is decided about.
+/// Input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared<'a> {
     pub editor: &'a str,
     pub disk: &'a str,
-    /// The file was not touched since the editor's text was known to be made of it.
+    /// Whether the file is untouched since the editor's text was known to derive from it.
     pub is_in_step: bool,
-    /// The editor's text was on the disk.
+    /// Whether the editor's text was on the disk before.
     pub was_on_disk: bool,
     pub changed: Changed,
 }
 
-/// What an editor's text is.
+/// Classification of an editor's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Same,
@@ -173,7 +175,7 @@ pub enum Standing {
     Doubtful(&'static str),
 }
 
-/// The rule; see the module.
+/// Applies the rules in the module documentation.
 pub fn judge(compared: &Compared<'_>) -> Standing {
     let Compared { editor, disk, is_in_step, was_on_disk, changed } = *compared;
     if same(editor, disk) {
@@ -194,7 +196,7 @@ pub fn judge(compared: &Compared<'_>) -> Standing {
 
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Whether two texts are the same but for what editors make of a file when they read it.
+/// Whether two texts are equal apart from what editors normalise when they read a file.
 pub fn same(one: &str, other: &str) -> bool {
     one == other || plain(one) == plain(other)
 }
@@ -208,14 +210,14 @@ fn digest(text: &str) -> [u8; 32] {
     Sha256::digest(plain(text)).into()
 }
 
-/// What an editor leaves out of its text that is in the file.
+/// What the editor's text lacks compared to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
     line_ends: bool,
     mark: bool,
 }
 
-/// An editor's text as it would be in the file, with the line ends and the mark that the file has.
+/// Converts an editor's text to its form on the disk, with the file's line endings and byte order mark.
 pub fn as_on_disk(editor: String, disk: &str) -> (String, Form) {
     let form = Form {
         line_ends: disk.contains("\r\n") && !editor.contains('\r'),
@@ -229,7 +231,7 @@ pub fn as_on_disk(editor: String, disk: &str) -> (String, Form) {
 }
 
 impl Form {
-    /// A text of the file as the editor has its own.
+    /// Converts a text of the file to the form that the editor uses.
     pub fn in_editor(self, text: &str) -> String {
         let text = match self.mark {
             true => text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text),
@@ -252,7 +254,7 @@ mod tests {
     };
 
     #[test]
-    fn a_difference_is_unsaved_only_where_it_cannot_be_an_older_state() {
+    fn difference_is_unsaved_unless_it_may_be_an_older_state() {
         use Changed::{AtWork, Before, JustNow};
         for (in_step, was_there, changed, is_unsaved, story) in [
             (false, false, Before, true, "the person saved it an hour ago and typed on"),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_editor_makes_of_a_file_is_no_difference() {
+    fn editor_normalization_is_not_a_difference() {
         for (editor, disk) in
             [("a\nb\n", "a\r\nb\r\n"), ("a\nb", "a\nb\n"), ("a\n", "\u{feff}a\n"), ("", ""), ("", "\n")]
         {
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_goes_back_in_the_form_that_the_editor_has() {
+    fn text_is_converted_to_the_editors_form() {
         for (editor, disk, on_disk) in [
             ("a\nB\n", "a\r\nb\r\n", "a\r\nB\r\n"),
             ("a\r\nB\r\n", "a\r\nb\r\n", "a\r\nB\r\n"),
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_was_touched_at_work_or_at_another_time() {
+    fn change_time_is_classified_by_busy_periods() {
         let mut busy = Busy::default();
         for (is_busy, second) in [(true, 100), (true, 110), (false, 120), (false, 130), (true, 200)] {
             busy.set(is_busy, || at(second));
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn many_times_at_work_are_kept_in_a_bounded_place_and_none_is_forgotten() {
+    fn busy_periods_are_merged_beyond_the_limit() {
         let mut busy = Busy::default();
         for turn in 0..2 * SPANS_MAX as u64 {
             busy.set(true, || at(turn * 100));
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_on_the_disk_is_known_again() {
+    fn earlier_disk_states_are_recognised() {
         let mut trail = Trail::default();
         trail.on_disk("one\r\n");
         assert!(trail.was_on_disk("one\n") && !trail.was_on_disk("two\n"));

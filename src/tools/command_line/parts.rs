@@ -1,22 +1,23 @@
-//! What a shell line would run, and which files it may name, as far as that can be seen: for rules that ask or deny.
-//! Pure. Where the line does not tell, it takes too much rather than too little.
+//! Finds the commands that a shell line may run and the files that it may name, for ask and deny rules. Pure.
+//! When the line is ambiguous, it reports too much rather than too little.
 //!
-//! The counterpart of [`refused`](super::refused): that one lets a line through only if all of it is certain; here each
-//! part is found that may be meant, also behind `sudo`, `env`, `xargs`, `sh -c`, in substitutions and functions.
+//! The counterpart of [`refused`](super::refused), which accepts a line only if all of it is certain; this
+//! module finds every part that may be meant, including arguments of `sudo`, `env`, `xargs` and `sh -c`,
+//! substitutions and functions.
 
 use tree_sitter::Node;
 
 use super::word::{LITERAL, Name, UNKNOWN, expanded, literal};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 
-/// Lines within lines (`sh -c 'sh -c …'`) that are followed.
+/// Maximum nesting of lines within lines (`sh -c 'sh -c …'`).
 const DEPTH_MAX: u32 = 4;
-/// Spellings of one line's commands that are kept; a real line has some ten.
+/// Maximum spellings kept of one line's commands; an ordinary line has about ten.
 const SPELLINGS_MAX: usize = 4_000;
-/// Words behind which a wrapped command may begin.
+/// Number of words after which a wrapped command may begin.
 const WRAPPED_WORDS_MAX: usize = 24;
 
-/// Programs that run what their arguments name.
+/// Programs that run a command given by their arguments.
 const WRAPPERS: [&str; 36] = [
     "sudo",
     "doas",
@@ -57,17 +58,17 @@ const WRAPPERS: [&str; 36] = [
 ];
 /// Programs that take a command line as an argument, or on their standard input.
 const SHELLS: [&str; 9] = ["sh", "bash", "zsh", "dash", "ksh", "ash", "mksh", "fish", "eval"];
-/// Programs that run something for each file that they find.
+/// Programs that run a command for each file that they find.
 const FINDERS: [&str; 3] = ["find", "fd", "fdfind"];
-/// Arguments of `find` and `fd` behind which a command begins.
+/// Arguments of `find` and `fd` that are followed by a command.
 const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
 
-/// What was seen of a line.
+/// The commands and words found in a line.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// The simple commands, their words joined by a blank, each in every spelling that a rule may have for it.
+    /// The simple commands, their words joined by spaces, each in every spelling that a rule may use for it.
     pub commands: Vec<String>,
-    /// All words, wherever they stand, as globs of what they may become.
+    /// All words in any position, as globs of their possible expansions.
     words: Vec<String>,
     /// Whether it is certain that nothing else runs.
     pub is_clear: bool,
@@ -80,8 +81,8 @@ impl Parts {
         parts
     }
 
-    /// Parts of words that may be names of files: the whole word, and what stands between its separators.
-    /// In what is given back `*` is any text.
+    /// Parts of words that may be file names: the complete word, and the pieces between its separators. In
+    /// the returned globs, `*` matches any text.
     pub fn names(&self) -> impl Iterator<Item = Name> {
         self.words.iter().flat_map(|word| {
             let whole = std::iter::once(word.as_str());
@@ -120,7 +121,7 @@ impl Parts {
                     let words = children(node).into_iter().map(|child| literal(child, line)).collect();
                     self.push(words);
                 }
-                // Calculations evaluate what variables hold.
+                // Arithmetic evaluates the values of variables.
                 "arithmetic_expansion" | "subscript" if line[node.byte_range()].contains('[') => {
                     self.is_clear = false;
                 }
@@ -142,7 +143,7 @@ impl Parts {
         }
     }
 
-    /// A line that cannot be parsed, cut wherever a command may begin.
+    /// Splits a line that can't be parsed wherever a command may begin.
     fn take_roughly(&mut self, line: &str) {
         for piece in line.split(['\n', ';', '&', '|', '(', ')', '{', '}', '`', '<', '>']) {
             let words: Vec<String> =
@@ -170,7 +171,7 @@ impl Parts {
         self.wrapped(words, depth);
     }
 
-    /// A command, and those that it is said to run.
+    /// Adds a command, and those that its arguments may run.
     fn wrapped(&mut self, words: Vec<String>, depth: u32) {
         let mut pending = vec![words];
         while let Some(words) = pending.pop() {
@@ -182,7 +183,7 @@ impl Parts {
             if SHELLS.contains(&&*program) {
                 let lines: Vec<&String> =
                     words[1..].iter().filter(|word| !word.starts_with(['-', '+'])).collect();
-                // What it reads from its standard input, or from a name that is not known, may be anything.
+                // Input from stdin, or from an unknown name, may be anything.
                 if lines.is_empty() || lines.iter().any(|word| word.contains(UNKNOWN)) {
                     self.is_clear = false;
                 }
@@ -200,7 +201,7 @@ impl Parts {
                 self.is_clear &= words.len() <= WRAPPED_WORDS_MAX;
                 for at in 1..words.len().min(WRAPPED_WORDS_MAX) {
                     let inner = words[at..].to_vec();
-                    // A wrapper within a wrapper has no words that are not looked at here.
+                    // All words of a nested wrapper are examined by this loop too.
                     let program = base(&inner[0]);
                     match SHELLS.contains(&program) || FINDERS.contains(&program) {
                         true => pending.push(inner),
@@ -211,7 +212,7 @@ impl Parts {
             if FINDERS.contains(&&*program)
                 && let Some(at) = words.iter().position(|word| EXECUTES.contains(&word.as_str()))
             {
-                // The next `-exec` is among the words behind the first one.
+                // The next `-exec` is among the words after the first one.
                 let behind: Vec<String> = words[at + 1..].to_vec();
                 let again = std::iter::once(words[0].clone()).chain(behind.iter().cloned()).collect();
                 pending.extend([behind, again]);
@@ -220,7 +221,8 @@ impl Parts {
         }
     }
 
-    /// Keeps a command in its spellings: with its program's path and without, with its first options and without.
+    /// Stores a command in several spellings: with and without its program's directory, and with and without
+    /// its leading options.
     fn push(&mut self, words: Vec<String>) {
         let Some(program) = words.first() else { return };
         self.push_as_it_is(&words);
@@ -229,7 +231,7 @@ impl Parts {
         if plain != words {
             self.push_as_it_is(&plain);
         }
-        // `git -C elsewhere push`: an option may have a value behind it.
+        // `git -C elsewhere push`: an option may be followed by a value.
         let mut at = 1;
         while at < plain.len().min(WRAPPED_WORDS_MAX) && plain[at].starts_with('-') {
             for behind in [at + 1, at + 2] {

@@ -1,4 +1,4 @@
-//! What is found in a line, and what is not.
+//! Commands and file names that are found in a line, and those that are not.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn runs(line: &str, command: &str) -> bool {
 }
 
 #[test]
-fn a_command_is_found_wherever_it_hides() {
+fn commands_are_found_in_any_construct() {
     for line in [
         "rm x",
         "ls; rm x",
@@ -55,7 +55,7 @@ fn a_command_is_found_wherever_it_hides() {
 }
 
 #[test]
-fn what_is_only_said_does_not_run() {
+fn quoted_or_printed_commands_are_not_reported() {
     for line in ["echo rm x", "echo 'a; rm x'", "git commit -m 'rm x'", "# rm x\nls", "ls x\\; rm"] {
         assert!(!runs(line, "rm x"), "{line}");
         assert!(Parts::of(line).is_clear, "{line}");
@@ -63,7 +63,7 @@ fn what_is_only_said_does_not_run() {
 }
 
 #[test]
-fn where_it_is_not_certain_what_runs_it_says_so() {
+fn uncertain_lines_are_not_clear() {
     for line in [
         "$X a",
         "$(echo rm) x",
@@ -86,7 +86,7 @@ fn where_it_is_not_certain_what_runs_it_says_so() {
 }
 
 #[test]
-fn names_of_files_are_found_in_every_spelling() {
+fn file_names_are_found_in_every_spelling() {
     let names = |line: &str| Parts::of(line).names().any(|name| name.may_end_in(".env"));
     for line in [
         "cat .env",
@@ -122,7 +122,7 @@ fn names_of_files_are_found_in_every_spelling() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_brings_it_down(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
+    fn arbitrary_text_does_not_panic(line in "[ \\t\\nea`$(){}<>|&;'\"\\\\#=*!E0-]{0,60}") {
         let parts = Parts::of(&line);
         let _ = parts.names().filter(|name| name.may_end_in(".env")).count();
     }

@@ -1,20 +1,21 @@
-//! The words of a shell line as a program gets them, with marks for what only the shell will know.
+//! The words of a shell line as a program receives them, with marks for parts that only the shell can
+//! determine.
 
 use tree_sitter::Node;
 
 use super::children;
 
-/// Stands in a word for what only the shell will know.
+/// Represents text in a word that only the shell can determine.
 pub(super) const UNKNOWN: char = '\u{1}';
-/// Stands for a `*`, `?` or `[` that the shell takes literally.
+/// Represents a `*`, `?` or `[` that the shell takes literally.
 pub(super) const LITERAL: char = '\u{2}';
 
-/// What may be the name of a file.
+/// A possible file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// With `*`, `?` and `[…]` as the shell has them.
+    /// With the shell's `*`, `?` and `[…]`.
     pub glob: String,
-    /// A part of it is known to the shell alone.
+    /// Whether only the shell can determine some part of it.
     pub is_open: bool,
 }
 
@@ -24,29 +25,29 @@ impl Name {
         Name { glob: word.replace(UNKNOWN, "*").replace(LITERAL, "_"), is_open }
     }
 
-    /// Whether this file's name, the last part of a path, may be meant.
+    /// Whether it may refer to a file with this name (the last component of a path).
     pub fn may_end_in(&self, name: &str) -> bool {
         let last = self.glob.rsplit('/').next().unwrap_or_default();
         if !last.contains(['*', '?', '[', '{']) {
             return last.eq_ignore_ascii_case(name);
         }
-        // A pattern of the shell finds no hidden name unless it says so.
+        // Shell wildcards match hidden names only with an explicit dot.
         if name.starts_with('.') && !last.starts_with('.') && !self.is_open {
             return false;
         }
         let glob = globset::GlobBuilder::new(last).case_insensitive(true).build();
-        // What is no pattern for us is one that we don't know.
+        // A pattern that is invalid here may still be valid for the shell.
         glob.map_or(true, |glob| glob.compile_matcher().is_match(name))
     }
 
-    /// The path, where nothing of it is left to the shell.
+    /// The path, if it contains no wildcards.
     pub fn path(&self) -> Option<&str> {
         let is_path = !self.glob.is_empty() && !self.glob.contains(['*', '?', '[', '{']);
         is_path.then_some(self.glob.as_str())
     }
 }
 
-/// A word as a program gets it, with marks for what is not known.
+/// A word as a program receives it, with marks for unknown parts.
 pub(super) fn literal(node: Node<'_>, line: &str) -> String {
     let text = &line[node.byte_range()];
     match node.kind() {
@@ -78,9 +79,9 @@ pub(super) fn literal(node: Node<'_>, line: &str) -> String {
     }
 }
 
-/// What stands for something that the shell puts in.
+/// The text that represents an expansion by the shell.
 pub(super) fn expanded(node: Node<'_>, line: &str) -> String {
-    // Numbers alone.
+    // These expand to numbers only.
     match &line[node.byte_range()] {
         "$?" | "$#" | "$$" | "$!" => "0".to_owned(),
         _ => UNKNOWN.to_string(),
@@ -91,7 +92,7 @@ fn quoted(text: &str) -> String {
     text.replace(['*', '?', '['], &LITERAL.to_string())
 }
 
-/// Text between double quotes.
+/// Unescapes text between double quotes.
 fn between(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars().peekable();
@@ -105,7 +106,7 @@ fn between(text: &str) -> String {
     quoted(&out)
 }
 
-/// A word without quotes.
+/// Unescapes a word without quotes.
 fn unescaped(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars();
@@ -122,7 +123,7 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// What `$'…'` stands for.
+/// Decodes the content of `$'…'`.
 fn ansi_c(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,8 +1,9 @@
-//! Decides about a call by the rules of configuration files, over what mode and remembered answers say. It looks at the
-//! disk for where links of a rule's own path lead, and for nothing else.
+//! Applies the permission rules of configuration files, on top of modes and stored rules. Accesses the disk
+//! only to resolve links and, in `decide`, to check for a directory.
 //!
-//! Deny beats ask, ask beats allow, whichever file a rule is of. What a mode forbids stays forbidden. A rule that allows
-//! must cover all of a call for certain; one that asks or denies needs one part of it that may be meant.
+//! Deny takes precedence over ask, and ask over allow, whichever file a rule is in. A call that a mode denies
+//! stays denied. An allow rule must certainly cover the entire call; for ask and deny rules it is sufficient
+//! that a part of the call may match.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +17,7 @@ use crate::command_line::parts::Parts;
 use crate::command_line::{self, fits};
 use crate::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
 
-/// Names that stand for all files that are likely to hold secrets, where a command has a pattern for a name.
+/// Sample names of files that usually contain secrets, matched against shell patterns in commands.
 const SECRET_NAMES: [&str; 18] = [
     ".env",
     ".env.local",
@@ -38,29 +39,29 @@ const SECRET_NAMES: [&str; 18] = [
     "id_ed25519",
 ];
 
-/// A call, and all that is known of what it may do.
+/// A call, and everything needed to decide about it.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The tool's name.
     pub tool: &'a str,
     pub access: &'a Access,
     pub mode: Mode,
-    /// What the person said "always" to in this session.
+    /// Rules for which the user chose "always" in this session.
     pub remembered: &'a [Rule],
-    /// What they keep for this workspace.
+    /// Rules that the user saved for this workspace.
     pub kept: &'a [Rule],
-    /// Those of the configuration, in the order of its files.
+    /// Rules of the configuration, in the order of its files.
     pub rules: &'a [Written],
     pub workspace: &'a Workspace,
 }
 
-/// What came of it.
+/// The result of the decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     pub verdict: Verdict,
-    /// For the trail. `None` where a person is asked, and for what is harmless in every mode.
+    /// For the audit trail. `None` if the user is asked, and for calls that are harmless in every mode.
     pub decided: Option<Decided>,
-    /// The rule by which a person is asked, in words for the card.
+    /// The rule because of which the user is asked, as text for the permission prompt.
     pub because: Option<String>,
 }
 
@@ -91,7 +92,7 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
         Verdict::Allow { .. } | Verdict::Ask { .. } if let Some(rule) = call.first(Word::Ask) => {
             asks(format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line))
         }
-        // Full mode asks nothing, so that a line which may hide what is denied would run unseen.
+        // Full mode never asks, so a line that may hide something denied would run unseen.
         Verdict::Allow { by: AllowedBy::Mode(Mode::Full) } if let Some(rule) = call.may_be_hidden() => {
             asks(format!(
                 "It is not certain what this line would run or name, and the rule {rule} in {}:{} may be about it.",
@@ -132,7 +133,7 @@ fn by_rule(rule: &Written, allowed: bool) -> Decided {
 
 struct Call<'a> {
     asked: &'a Asked<'a>,
-    /// Of a command, where there are rules.
+    /// Of a command, if there are rules.
     parts: Option<Parts>,
 }
 
@@ -141,12 +142,12 @@ impl<'a> Call<'a> {
         self.asked.rules.iter().filter(move |rule| rule.word == word)
     }
 
-    /// The first rule of this word that any part of the call falls under.
+    /// The first rule of this kind that any part of the call may match.
     fn first(&self, word: Word) -> Option<&'a Written> {
         self.of(word).find(|rule| self.touches(&rule.pattern))
     }
 
-    /// A rule that asks or denies, where the line may hold more than is seen.
+    /// An ask or deny rule that may apply to parts of the line that can't be determined.
     fn may_be_hidden(&self) -> Option<&'a Written> {
         let parts = self.parts.as_ref()?;
         let holds_back = self.asked.rules.iter().filter(|rule| rule.word != Word::Allow);
@@ -161,7 +162,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Whether the pattern's name is that of the tool, or of what the call does.
+    /// Whether the pattern names the tool, or the kind of access.
     fn is_of_tool(&self, pattern: &Pattern) -> bool {
         let Asked { tool, access, .. } = self.asked;
         let does = match access {
@@ -179,7 +180,7 @@ impl<'a> Call<'a> {
         does.contains(&pattern.tool.as_str()) || fits(&pattern.tool, tool) || external
     }
 
-    /// Whether a part of the call may be meant by a rule that asks or denies.
+    /// Whether a part of the call may match the pattern of an ask or deny rule.
     fn touches(&self, pattern: &Pattern) -> bool {
         let workspace = self.asked.workspace;
         let by_path = |about: &str| {
@@ -196,7 +197,7 @@ impl<'a> Call<'a> {
                     };
                     return parts.is_some_and(|parts| parts.commands.iter().any(meant));
                 }
-                // What no tool may read or change, no command may name either.
+                // Files that tools may not read or change may not be named by commands either.
                 if !is_of_files(&pattern.tool) {
                     return false;
                 }
@@ -211,7 +212,7 @@ impl<'a> Call<'a> {
             (Access::Read(paths), Some(about)) if self.is_of_tool(pattern) => {
                 paths.iter().any(|path| by_path(about)(path))
             }
-            // An edit that does not fit quotes the file, so that it is a read too.
+            // The error of an edit that doesn't match quotes the file, so an edit is also a read.
             (Access::Write(paths), Some(about)) if self.is_of_tool(pattern) || pattern.tool == "Read" => {
                 paths.iter().any(|path| by_path(about)(path))
             }
@@ -221,12 +222,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A rule by which all of the call may run. Where several commands are covered by several rules, the first of them.
+    /// A rule that allows the call. If several rules cover the parts of a command line, the first of them.
     fn allowing(&self) -> Option<&'a Written> {
         let mut of_tool = self.of(Word::Allow).filter(|rule| self.is_of_tool(&rule.pattern));
         match self.asked.access {
             Access::Nothing => None,
-            // To leave the sandbox is more than a rule about the command says.
+            // Leaving the sandbox needs more than a rule about the command.
             Access::Command { confined: false, .. } => None,
             Access::Command { line, confined: true } => {
                 self.allowing_line(line, &of_tool.collect::<Vec<_>>())
@@ -254,7 +255,7 @@ impl<'a> Call<'a> {
             abouts.filter(|about| wanted(about)).collect()
         };
         let exact = patterns(|about| !about.contains('*'));
-        // Who allows `cat *` does not think of keys; who allows `cat .env` does.
+        // A user who allows `cat *` isn't thinking of keys; one who allows `cat .env` is.
         if names_secret(parts) && command_line::refused(line, &exact).is_some() {
             return None;
         }
@@ -272,7 +273,7 @@ impl<'a> Call<'a> {
         first.or(rules.first()).copied()
     }
 
-    /// Whether a rule lets a path be read or written. What asks for caution must be named by the rule itself.
+    /// Whether a rule allows a path to be read or written. Sensitive paths must be named by the rule itself.
     fn covers(&self, pattern: &Pattern, path: &Path, writes: bool) -> bool {
         let workspace = self.asked.workspace;
         let inside = |path: &Path| workspace.contains(path);
@@ -283,13 +284,13 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Whether a rule of this name is about files.
+/// Whether a rule for this tool name is about files.
 fn is_of_files(tool: &str) -> bool {
     matches!(tool, "Read" | "Edit" | "Write")
         || ["file_read", "file_write", "file_edit", "apply_patch"].iter().any(|name| fits(tool, name))
 }
 
-/// Whether a command may name a file that is likely to hold secrets.
+/// Whether a command may name a file that usually contains secrets.
 fn names_secret(parts: &Parts) -> bool {
     parts.names().any(|name| {
         name.path().is_some_and(|path| is_secret(Path::new(path)))
@@ -300,20 +301,21 @@ fn names_secret(parts: &Parts) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
     Told,
-    /// Some disks don't tell, and what is denied must not be had by another spelling.
+    /// Some file systems ignore case, and a denied file must not be reachable by another spelling.
     Ignored,
 }
 
 /// A path pattern of a rule, for one workspace.
 struct Globs {
     matchers: Vec<GlobMatcher>,
-    /// The parts before the first `*`.
+    /// The literal prefixes of the pattern, up to the first component with a wildcard.
     named: Vec<PathBuf>,
 }
 
 impl Globs {
-    /// `//a` is absolute, `~/a` below the person's home; all others are below the workspace's directories, those without
-    /// a slash at any depth. A pattern means a directory's contents too.
+    /// `//a` is absolute and `~/a` is below the user's home; other patterns are relative to the workspace's
+    /// directories, and match at any depth if they contain no slash. A pattern also matches everything below
+    /// a matching directory.
     fn new(about: &str, workspace: &Workspace, case: Case) -> Globs {
         let about = about.strip_suffix('/').unwrap_or(about);
         let bases: Vec<(PathBuf, String)> = if let Some(rest) = about.strip_prefix("//") {
@@ -333,7 +335,7 @@ impl Globs {
             let plain: Vec<&str> = rest.split('/').take_while(is_plain).collect();
             let named = normal(&base.join(plain.join("/")));
             let pattern: Vec<&str> = rest.split('/').skip(plain.len()).collect();
-            // The file that a link of the rule's own path leads to, too: paths of calls have their links followed.
+            // Include the link target of the rule's own path, because the links in calls' paths are resolved.
             let real = real_path(&named);
             let mut begins = vec![named];
             if !begins.contains(&real) {
@@ -350,7 +352,7 @@ impl Globs {
                 globs.matchers.extend(glob.map(|glob| glob.compile_matcher()).ok());
                 globs.named.push(begin);
             }
-            // `**/.env` names the file as `.env` alone does.
+            // `**/.env` names the file just as `.env` does.
             if let [first, name] = pattern[..]
                 && first == "**"
                 && is_plain(&name)
@@ -361,7 +363,7 @@ impl Globs {
         globs
     }
 
-    /// Whether a path of which a shell will fill in the `*` may come to lie in what is meant, or above it.
+    /// Whether a path with shell wildcards may expand to a path that matches, or to one of its parents.
     fn may_be_reached(&self, open: &Path) -> bool {
         let same = |part: &std::ffi::OsStr, open: &std::ffi::OsStr| {
             let (part, open) = (part.to_string_lossy(), open.to_string_lossy());
@@ -378,12 +380,12 @@ impl Globs {
     }
 }
 
-/// Files that searches leave out, because a rule denies that they are read or asks first.
+/// Files that searches skip because an ask or deny rule applies to reading them.
 #[derive(Default)]
 pub struct Hidden(Vec<Globs>);
 
 impl Hidden {
-    /// What the rules hide from a tool that reads.
+    /// Returns the files that the rules hide from a reading tool.
     pub fn from(tool: &str, rules: &[Written], workspace: &Workspace) -> Hidden {
         let of_reading = rules.iter().filter(|rule| {
             rule.word != Word::Allow

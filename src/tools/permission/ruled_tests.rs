@@ -1,4 +1,4 @@
-//! What rules of configuration files make of calls.
+//! Decisions of configuration rules about calls.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn commands_are_judged_by_every_part_of_the_line() {
         &["bash(git push)"],
         &["bash(rm *)"],
     );
-    // The columns: ask, read_only, full.
+    // Columns: ask, read_only, full.
     for (text, wanted) in [
         ("cargo test", "ada"),
         ("cargo test && ls -l | cat", "ada"),
@@ -84,7 +84,7 @@ fn several_rules_may_cover_a_line_together() {
         |allow: &[&str], text: &str| letter(&judged("bash", &line(text), Mode::Ask, &rules(allow, &[], &[])));
     assert_eq!(of(&["bash(cargo test)", "bash(ls)"], "cargo test; ls"), 'a');
     assert_eq!(of(&["bash(cargo test)"], "cargo test; ls"), 'o');
-    // Where a secret is named, only rules without a pattern count.
+    // If a secret is named, only rules without wildcards count.
     assert_eq!(of(&["bash(cargo test)", "bash(cat .env)"], "cargo test; cat .env"), 'a');
     assert_eq!(of(&["bash(cargo *)", "bash(cat .env)"], "cargo test; cat .env"), 'o');
     assert_eq!(of(&["bash"], "cat .env"), 'o');
@@ -128,7 +128,7 @@ fn paths_are_judged_by_where_they_lead() {
 }
 
 #[test]
-fn a_pattern_of_the_shell_that_may_reach_what_is_denied_is_asked_about() {
+fn shell_globs_that_may_match_denied_paths_ask() {
     let rules = rules(&["bash(cat *)"], &[], &["Read(private/**)"]);
     let of = |text: &str, mode| letter(&judged("bash", &line(text), mode, &rules));
     assert_eq!(of("cat private/a", Mode::Full), 'd');
@@ -139,7 +139,7 @@ fn a_pattern_of_the_shell_that_may_reach_what_is_denied_is_asked_about() {
 }
 
 #[test]
-fn a_secret_is_read_without_a_question_only_where_a_rule_names_it() {
+fn secrets_are_allowed_only_by_rules_that_name_them() {
     let read = |path: &str, rule: &str| {
         let access = Access::Read(vec![path.into()]);
         letter(&judged("file_read", &access, Mode::Ask, &[written(Word::Allow, rule)]))
@@ -177,7 +177,7 @@ fn hosts_and_tools_of_servers() {
 }
 
 #[test]
-fn who_decided_is_told() {
+fn decisions_name_their_source() {
     let of = |text: &str, mode| {
         judged("bash", &line(text), mode, &rules(&["bash(ls *)"], &["bash(git push)"], &["bash(rm *)"]))
     };
@@ -214,9 +214,10 @@ fn who_decided_is_told() {
     );
 }
 
-/// A rule that names a link denied nothing: calls are judged by where they lead.
+/// Regression test: a rule that names a link denied nothing, because calls are judged by their resolved
+/// paths.
 #[test]
-fn what_a_rule_names_by_a_link_is_denied_by_its_own_name_too() {
+fn deny_rule_for_a_link_applies_to_its_target() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let root = directory.path().canonicalize().expect("it is there");
     std::fs::create_dir_all(root.join("w")).expect("made");

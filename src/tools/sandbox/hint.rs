@@ -1,11 +1,11 @@
-//! Tells from a command's output whether the sandbox is likely to have stopped it. Pure. It may err: what it says is
-//! a hint, and the model decides.
+//! Detects from a command's output whether the sandbox is the likely cause of a failure. Pure. It may be
+//! wrong: the result is a hint, and the model decides.
 
-/// How the model asks to run outside.
+/// How the model can request to run outside of the sandbox.
 pub const HOW_TO_ASK: &str = "If that is what stopped it and the task needs it, call bash again with \
      `outside_sandbox: true` and a `reason`; the person is asked then. Don't work around it.";
 
-/// What programs print when the network is not there.
+/// Messages of programs without network access.
 const NO_NETWORK: [&str; 13] = [
     "could not resolve host",
     "couldn't resolve host",
@@ -22,7 +22,7 @@ const NO_NETWORK: [&str; 13] = [
     "unable to resolve host",
 ];
 
-/// What they print when they may not do something to a file, a socket or a process.
+/// Messages of programs that are denied access to a file, a socket or a process.
 const NOT_ALLOWED: [&str; 7] = [
     "permission denied",
     "operation not permitted",
@@ -33,13 +33,14 @@ const NOT_ALLOWED: [&str; 7] = [
     "erofs",
 ];
 
-/// What they print when they may have no more processes. A shell says it and tries again.
+/// Messages of programs that can't create more processes. A shell prints one and tries again.
 const NO_PROCESSES: [&str; 2] = ["fork: resource temporarily unavailable", "fork: retry"];
 
-/// Bytes of the end of an output that are looked at: that is where a program says why it failed.
+/// Bytes at the end of an output that are searched: that is where programs report why they failed.
 const LOOKED_AT_BYTES: usize = 8 * 1024;
 
-/// What to tell the model behind the output of a command that was held; `network` says whether it had one.
+/// The text to append to the output of a sandboxed command for the model; `well`: whether the command
+/// succeeded, `network`: whether it had a network.
 pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
     let end = &output[output.ceil_char_boundary(output.len().saturating_sub(LOOKED_AT_BYTES))..];
     let end = end.to_ascii_lowercase();
@@ -65,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_recognised_by_what_programs_print() {
+    fn sandbox_denials_are_recognised_in_output() {
         let (none, files, net) = (None, Some("can change files"), Some("no network"));
         let processes = Some("bounds the processes");
         for (output, well, network, expected) in [
             ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
-            // `curl … | head` ends well.
+            // `curl … | head` exits with success.
             ("curl: (6) Could not resolve host: crates.io\n", true, false, net),
             ("curl: (6) Could not resolve host: crates.io\n", false, true, none),
             ("touch: cannot touch '/etc/x': Permission denied\n", false, false, files),

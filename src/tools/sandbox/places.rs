@@ -1,5 +1,5 @@
-//! Which places of this person a command may read, change, or not even see. It looks at the disk and decides; what
-//! holds a command to it is elsewhere.
+//! Determines which paths a command may read, change or not see at all. Reads the disk and decides;
+//! enforcement is elsewhere.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
 use epitome_files::whole::Unfinished;
 use epitome_platform::sandbox::{Places, all_but};
 
-/// Below a home: keys, tokens, passwords, and what browsers keep. Most are of programs that talk to a network, which
-/// a held command does not.
+/// Paths below a home directory with keys, tokens, passwords and browser data. Most belong to programs that
+/// use a network, which a sandboxed command can't.
 const HIDDEN_IN_HOME: [&str; 56] = [
     ".ssh",
     ".gnupg",
@@ -71,11 +71,11 @@ const HIDDEN_IN_HOME: [&str; 56] = [
     ".local/share/fish/fish_history",
 ];
 
-/// The same of the system; who is no administrator can't read most of them anyway.
+/// The same outside of home directories; most are unreadable without root anyway.
 const HIDDEN: [&str; 5] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/etc/ssh"];
 
-/// Below a home: what package managers and compilers keep so as not to fetch or build it again. Where an entry has
-/// a file beside it that programs run at their start, the entry is the part without it.
+/// Paths below a home directory where package managers and compilers cache downloads and builds. If a file
+/// next to the cache is executed when programs start, the entry is narrowed to exclude that file.
 const CACHES_IN_HOME: [&str; 24] = [
     ".cache",
     ".cargo/registry",
@@ -103,7 +103,7 @@ const CACHES_IN_HOME: [&str; 24] = [
     ".pub-cache/hosted",
 ];
 
-/// Devices that every program may use; no others are read.
+/// Devices that every program may use; no others can be read.
 const DEVICES: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
@@ -116,26 +116,28 @@ const DEVICES: [&str; 9] = [
     "/dev/shm",
 ];
 
-/// What in a repository's own directory makes Git run something: hooks, settings, and the file that names another
-/// directory for both.
+/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that
+/// names another directory for both.
 const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
 
-/// Settings of one worktree alone; Git reads it where `extensions.worktreeConfig` is set.
+/// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
 const OF_WORKTREES: &str = "config.worktree";
 
-/// Names the directory with the settings and hooks of a repository, where that is another one, as for a worktree.
+/// Names the directory with a repository's configuration and hooks if that is a different one, as for a
+/// worktree.
 const COMMON: &str = "commondir";
 
-/// What it says where it was not there: this very directory. Git takes "." as well, libgit2 finds no repository then.
+/// Content for a `commondir` file that was missing: the same directory. Git also accepts ".", but libgit2
+/// then finds no repository.
 const COMMON_TEXT: &str = "./\n";
 
-/// What others may read, as of the files that Git writes.
+/// Mode of created files; readable by others, like the files that Git writes.
 const READABLE: u32 = 0o644;
 
-/// Repositories within a repository's own directory (submodules), and its worktrees, that are looked for.
+/// Maximum number of submodules and worktrees of a repository that are looked up.
 const MODULES_MAX: usize = 64;
 
-/// How deep they are looked for: their paths are names of modules.
+/// Depth of the search for submodules: their paths are module names, which may contain slashes.
 const MODULES_DEPTH_MAX: usize = 4;
 
 pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> Places {
@@ -150,7 +152,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     hidden.dedup();
 
     let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
-    // A session in `/` or above all homes: everything can't be what it works on.
+    // A session in `/` or above the home directory: that can't all be the workspace.
     let is_too_wide = |root: &PathBuf| {
         root.parent().is_none()
             || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
@@ -171,7 +173,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     wide.extend(gits);
     let mut rest = real(in_home(&CACHES_IN_HOME));
     rest.extend(real(rules.write.clone()));
-    // Whoever hides a place that is also a cache wants it hidden.
+    // Hidden paths take precedence over caches and configured writable paths.
     rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
     let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
     match support.namespaces {
@@ -183,8 +185,9 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
             places.writable = wide;
         }
         Namespaces::None => {
-            // Nothing can be taken out below a directory: what is hidden stays hidden, and its neighbours can be
-            // changed but nothing be put beside them. The temporary directory would be of no use that way.
+            // Nothing can be excluded below a writable directory: hidden paths stay hidden, and their
+            // siblings can be changed, but none can be created. That would make the temporary directory
+            // useless, so there the hidden paths are given up instead.
             for path in wide.iter().chain(&rest) {
                 all_but(path, &places.hidden, &mut places.writable);
             }
@@ -198,12 +201,12 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     places
 }
 
-/// Freezes what runs later in a directory of the workspace, where it is there.
+/// Freezes existing files and directories of a workspace directory that are executed later.
 fn freeze(places: &mut Places, root: &Path) {
     let directories = DIRECTORIES_THAT_RUN.iter().filter(|name| **name != ".git");
     for name in directories.chain(&FILES_THAT_RUN) {
         let path = root.join(name);
-        // A link can't be mounted over; what it leads to is somewhere else.
+        // A link can't be mounted over, and its target is elsewhere.
         if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink()) {
             places.frozen.push(path);
         }
@@ -214,15 +217,14 @@ fn freeze(places: &mut Places, root: &Path) {
     }
 }
 
-/// Freezes what makes Git run something, in a repository's own directory, those of its submodules and those of
-/// its worktrees.
+/// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
 fn freeze_git(places: &mut Places, git: &Path, support: &Support) {
     let has_namespaces = support.namespaces != Namespaces::None;
     let mut found = Vec::new();
     modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
     if is_placed_by_its_settings(git) {
         if has_namespaces {
-            // Git makes it with the first commit in a worktree, which could not be done any more.
+            // Git creates it with the first commit in a worktree, which would fail in a closed directory.
             let _ = std::fs::create_dir(git.join("logs"));
         }
         let inner = directories(git).filter(|path| !path.ends_with("hooks"));
@@ -254,16 +256,16 @@ fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
     places.frozen.extend(names.iter().map(|name| directory.join(name)).filter(there));
 }
 
-/// Fixes a directory and what it is in, up to `git`: with any of them it could be put aside.
+/// Fixes a directory and its parents up to `git`: renaming any of them would move it out of the way.
 fn fix_below(places: &mut Places, git: &Path, directory: &Path) {
     let above = directory.ancestors().take_while(|path| path.starts_with(git));
     places.fixed.extend(above.map(PathBuf::from));
 }
 
-/// Puts into a repository's directory what would make Git run something if a command put it there. Only what is there
-/// can be frozen; and it is left there, because a mount ends with the file that it is over.
+/// Creates the missing entries through which a command could make Git execute something, because only
+/// existing paths can be frozen. They are left in place, because a mount ends with the file below it.
 fn complete(git: &Path) {
-    // Git makes this directory itself, in most repositories.
+    // Git itself creates this directory in most repositories.
     let _ = std::fs::create_dir(git.join("hooks"));
     put_new(&git.join(COMMON), COMMON_TEXT);
     if is_true(git, "extensions", "worktreeconfig") {
@@ -271,7 +273,7 @@ fn complete(git: &Path) {
     }
 }
 
-/// Puts a file where nothing is. Where that can't be done, a command can't do it either.
+/// Creates a file if the path doesn't exist. If that fails, a command can't create it either.
 fn put_new(path: &Path, text: &str) {
     let Some(directory) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
     let put = Unfinished::begin(directory, READABLE).and_then(|mut new| {
@@ -283,8 +285,8 @@ fn put_new(path: &Path, text: &str) {
     }
 }
 
-/// Whether a repository is bare or has its files elsewhere because its settings say so. Git heeds them only where no
-/// `commondir` is, or where each worktree has settings of its own.
+/// Whether a repository's configuration makes it bare or sets another work tree. Git honours that only
+/// without a `commondir`, or if each worktree has its own configuration.
 fn is_placed_by_its_settings(git: &Path) -> bool {
     (is_true(git, "core", "bare") || setting(git, "core", "worktree").is_some())
         && !is_true(git, "extensions", "worktreeconfig")
@@ -296,7 +298,7 @@ fn is_true(git: &Path, section: &str, key: &str) -> bool {
     })
 }
 
-/// What a repository's own settings say last of this key, in lower case.
+/// The last value of this key in a repository's own configuration, in lower case.
 fn setting(git: &Path, section: &str, key: &str) -> Option<String> {
     let text = std::fs::read(git.join("config")).ok()?;
     let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
@@ -308,7 +310,7 @@ fn setting(git: &Path, section: &str, key: &str) -> Option<String> {
             line = rest.trim();
         }
         let line = line.split(['#', ';']).next().unwrap_or_default();
-        // A key alone is true.
+        // A key without a value is true.
         let (name, value) = line.split_once('=').unwrap_or((line, "true"));
         if is_in_section && name.trim() == key {
             found = Some(value.trim().to_owned());
@@ -317,7 +319,7 @@ fn setting(git: &Path, section: &str, key: &str) -> Option<String> {
     found
 }
 
-/// Where programs put what they need for a moment.
+/// Directories for temporary files.
 fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
     let named = workspace.environment.iter().find(|(name, _)| name == "TMPDIR");
     let named = named
@@ -326,11 +328,10 @@ fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
     named.into_iter().chain(rules.temporary.clone()).collect()
 }
 
-/// The directory that Git keeps a repository in whose root this is: its own, or that of the repository whose
-/// worktree it is.
+/// The Git directory of the repository with this root, or, for a worktree, that of its repository.
 ///
-/// A worktree's file says where that is, and a command could write such a file. So it counts only where that place
-/// names the worktree, too: there a command can't have written.
+/// A worktree's `.git` file names that directory, but a command could write such a file. It is therefore
+/// accepted only if the directory names the worktree too: a command can't have written there.
 fn git_directory(root: &Path) -> Option<PathBuf> {
     let git = root.join(".git");
     let metadata = git.symlink_metadata().ok()?;
@@ -349,7 +350,7 @@ fn git_directory(root: &Path) -> Option<PathBuf> {
     (is_ours && common.join("HEAD").exists()).then_some(common)
 }
 
-/// The submodules' directories below this one.
+/// Collects the submodules' directories below this one.
 fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     if depth == 0 {
         return;
@@ -367,13 +368,13 @@ fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The directories in this one, no links to some.
+/// The directories in this one, without symbolic links.
 fn directories(path: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
-/// Those that exist, links followed.
+/// The canonical forms of the paths that exist.
 fn real(paths: impl IntoIterator<Item = PathBuf>) -> Vec<PathBuf> {
     paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_may_be_changed_but_for_what_runs_later() {
+    fn workspace_is_writable_except_for_files_executed_later() {
         let disk = Disk::with(&[
             "w/.git/HEAD",
             "w/.git/config",
@@ -453,9 +454,9 @@ mod tests {
         assert_eq!(disk.below(&places.hidden), ["home/.ssh"]);
     }
 
-    /// What tells Git where the settings are is put where it is missing, and nothing that is there is touched.
+    /// Files that point Git to its configuration are created if missing, and existing ones stay untouched.
     #[test]
-    fn what_names_other_settings_is_put_where_it_is_missing() {
+    fn missing_commondir_and_worktree_config_are_created() {
         let disk = Disk::with(&["w/.git/HEAD", "w/.git/config", "w/.git/worktrees/t/commondir"]);
         let text = |path: &str| fs::read_to_string(disk.root.join("w/.git").join(path)).ok();
         disk.places("w", Support { namespaces: Namespaces::None, ..ALL });
@@ -475,7 +476,7 @@ mod tests {
         assert_eq!(text("worktrees/t/config.worktree").as_deref(), Some(""));
     }
 
-    /// Beside a `commondir` Git no longer heeds `core.bare`: it would show a bare repository's files as deleted.
+    /// With a `commondir` Git ignores `core.bare`: it would report a bare repository's files as deleted.
     #[test]
     fn a_bare_repository_is_closed_instead() {
         let disk =
@@ -505,7 +506,7 @@ mod tests {
         let places = disk.places("home", ALL);
         assert_eq!(disk.below(&places.covered), ["home/.epitome/data", "home/.ssh"]);
         assert_eq!(disk.below(&places.writable), ["home"]);
-        // Without mounts its neighbours can be changed, and nothing new be put beside them.
+        // Without mounts the siblings can be changed, but none can be created.
         let places = disk.places("home", Support { namespaces: Namespaces::None, ..ALL });
         let mut writable = disk.below(&places.writable);
         writable.sort();
@@ -514,14 +515,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_above_a_home_is_no_workspace() {
+    fn directory_above_a_home_is_not_writable() {
         let disk = Disk::with(&["home/a"]);
         assert_eq!(disk.below(&disk.places("", ALL).writable), Vec::<String>::new());
     }
 
-    /// A command could write a `.git` file that names any directory, and would have been let into it next time.
+    /// A command could write a `.git` file that names any directory, and would get access to it the next
+    /// time.
     #[test]
-    fn a_worktree_leads_to_its_repository_only_where_that_names_it() {
+    fn worktree_needs_a_back_reference_from_its_repository() {
         let disk = Disk::with(&["main/.git/HEAD", "main/.git/worktrees/w/HEAD", "w/", "home/.ssh/HEAD"]);
         let own = disk.root.join("main/.git/worktrees/w");
         fs::write(disk.root.join("w/.git"), format!("gitdir: {}\n", own.display())).expect("written");

@@ -1,25 +1,26 @@
-//! A page's HTML as Markdown: what it says, without what it is dressed in. Pure. It runs nothing and loads nothing.
+//! Converts a page's HTML to Markdown, reduced to its text. Pure: runs and loads nothing.
 
 use htmd::{Element, HtmlToMarkdown};
 
-/// Elements within elements that are turned into Markdown as such: beyond are pages that want to break a reader, whose
-/// stack this goes over.
+/// Maximum nesting of elements for the conversion, which is recursive. Deeper pages are meant to exhaust the
+/// stack and become plain text.
 const DEPTH_MAX: usize = 200;
 
-/// Elements that say nothing to a reader of the text.
+/// Elements without useful text.
 const LEFT_OUT: [&str; 17] = [
     "script", "style", "noscript", "template", "svg", "canvas", "iframe", "object", "embed", "head", "nav",
     "footer", "aside", "form", "button", "select", "dialog",
 ];
 
-/// Elements that hold no others, or are closed by the next of their kind.
+/// Elements that can't nest: they have no content, or are closed by the next one of their kind.
 const SHALLOW: [&str; 27] = [
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
     "p", "li", "td", "th", "tr", "dt", "dd", "option", "thead", "tbody", "tfoot", "colgroup", "param",
     "optgroup",
 ];
 
-/// The page's title and its text. `link` makes an address whole; `None` leaves the words without it.
+/// Returns the page's title and text. `link` makes an address absolute; if it returns `None`, only the link
+/// text is kept.
 pub fn markdown(
     html: &str,
     link: impl Fn(&str) -> Option<String> + Clone + Send + Sync + 'static,
@@ -58,7 +59,7 @@ fn escaped(address: &str) -> String {
     address.replace('(', "%28").replace(')', "%29").replace(' ', "%20")
 }
 
-/// Without blanks at line ends, and at most one empty line in a row.
+/// Removes trailing white space and repeated empty lines.
 fn tidied(text: &str) -> String {
     let mut tidy = String::with_capacity(text.len());
     let mut empty = 0;
@@ -82,7 +83,7 @@ fn title(html: &str) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// How deep elements lie within each other at most, as far as a look at the tags tells.
+/// Maximum nesting of elements, estimated from the tags.
 fn depth(html: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for (at, _) in html.match_indices('<') {
@@ -102,7 +103,7 @@ fn depth(html: &str) -> usize {
     deepest
 }
 
-/// The words between the tags.
+/// The text between the tags.
 fn bare(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_becomes_what_it_says() {
+    fn page_is_converted_to_markdown() {
         let html = "<!doctype html><html><head><title>A &amp;\n B</title><style>p{}</style></head><body><nav>Menu</nav>\
                     <h1>Hello</h1><p>See <a href='x(1)'>the\n docs</a>, <a href='javascript:y()'>not this</a> and \
                     <a href='#top'>that</a>.</p><script>alert('no')</script><ul><li>one</li><li>two</li></ul>\
@@ -150,9 +151,9 @@ mod tests {
         );
     }
 
-    /// Each element within another takes a piece of the stack; half a million of them ended the process.
+    /// Each nested element takes up stack space; half a million of them crashed the process.
     #[test]
-    fn a_page_of_elements_within_elements_is_read_as_bare_text() {
+    fn deeply_nested_page_becomes_plain_text() {
         let html = format!("{}deep <b>words</b><script>no</script>", "<div>".repeat(500_000));
         assert_eq!(read(&html).1, "deep words");
         let nested = format!("{}words{}", "<div>".repeat(DEPTH_MAX - 5), "</div>".repeat(DEPTH_MAX - 5));
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_gives_what_can_be_read() {
+    fn malformed_html_does_not_panic() {
         for html in ["", "<", "<title", "<title>x", "a < b", "<script>", "<<<>>>", "<p>\u{0}ä"] {
             read(html);
             bare(html);

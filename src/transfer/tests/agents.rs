@@ -1,5 +1,5 @@
-//! Sessions of other agents. The files were written by these agents, in conversations with a mock of a provider, and were
-//! shortened; beside each is what it comes to.
+//! Sessions of other agents. The files were written by these agents, in conversations with a mock provider,
+//! and were shortened; next to each is the expected result.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -8,10 +8,10 @@ use serde_json::json;
 use super::*;
 use epitome_thread::{Content, Message, Origin};
 
-/// Files by their names, with their texts.
+/// File names with their texts.
 type Files = &'static [(&'static str, &'static str)];
 
-/// The file, what it comes to, and the files beside it.
+/// The file, the expected result, and the files in the same folder.
 const SESSIONS: [(&str, &str, &str, Files); 6] = [
     ("ses_1.json", include_str!("opencode.json"), include_str!("opencode.txt"), &[]),
     ("session-1.jsonl", include_str!("gemini.jsonl"), include_str!("gemini.txt"), &[]),
@@ -43,7 +43,7 @@ fn read_beside(path: &str, text: &str, files: &[(&str, &str)]) -> Result<Vec<Dra
     read(Path::new(path), text, &Circumstances { cwd: Path::new("/here"), now: 1_000, beside: &beside })
 }
 
-/// A log in a few words: an entry a line.
+/// A log in short form, with one entry per line.
 fn told(draft: &Draft) -> String {
     let words = |message: &Message| {
         let parts = message.content.iter().map(|part| match part {
@@ -105,9 +105,10 @@ fn a_session_of_each_agent_is_read() {
     }
 }
 
-/// Every beginning of a file is read or refused: what is missing at the end is told, and what was said before is there.
+/// Every prefix of a file is read or refused: missing ends are reported, and everything before them is
+/// imported.
 #[test]
-fn what_is_cut_off_costs_the_last_line_alone() {
+fn a_truncated_file_loses_only_its_last_line() {
     for (path, text, _, files) in SESSIONS {
         let is_lines = path.ends_with(".jsonl") || path.ends_with(".md");
         let mut most = 0;
@@ -127,7 +128,7 @@ fn what_is_cut_off_costs_the_last_line_alone() {
     }
 }
 
-/// A value of a document that is put in the place of another one, or taken away.
+/// Replaces or removes a value of a document.
 fn changed(value: &mut Value, at: &mut usize, with: &Value) -> bool {
     if *at == 0 {
         *value = with.clone();
@@ -144,9 +145,9 @@ fn changed(value: &mut Value, at: &mut usize, with: &Value) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Files with other bytes in them, lines in another order, and values of other kinds are read or refused.
+    /// Files with other bytes, lines in another order, and values of other types are read or refused.
     #[test]
-    fn no_file_is_more_than_a_reader_can_take(
+    fn no_file_makes_a_reader_panic(
         session in 0..SESSIONS.len(),
         bytes in prop::collection::vec((any::<Index>(), any::<u8>()), 0..4),
         lines in prop::collection::vec((any::<Index>(), any::<Index>()), 0..4),
@@ -180,9 +181,9 @@ proptest! {
     }
 }
 
-/// What `ui_messages.json` of Cline tells of messages that were no longer sent, and what Roo Code puts in.
+/// Truncations in Cline's `ui_messages.json`, and the messages that Roo Code inserts for them.
 #[test]
-fn what_cline_left_out_of_the_context_is_a_layer() {
+fn truncations_by_cline_are_layers() {
     let said = |role: &str, text: &str| json!({ "role": role, "content": text });
     let four = [
         said("user", "<task>One</task>"),

@@ -1,4 +1,4 @@
-//! Compactions: by the planner alone, by a summary, and by the provider itself.
+//! Compactions: by the planner alone, with a summary, and by the provider.
 
 use epitome::compaction::{self, Budget, Decision, Keep, Wish, Written};
 use epitome::config::WireFormat;
@@ -74,7 +74,7 @@ impl Model {
             Trigger::Must => "compactions or prunings that must be",
         });
         self.is_counted(after)?;
-        // What must be, and what the provider asked for, is content with any gain.
+        // A mandatory compaction, and one that the provider requested, may gain any amount.
         let is_enough = match trigger {
             Trigger::Manual | Trigger::Hook | Trigger::Threshold if is_summary => after * 10 <= before * 9,
             Trigger::Manual | Trigger::Hook | Trigger::Threshold | Trigger::Must | Trigger::Overflow => {
@@ -85,14 +85,14 @@ impl Model {
             return Err(format!("a change by {trigger:?} from {before} to {after} tokens"));
         }
         self.fits(&budget, after)?;
-        // What the provider refused again is made still smaller, by whatever it holds.
+        // After a second rejection the view is made even smaller.
         if is_summary && asked.keep == Keep::Nothing && trigger != Trigger::Overflow {
             self.gains_nothing_more(&budget, &wish)?;
         }
         Ok(())
     }
 
-    /// What the chosen model's provider makes of the conversation, where it has a form of its own for that.
+    /// The provider's own compaction of the conversation, if the chosen model supports one.
     fn made_short(&mut self) -> Checked<Option<Written>> {
         let endpoint = self.endpoints[self.chosen].clone();
         self.number += 1;
@@ -111,7 +111,7 @@ impl Model {
         let encoded = Encoding::default().encode(&endpoint, &request, purpose);
         let body: Value = serde_json::from_slice(&encoded.bytes()).map_err(|error| error.to_string())?;
         self.service.check_short(endpoint.wire, &endpoint.name.0, &body)?;
-        // OpenAI's has an address of its own, which takes other fields than a reply's and no tools.
+        // OpenAI's has a separate endpoint, with different fields than a reply's and without tools.
         if endpoint.wire == WireFormat::AnthropicMessages {
             let problems = valid::problems(endpoint.wire, &endpoint.model, &body);
             if !problems.is_empty() {
@@ -127,7 +127,7 @@ impl Model {
                 let text = item["content"].as_str().map(str::to_owned);
                 (text, read(&endpoint, encoded.prefix, &service::stream_short(&item))?)
             }
-            // Its answer comes in one piece, and says nothing that people can read.
+            // Its answer is not streamed, and contains nothing readable.
             WireFormat::OpenAiResponses | WireFormat::OpenAiChat | WireFormat::Gemini => {
                 let (provider, model) = (endpoint.provider().to_owned(), endpoint.model.clone());
                 let native = Native { provider, model, data: json!({ "compaction": item }) };
@@ -137,7 +137,7 @@ impl Model {
         Ok(Some(Written { text, native, by, fallback: None }))
     }
 
-    /// What was compacted as a whole is not compacted again.
+    /// A conversation that was compacted completely is not compacted again.
     fn gains_nothing_more(&mut self, budget: &Budget, wish: &Wish) -> Checked {
         let ruler = self.ruler();
         let plan = match compaction::decide(&ruler, &self.thread, budget, wish) {
@@ -158,7 +158,7 @@ impl Model {
         }
     }
 
-    /// The tokens that a change says are left are those of the view.
+    /// The token count in a change equals that of the view.
     pub(super) fn is_counted(&mut self, told: u64) -> Checked {
         let counted = self.ruler().view(self.thread.view());
         if counted != told {
@@ -167,7 +167,7 @@ impl Model {
         Ok(())
     }
 
-    /// What was compacted fits. Where pins alone are too large for a smaller window it is not made.
+    /// The result of a compaction fits. It is not made if pins alone exceed a smaller window.
     fn fits(&mut self, budget: &Budget, after: u64) -> Checked {
         if after > budget.room() {
             return Err(format!("{after} tokens in a room of {}", budget.room()));

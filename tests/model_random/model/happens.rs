@@ -1,4 +1,4 @@
-//! What happens in a session beside compactions.
+//! The steps of a session other than compactions.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const PINS_WINDOW: u64 = 8_000;
 
 impl Model {
     pub(super) fn said(&mut self, by: Speaker, what: What, words: usize) {
-        // A turn's calls have ended before anybody speaks.
+        // A turn's calls have ended before the next message.
         self.finish_calls(OutcomeStatus::Completed);
         let words = self.words(words);
         let uri = format!("file:///w/{}.txt", self.number);
@@ -91,7 +91,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the model says, and the signatures that must come back.
+    /// The parts of a reply, and the signatures that must be sent back.
     fn parts(&mut self, endpoint: &Endpoint, reply: Reply) -> (Vec<Part>, Vec<String>) {
         let mut signatures = Vec::new();
         let mut parts = Vec::new();
@@ -118,8 +118,8 @@ impl Model {
             parts.push(Part::Text(words));
         }
         if reply.thinks == Thinks::Twice && reply.calls > 0 {
-            // What it stands behind is not whole any more where a blank text is refused, and Gemini gives out
-            // one signature a step.
+            // The prefix of a signature is incomplete if a blank text is rejected, and Gemini issues one
+            // signature per step.
             let comes_back = match endpoint.wire {
                 WireFormat::AnthropicMessages => !reply.blank,
                 WireFormat::OpenAiResponses => true,
@@ -247,7 +247,7 @@ impl Model {
         self.append(Change::Undone { entry });
     }
 
-    /// The prompts to before which the conversation may be taken back, and where no call is open.
+    /// The prompts to which the conversation may be rewound: those at which no call is open.
     pub(super) fn rewindable(&self) -> Vec<Seq> {
         let mut open: Vec<&CallId> = Vec::new();
         let mut prompts = Vec::new();
@@ -274,7 +274,7 @@ impl Model {
         self.append(Change::Redone { entry });
     }
 
-    /// A build, or a person's settings, of which one thread was made with the first alone.
+    /// Simulates a new build or changed settings, while existing threads keep the frame of the old ones.
     pub(super) fn change_build(&mut self, pick: usize) {
         self.system = format!("You are an agent of build {pick}.");
         let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
@@ -309,7 +309,7 @@ impl Model {
         self.append(change);
     }
 
-    /// The log is read from its lines by a process that knows nothing else, and what ran is lost.
+    /// A new process reads the log from its lines, and running work is lost.
     pub(super) fn kill(&mut self) -> Checked {
         let mut read = Vec::with_capacity(self.thread.entries().len());
         for entry in self.thread.entries() {

@@ -1,4 +1,4 @@
-//! What must hold after each step.
+//! The invariants that hold after each step.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -39,8 +39,8 @@ impl Model {
                 Held::InPart => "last requests that are quoted in part",
             });
         }
-        // Only where the model is to speak is it asked: its calls have come back, and so have those of a reply
-        // that hooks have put something behind.
+        // The model is only called when it is its turn to reply: its calls have outcomes, also those of a
+        // reply that hooks have put something after.
         let is_asked = !self.thread.view().ends_with_agent() && self.thread.open_calls().is_empty();
         if is_asked && self.thread.frame().is_some() {
             let (encoded, novelty) = self.write()?;
@@ -52,7 +52,7 @@ impl Model {
         Ok(())
     }
 
-    /// A layer that is taken back is as if it had never been.
+    /// An undone layer leaves no trace in the view.
     pub(super) fn leaves_no_trace(&mut self) -> Checked {
         let is_there = |entry: &&Arc<Entry>| {
             let is_switch = matches!(entry.change, Change::Undone { .. } | Change::Redone { .. });
@@ -77,7 +77,7 @@ impl Model {
         Ok(())
     }
 
-    /// Writes a request for the chosen model, also anew.
+    /// Encodes a request for the chosen model, incrementally and from scratch.
     pub(super) fn write(&mut self) -> Checked<(Encoded, Novelty)> {
         let endpoint = &self.endpoints[self.chosen];
         let (system, tools) = self.thread.frame().expect("it is framed");
@@ -100,7 +100,7 @@ impl Model {
         Ok((encoded, novelty))
     }
 
-    /// Looks at a request for the chosen model as its service does.
+    /// Checks a request for the chosen model like its service does.
     pub(super) fn look_at(&mut self, encoded: &Encoded) -> Checked<Sent> {
         self.count("requests looked at");
         let endpoint = self.endpoints[self.chosen].clone();
@@ -124,8 +124,8 @@ impl Model {
         Ok(Sent { messages: messages.to_owned(), body })
     }
 
-    /// What a provider made of the conversation goes to the model that made it, in front of all else and as it
-    /// was given, as long as the view begins with it; to no other model, and not where thinking is left out.
+    /// A provider's own compaction is sent to the model that made it, unchanged and before everything else,
+    /// as long as the view begins with it; never to another model, and not where thinking is dropped.
     fn is_made_short(&mut self, endpoint: &Endpoint, body: &Value) -> Checked {
         let is_sent = self.service.check_short(endpoint.wire, &endpoint.name.0, body)?;
         let first = self.thread.view().entries().first().map(|entry| entry.seq);
@@ -161,7 +161,8 @@ impl Model {
         Ok(())
     }
 
-    /// What was sent and still holds is sent again as it was, and the reasoning of the reply to it too.
+    /// Earlier messages that are still in effect are sent again unchanged, including the reasoning of the
+    /// reply.
     fn goes_on(&mut self, now: &str, body: &Value, taken_back: &HashSet<String>) -> Checked {
         let layers = self.holding();
         let (mut sent_again, mut continued, mut after_undo) = (0, 0, 0);
@@ -176,7 +177,7 @@ impl Model {
                 return Err(format!("{lost} is not sent again: {now}"));
             }
             sent_again += answered.signatures.len() as u64;
-            // Each one begins with those before it.
+            // Each one begins with the previous ones.
             if continued == 0 {
                 checks::continues(&answered.messages, now)?;
                 if answered.frame.iter().ne(frame_of(body)) {
@@ -192,7 +193,7 @@ impl Model {
         Ok(())
     }
 
-    /// The same state gives the same bytes, whatever was done and undone in between.
+    /// Equal states yield equal bytes, whatever was done and undone in between.
     fn is_what_it_was(&mut self, bytes: Vec<u8>) -> Checked<Novelty> {
         let in_view = |entry: &&Arc<Entry>| {
             matches!(
@@ -230,7 +231,7 @@ impl Model {
     }
 }
 
-/// Cache marks move, and are no part of what was said.
+/// Removes cache marks, which move and are not part of the messages.
 fn without_marks(text: &str) -> Cow<'_, str> {
     const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
     if text.contains("cache_control") { text.replace(MARK, "").into() } else { text.into() }

@@ -1,6 +1,6 @@
-// The page: which session and entry are open, what is read for them, and what is new.
+// The page's controller: which session and entry are open, what to fetch for them, and live updates.
 //
-// The address says what is open: #s_… a session, #s_…/e7 an entry of it.
+// The fragment selects what is open: #s_… for a session, #s_…/e7 for one of its entries.
 
 import { BANDS, band, bytes, cost, el, linked, moment, percent, plural, shortPath, sum, svg, tokens, when } from "./parts.js";
 import { plot } from "./plot.js";
@@ -9,13 +9,13 @@ import { story } from "./rounds.js";
 const FIND = (id) => document.getElementById(id);
 const [LIST, FILTER, SESSION, ENTRY, STATUS] = ["list", "filter", "session", "entry", "status"].map(FIND);
 
-// Milliseconds between two readings of a session that changes, and of the list.
+// Milliseconds between two fetches of a session that changes, and of the list.
 const READ_AGAIN = 400;
 const LIST_AGAIN = 10_000;
 
 const state = {
   sessions: null,
-  // What sessions cost, by id, with the time of the session that it is of.
+  // Costs of sessions by id, each with the `updated_at` that it was computed for.
   costs: new Map(),
   open: null,
   entry: null,
@@ -26,7 +26,7 @@ const state = {
   scale: kept("scale") ?? "time",
 };
 
-// The address without the ticket, which is used: a copied link would be none.
+// Remove the ticket from the address: it has been redeemed, so a copied link would not work.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 
 // ── Reading ─────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +71,7 @@ async function readList() {
   }
 }
 
-// Costs are read one by one, newest first: a list of a thousand sessions is there at once all the same.
+// Costs are fetched one by one, newest session first, so that a long list appears immediately.
 const COSTS_MAX = 40;
 
 async function readCosts() {
@@ -82,7 +82,7 @@ async function readCosts() {
       state.costs.set(session, { at: updated_at, cost: shown.cost });
       for (const slot of LIST.querySelectorAll(`[data-session="${CSS.escape(session)}"] .money`)) slot.textContent = cost(shown.cost);
     } catch {
-      // A session that can't be read says so when it is opened.
+      // Opening the session reports the error.
       state.costs.set(session, { at: updated_at, cost: null });
     }
   }
@@ -137,7 +137,7 @@ async function readSession() {
     }
     say(error.message, true);
   }
-  // A long session takes longer to read, and is read less often.
+  // The longer a session takes to fetch, the less often it is fetched.
   const pause = Math.max(READ_AGAIN, 3 * (performance.now() - began));
   setTimeout(() => {
     const other = reading !== state.open;
@@ -199,13 +199,13 @@ function heading(timeline) {
     el("dl", {}, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
 }
 
-// How full the window is, and of what.
+// How full the context window is, by kind of content.
 function meter(timeline) {
   const { window, used } = timeline;
   const counted = sum(timeline.context);
   const size = Math.max(window?.size ?? 0, used, counted, 1);
   const bar = svg("svg", { class: "meter", viewBox: "0 0 1000 14", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "free", width: 1000, height: 14 }));
-  // The parts are our own count; together they are as long as what the provider says.
+  // The parts are our own token counts, scaled so that their sum matches the provider's count.
   const fit = counted > 0 ? used / counted : 0;
   let at = 0;
   for (const kind of BANDS) {
@@ -214,7 +214,7 @@ function meter(timeline) {
     at += width;
   }
   if (window) bar.append(svg("rect", { class: "reserve", x: 1000 - (window.reserve / size) * 1000, width: (window.reserve / size) * 1000, height: 14 }));
-  // What was in the plot at any time is named; of what is there no more it says so.
+  // Every kind that ever appears in the plot gets a legend entry, even if it is 0 now.
   const ever = (kind) => timeline.meter.some((point) => band(point.kinds, kind) > 0);
   const rows = BANDS.filter(ever).map((kind) => [kind, band(timeline.context, kind)]);
   const words = window ? [el("b", {}, tokens(used)), ` of ${tokens(window.size)} tokens in context`] : [el("b", {}, tokens(used)), " tokens in context; the window of this model is not known"];

@@ -1,8 +1,10 @@
-// Small parts of the page: elements, numbers in words. What was said in a conversation only ever becomes text.
+// Helpers of the page: DOM elements and formatted numbers. Conversation text is only ever inserted as text
+// nodes.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// An element with attributes (`on…` are listeners) and children; a string is text, nothing is left out.
+// Creates an element with attributes (`on…` are listeners) and children; strings become text, null and false
+// are skipped.
 export function el(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
@@ -24,7 +26,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-// The kinds of what is in a context, from the bottom of the plot to its top.
+// Kinds of content in a context, from the bottom of the plot to the top.
 export const BANDS = [
   { id: "frame", name: "system and tools", of: ["system", "tools"] },
   { id: "instructions", name: "instructions", of: ["instructions"] },
@@ -83,7 +85,7 @@ export const hour = (at) => HOUR.format(at);
 export const day = (at) => DAY.format(at);
 export const moment = (at) => FULL.format(at);
 
-// When it was, as one says it today.
+// Formats a time relative to now.
 export function when(at, now = Date.now()) {
   const ago = now - at;
   if (ago < 60_000) return "just now";
@@ -94,13 +96,13 @@ export function when(at, now = Date.now()) {
 
 export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
-// A path with the beginning left out that says least.
+// Shortens a path to its last two components.
 export function shortPath(path) {
   const parts = path.split("/").filter(Boolean);
   return parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : path;
 }
 
-// Text in which the names of entries can be followed.
+// Text in which entry names are links.
 export function linked(text, open) {
   const nodes = [];
   let last = 0;

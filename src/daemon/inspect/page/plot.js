@@ -1,4 +1,5 @@
-// The plot: what filled the context over time, and below it, on the same axis, who worked and what it took.
+// The plot: the context over time and, on the same axis below it, model and tool activity with durations and
+// costs.
 
 import { BANDS, band, clock, cost, day, duration, el, hour, percent, plural, sum, svg, tokens } from "./parts.js";
 
@@ -10,8 +11,8 @@ const ROW = 9;
 const ROWS_MAX = 5;
 const MARK_WORDS = 96;
 
-// Pauses longer than this share of the working time are drawn as long as it; all of them together take no more
-// than the other share.
+// Pauses longer than PAUSE_SHARE of the working time are shortened to it; all pauses together take at most
+// PAUSES_SHARE.
 const PAUSE_SHARE = 0.03;
 const PAUSES_SHARE = 0.15;
 
@@ -23,7 +24,7 @@ export function plot(timeline, { width, scale, open }) {
   const x = (at) => LEFT + axis.place(at);
   const largest = Math.max(1000, ...timeline.meter.map((point) => sum(point.kinds)));
   const size = timeline.window?.size;
-  // A window that is far away would press all of it to the ground.
+  // A window far larger than the content would flatten the plot, so it is left out of the scale.
   const most = size && largest > size * 0.3 ? Math.max(size, largest) * 1.04 : largest * 1.15;
   const y = (count) => TOP + AREA - (count / most) * AREA;
 
@@ -145,7 +146,7 @@ function areas(timeline, x, y) {
 
 const LAYER = { compacted: "compaction", pruned: "pruning", mutated: "history by a hook", edited: "edit" };
 
-// Compactions and their like: a line through all lanes, and above it what they came to.
+// Compactions and other layers: a line through all lanes, labelled with the token counts or the kind.
 function flags(timeline, x, bottom, width, open) {
   const group = svg("g");
   const marks = [];
@@ -164,7 +165,7 @@ function flags(timeline, x, bottom, width, open) {
     const words = mark.words.length * 6.4 + 14;
     const right = at + words > width;
     const flag = svg("g", { class: `flag ${mark.kind}`, onclick: () => open(mark.entry) }, svg("title", {}, mark.title));
-    // Without room for its words it stands below those of the others.
+    // A flag without room for its label is drawn below the labels of the others.
     const top = row === null ? TOP - 2 : TOP - 10 - row * 14;
     flag.append(svg("line", { x1: at, x2: at, y1: top, y2: bottom }));
     flag.append(svg("circle", { cx: at, cy: top, r: 3.5 }));
@@ -190,7 +191,7 @@ function times(axis, top, width) {
   return group;
 }
 
-// Where nothing happened the areas are pale.
+// Areas are paler in pauses.
 function pauses(axis) {
   const group = svg("g");
   for (const { place, width, ms } of axis.pauses) {
@@ -201,7 +202,7 @@ function pauses(axis) {
   return group;
 }
 
-// Where the pointer or the arrow keys are: what was in the context then.
+// The cursor, moved by pointer or arrow keys: shows the context at that point.
 function cursor(figure, root, timeline, x, y, bottom, width, open) {
   const points = timeline.meter;
   if (!points.length) return;
@@ -249,7 +250,7 @@ function cursor(figure, root, timeline, x, y, bottom, width, open) {
 
 // ── The axis ────────────────────────────────────────────────────────────────────────────────────────
 
-// Time as it went, but for pauses in which nothing happened.
+// A linear time axis with shortened pauses.
 function byTime(timeline, width) {
   const busy = [];
   const add = (from, to) => busy.push([from, Math.max(from, to)]);
@@ -268,7 +269,7 @@ function byTime(timeline, width) {
   }
   const working = Math.max(1, merged.reduce((all, [from, to]) => all + to - from, 0));
   const longest = working * Math.min(PAUSE_SHARE, PAUSES_SHARE / merged.length);
-  // Stretches of [from, to, drawn].
+  // Stretches of time as [from, to, drawn length, is a shortened pause].
   const stretches = [];
   merged.forEach(([from, to], at) => {
     if (at > 0) {
@@ -280,7 +281,7 @@ function byTime(timeline, width) {
   return axisOf(stretches, width, timeline);
 }
 
-// Each round as wide as the others, so that short ones can be read too.
+// An axis on which all rounds have the same width, so that short ones stay readable.
 function byRound(timeline, width) {
   const edges = new Set();
   for (const round of timeline.rounds) edges.add(round.began);
@@ -335,7 +336,7 @@ function ticks(most) {
   return steps;
 }
 
-// Calls that ran together lie below each other.
+// Assigns calls to rows so that concurrent calls don't overlap.
 function packed(calls, now, x) {
   const ends = [];
   const rows = calls.map((call) => {

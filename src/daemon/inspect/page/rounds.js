@@ -1,12 +1,13 @@
-// The story below the plot: turn by turn what was asked, answered, run, decided and compacted.
+// The list below the plot: prompts, replies, tool calls, decisions and compactions, turn by turn.
 
 import { bytes, clock, cost, duration, el, moment, percent, plural, svg, tokens } from "./parts.js";
 import { LAYER, VERDICTS } from "./plot.js";
 
-// Turns that are unfolded from the start: the newest.
+// Number of newest turns that are initially unfolded.
 const UNFOLDED_MAX = 12;
 
-// Characters of a prompt that the heading of its turn may not have room for.
+// Prompts longer than this many characters may not fit into the heading of their turn and are shown again
+// below it.
 const REPEATED_FROM = 70;
 
 const STOPS = {
@@ -31,7 +32,7 @@ export function story(timeline, { open, unfolded }) {
   if (!turns.length) turns.push({ turn: null, from: -1, items: [] });
   let at = 0;
   for (const item of items) {
-    // What comes between two turns is about the later one: hooks see a prompt before it is said.
+    // Items between two turns belong to the later one: hooks see a prompt before it is recorded.
     const isOver = () => turns[at].turn?.end !== null && turns[at].turn?.end < item.at;
     while (at + 1 < turns.length && (turns[at + 1].from <= item.at || isOver())) at += 1;
     turns[at].items.push(item);
@@ -101,7 +102,7 @@ function roundRow(round, timeline, open) {
     calls.map((call) => callRow(call, longest, open)));
 }
 
-// The part of the input that came from the cache, as a small bar.
+// Share of the input read from the cache, as a small bar.
 function share(cached, usage) {
   const title = `${tokens(usage.cache_read)} of ${tokens(usage.input)} tokens read from the cache, ${tokens(usage.cache_write)} written to it`;
   const bar = svg("svg", { class: "share", viewBox: "0 0 40 8", width: 40, height: 8, "aria-hidden": "true" },
@@ -109,7 +110,7 @@ function share(cached, usage) {
   return el("span", { class: "number cache", title }, bar, ` ${percent(cached)}`, el("span", { class: "spoken" }, " cached"));
 }
 
-// The title without the tool's name, which stands beside it.
+// The title without the tool's name, which is shown next to it.
 const titleOf = ({ name, title }) => (title === name ? "" : title.startsWith(`${name} `) ? title.slice(name.length + 1) : title);
 
 function callRow(call, longest, open) {

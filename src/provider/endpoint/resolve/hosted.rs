@@ -1,4 +1,4 @@
-//! The providers that are known without configuration: where they are, and which variables hold their keys.
+//! Built-in providers: their URLs and the variables that contain their keys.
 
 use super::{Environment, get, is_own_host};
 use crate::ProviderError;
@@ -8,29 +8,29 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::errors::missing_key;
 use epitome_config::{BuiltInSettings, Settings, WireFormat};
 
-/// A provider that is known without configuration.
+/// A provider that needs no configuration except a key.
 pub struct Hosted {
     pub name: &'static str,
-    /// Its name for people.
+    /// Display name.
     title: &'static str,
     wire: WireFormat,
     base: &'static str,
     base_variable: &'static str,
-    /// Whether the base URL alone means that it is wanted: servers of one's own need no key.
+    /// Whether setting the base URL is enough to select the provider: self-hosted servers need no key.
     base_suffices: bool,
-    /// The key; the first that is set counts.
+    /// Variables of the key; the first that is set counts.
     keys: &'static [&'static str],
-    /// A token that is sent beside the key, or instead of it.
+    /// Variable of a token that is sent in addition to the key, or instead of it.
     token: Option<&'static str>,
     /// Variables that are sent as headers.
     headers: &'static [(&'static str, &'static str)],
     /// A variable with `Name: value` lines.
     custom_headers: Option<&'static str>,
-    /// The model where only a key was given.
+    /// The model to use if only a key is set.
     pub default_model: &'static str,
 }
 
-/// In the order in which they are chosen.
+/// In order of preference.
 pub const HOSTED: [Hosted; 3] = [
     Hosted {
         name: "anthropic",
@@ -65,7 +65,7 @@ pub const HOSTED: [Hosted; 3] = [
         base: "https://generativelanguage.googleapis.com",
         base_variable: "GOOGLE_GEMINI_BASE_URL",
         base_suffices: false,
-        // As the vendor's own clients have it.
+        // Same precedence as the vendor's own clients.
         keys: &["GOOGLE_API_KEY", "GEMINI_API_KEY"],
         token: None,
         headers: &[],
@@ -75,7 +75,7 @@ pub const HOSTED: [Hosted; 3] = [
 ];
 
 impl Hosted {
-    /// Whether this provider can be called, as far as settings and environment tell.
+    /// Whether this provider can be called, judging by settings and environment.
     pub fn is_there(&self, settings: &Settings, env: &Environment) -> bool {
         !settings.providers.contains_key(self.name)
             && (self.key(settings.built_in.get(self.name), env).is_some()
@@ -83,7 +83,7 @@ impl Hosted {
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
 
-    /// The key, behind the name of its variable.
+    /// The name of the key's variable, and the key.
     fn key<'a>(
         &self,
         configured: Option<&'a BuiltInSettings>,
@@ -104,7 +104,7 @@ impl Hosted {
         let configured = settings.built_in.get(self.name);
         let base = get(env, self.base_variable).unwrap_or_else(|| self.base.to_owned());
         let wire = configured.and_then(|configured| configured.wire).unwrap_or_else(|| match self.wire {
-            // Whoever copies OpenAI's API copies Chat Completions first.
+            // Services that are compatible with OpenAI usually support Chat Completions first.
             WireFormat::OpenAiResponses
                 if !is_own_host(self.wire, host_of(&base)) || needs_chat(&endpoint.model) =>
             {
@@ -113,7 +113,7 @@ impl Hosted {
             wire => wire,
         });
         endpoint.set_place(wire, &base);
-        // Both may be given, as Anthropic's own clients allow; the key wins there.
+        // Both may be set, as Anthropic's own clients allow; the service prefers the key.
         if let Some((variable, key)) = self.key(configured, env) {
             endpoint.set_key(&key, variable);
         }
@@ -134,7 +134,7 @@ impl Hosted {
             endpoint.set_header(name.trim(), value.trim());
         }
         endpoint.adjust(configured);
-        // A server of one's own may want no key; the vendor's does.
+        // Self-hosted servers may need no key; the vendor's service does.
         if endpoint.own_api && !endpoint.has_key() {
             return Err(missing_key(self.title, self.how_to_get_a_key(configured)));
         }
@@ -151,12 +151,12 @@ impl Hosted {
     }
 }
 
-/// The names of the providers that need no configuration but a key.
+/// The names of the providers that need no configuration except a key.
 pub fn built_in_providers() -> impl Iterator<Item = &'static str> {
     HOSTED.iter().map(|hosted| hosted.name)
 }
 
-/// A provider's name for people.
+/// A provider's display name.
 pub fn provider_title(provider: &str) -> &str {
     let hosted = HOSTED.iter().find(|hosted| hosted.name == provider);
     hosted.map_or(if provider == "local" { "This machine" } else { provider }, |hosted| hosted.title)
