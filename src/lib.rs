@@ -81,43 +81,44 @@
 //!
 //! # The workspace
 //!
-//! Each directory below `src/` is a crate, `epitome-NAME`, but for `cli`, which is a module of this one. A crate names
-//! in its manifest what it may use, and Cargo lets it use nothing else. From bottom to top, where a crate depends
-//! on some of the layers below its own and on none of its own layer:
+//! Each directory below `src/` is a crate named `epitome-NAME`, except `cli`, which is a module of this package. The
+//! manifest of a crate lists its dependencies, so Cargo rejects any other import. The drawing has the dependent crates
+//! at the top: a crate may depend on crates of lower layers, never on one of its own layer.
 //!
 //! ```text
-//!            ┌ cli             commands, and the composition root: this package
-//!     8      ├ daemon          one process for all windows, its control API and inspector
-//!     7      ├ acp             the protocol
-//!     6      ├ session         the one writer
-//!     5      ├ hooks           what runs at moments of a session
-//!            │ mcp             tools of servers that are not ours, through the protocol's SDK
-//!     4      ├ tools           what the model can do, and permission
-//!            │ scripted_model  plays a model service, and knows what such services refuse
-//!     3      ├ provider        model services: formats, HTTP, what is known of models
-//!            │ compaction      what leaves the view and what stands for it, pure
+//!            ┌ cli             commands and composition root (this package)
+//!     8      ├ daemon          one process for all windows, with control API and inspector
+//!     7      ├ acp             the Agent Client Protocol
+//!     6      ├ session         the only writer of a thread
+//!     5      ├ hooks           programs that run at events of a session
+//!            │ mcp             tools of MCP servers
+//!     4      ├ tools           tools of the model, and permissions
+//!            │ scripted_model  simulates a model service and validates requests
+//!     3      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ shelf           stored sessions: list, show, search, fork, export, import
-//!     2      ├ config          layered settings
-//!            │ transfer        conversations as files, written and read, pure
-//!     1      ├ tokens          counting, fitted to each model; which model it is, by its name
+//!     2      ├ compaction      decides and composes compactions, pure
+//!            │ config          reads the layered settings
+//!            │ transfer        imports and exports conversations, pure
+//!     1      ├ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure
-//!            │ recall          finds and reads what left the view, pure
-//!            │ rules           permission rules as they are written, pure
+//!            │ recall          searches what is no longer in the view, pure
+//!            │ rules           permission rules as written, pure
 //!            │ checkpoint      files as they were before a turn changed them
-//!            │ store           journals, blobs, sled
-//!            │ recipe          Markdown files as slash commands and as agents
-//!     0      ├ thread          data: message, change, view
-//!            │ problem         what is wrong in a person's file
-//!            │ files           where a person's files are; files that are whole or not there
-//!            │ platform        what is Linux's own: process groups, sandbox, signals, memory
-//!            │ settings        of providers and compactions, as plain data
-//!            │ spans           what takes time, in the log
-//!            │ secrets         what looks like a key, and the mask for it, pure
-//!            └ transcript      fixtures and recordings, pure
+//!            │ store           journals, blobs, index
+//!            │ recipe          Markdown files as slash commands and agents
+//!     0      ├ thread          data: messages, changes, views
+//!            │ problem         errors in files written by the user
+//!            │ files           paths of the user's files; atomic writes
+//!            │ platform        Linux specifics: process groups, sandbox, signals, memory
+//!            │ settings        settings of providers and compaction, as plain data
+//!            │ spans           durations in the log
+//!            │ secrets         finds and masks keys, pure
+//!            └ transcript      format of fixtures and recordings, pure
 //! ```
 //!
-//! `tests/tidy.rs` holds the drawing to the manifests. Some crates of others are known to one of ours alone: `sled` to
-//! `store`, `agent_client_protocol` to `acp`, `reqwest` to `provider`, `jsonrpsee` to `daemon`, `rmcp` to `mcp`.
+//! `tests/tidy.rs` compares the drawing with the manifests, and checks that some external crates have one user only:
+//! `sled` is used by `store`, `agent-client-protocol` by `acp`, `reqwest` by `provider`, `jsonrpsee` by `daemon`,
+//! `rmcp` by `mcp`.
 //!
 //! # Invariants
 //!
@@ -192,12 +193,12 @@ pub use epitome_transcript as transcript;
 pub use epitome_transfer as transfer;
 pub use epitome_turn as turn;
 
-/// Model services, and the one that plays them.
+/// Model services, and the scripted one.
 pub mod provider {
     pub use epitome_provider::*;
     pub use epitome_scripted_model as scripted;
 
-    /// The wire formats, and what services refuse of them.
+    /// The wire formats, and the validation rules of the services.
     pub mod wire {
         pub use epitome_provider::wire::*;
         pub use epitome_scripted_model::valid;

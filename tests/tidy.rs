@@ -1,12 +1,11 @@
-//! Checks that the code follows its documented rules: module imports, beginnings of files, and output to
-//! stdout.
+//! Checks rules of the workspace that neither Cargo nor Clippy can check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use toml::Table;
 
-/// Crates of others that only one of ours may depend on.
+/// External crates that only one member may use.
 const PRIVATE_CRATES: [(&str, &str); 6] = [
     ("sled", "store"),
     ("agent-client-protocol", "acp"),
@@ -16,12 +15,12 @@ const PRIVATE_CRATES: [(&str, &str); 6] = [
     ("jsonrpsee-types", "daemon"),
 ];
 
-/// What crates that perform nothing may not depend on.
+/// External crates that pure members may not use.
 const IMPURE: [&str; 4] = ["tokio", "reqwest", "notify", "sled"];
 const PURE: [&str; 8] = ["settings", "thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
 
 #[test]
-fn the_drawing_has_every_crate_above_those_that_it_depends_on() {
+fn the_drawing_shows_every_crate_above_its_dependencies() {
     let layers = drawing();
     let members: BTreeSet<String> = members("members").into_iter().collect();
     assert_eq!(members, layers.keys().cloned().collect());
@@ -36,14 +35,14 @@ fn the_drawing_has_every_crate_above_those_that_it_depends_on() {
 }
 
 #[test]
-fn a_plain_cargo_test_runs_the_tests_of_every_crate() {
+fn cargo_test_runs_the_tests_of_all_members() {
     let mut all = members("members");
     all.insert(0, ".".to_owned());
     assert_eq!(members("default-members"), all);
 }
 
 #[test]
-fn some_crates_are_known_to_one_of_ours_alone() {
+fn some_external_crates_have_one_user_only() {
     for member in members("members") {
         let used: Vec<String> = dependencies(&member).into_iter().map(|(name, _)| name).collect();
         for (name, owner) in PRIVATE_CRATES {
@@ -57,13 +56,13 @@ fn some_crates_are_known_to_one_of_ours_alone() {
 }
 
 #[test]
-fn every_file_begins_with_a_doc_comment() {
+fn every_file_begins_with_documentation() {
     for (path, text) in sources() {
         assert!(text.starts_with("//!"), "{} does not begin with //!", path.display());
     }
 }
 
-/// The layer of each crate in the drawing of the crate's documentation.
+/// The layer of each member in the drawing in the crate documentation.
 fn drawing() -> BTreeMap<String, usize> {
     let text = read("src/lib.rs");
     let drawn =
@@ -71,7 +70,7 @@ fn drawing() -> BTreeMap<String, usize> {
     let mut layer = None;
     let mut found = BTreeMap::new();
     for line in drawn.lines().filter_map(|line| line.strip_prefix("//! ")) {
-        let (number, rest) = line.split_once(['├', '│', '└', '┌']).expect("a line of the drawing");
+        let Some((number, rest)) = line.split_once(['├', '│', '└', '┌']) else { continue };
         layer = number.trim().parse().ok().or(layer);
         let name = rest.split_whitespace().next().expect("a name");
         if let Some(layer) = layer {
@@ -81,7 +80,7 @@ fn drawing() -> BTreeMap<String, usize> {
     found
 }
 
-/// The imports allowed for each module, from the table in the crate's documentation.
+/// The names of the members' directories.
 fn members(key: &str) -> Vec<String> {
     let root: Table = read("Cargo.toml").parse().expect("a manifest");
     let listed = root["workspace"][key].as_array().expect("a list");
@@ -89,7 +88,7 @@ fn members(key: &str) -> Vec<String> {
     paths.map(|path| path.trim_start_matches("src/").to_owned()).collect()
 }
 
-/// What the manifest of a member names to build it: crates of the workspace by their directories.
+/// A member's dependencies, and whether each is a member.
 fn dependencies(member: &str) -> Vec<(String, bool)> {
     let manifest: Table = read(&format!("src/{member}/Cargo.toml")).parse().expect("a manifest");
     let Some(named) = manifest.get("dependencies").and_then(|table| table.as_table()) else {

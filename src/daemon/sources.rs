@@ -1,14 +1,14 @@
 //! Gives the program a digest of what it is made of, so that two builds of one version can tell each other apart,
 //! and copies of one build can not.
 
-#![expect(clippy::print_stdout, reason = "this is how a build script talks to Cargo")]
+#![expect(clippy::print_stdout, reason = "a build script prints its instructions for Cargo")]
 
 use std::fs;
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-/// What goes into the program and changes with it, from here. Where this crate is built out of a package of its own
-/// there is nothing but its own sources, and the version tells the builds apart.
+/// The sources of the program, relative to this crate. If the crate is built from its own package they don't exist;
+/// then only its own sources are hashed, and the version distinguishes builds.
 const SOURCES: [&str; 4] = ["../../src", "../../recipes", "../../Cargo.toml", "../../Cargo.lock"];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! A person's files: where they are, and how one is written so that it is whole or not there.
+//! The user's files: their paths, and atomic writes.
 
 pub mod paths;
 pub mod whole;

@@ -1,8 +1,8 @@
-//! What is Linux's own, and would be done otherwise on another system.
+//! Linux specifics.
 //!
-//! `group`, `reaper` and `stragglers` end what was started, however it hides; `sandbox` holds a command to what it may
-//! touch; `lean` returns memory that nobody uses; `signals` takes signals without a runtime; `holder` tells who has a
-//! file locked. What is decided by all this is elsewhere.
+//! `group`, `reaper` and `stragglers` end all processes of a command; `sandbox` restricts what a command can access;
+//! `lean` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
+//! that holds a file lock. Policy is elsewhere.
 
 pub mod group;
 pub mod holder;

@@ -1,4 +1,4 @@
-//! Settings that are used far from where they are read: of providers and of compactions, as plain data.
+//! Settings of providers and of compaction, as plain data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A provider that speaks a wire format that we know. URL and headers may hold keys, so `Debug` shows
-/// the names of the headers alone.
+/// A provider that uses a supported wire format. URL and headers may contain keys, so `Debug` omits the URL
+/// and prints only the names of the headers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ProviderSettings {
     pub wire: WireFormat,
     pub base_url: String,
-    /// The environment variable that holds the key; `None` sends none.
+    /// The environment variable that contains the API key; `None` sends no key.
     pub key_variable: Option<String>,
     pub headers: BTreeMap<String, String>,
 }
@@ -27,11 +27,11 @@ impl fmt::Debug for ProviderSettings {
     }
 }
 
-/// What a person wants otherwise of a built-in provider, whose address stays that of the environment.
+/// Overrides for a built-in provider. Its address still comes from the environment.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct BuiltInSettings {
     pub wire: Option<WireFormat>,
-    /// Instead of the provider's usual variable.
+    /// Replaces the provider's usual variable.
     pub key_variable: Option<String>,
     pub headers: BTreeMap<String, String>,
 }
@@ -62,7 +62,7 @@ impl WireFormat {
         WireFormat::Gemini,
     ];
 
-    /// Its name in a configuration file.
+    /// The name used in a configuration file.
     pub fn id(self) -> &'static str {
         match self {
             WireFormat::AnthropicMessages => "anthropic",
@@ -72,7 +72,7 @@ impl WireFormat {
         }
     }
 
-    /// Whether a service of this format can make a conversation short in a form of its own.
+    /// Whether services with this format offer server-side compaction.
     pub fn compacts(self) -> bool {
         match self {
             WireFormat::AnthropicMessages | WireFormat::OpenAiResponses => true,
@@ -81,62 +81,63 @@ impl WireFormat {
     }
 }
 
-/// When and how a long conversation is made short. Shares and ratios are parts of the window, from 0 to
-/// 1.
+/// When and how a long conversation is compacted. Shares and ratios are fractions of the context window, from
+/// 0 to 1.
 ///
-/// The key `summary_role` has no field: a summary is a user's message, which every provider takes, and another role
-/// is told as a problem.
+/// The key `summary_role` has no field: a summary is sent as a user message, which every provider accepts;
+/// any other role is reported as a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compaction {
-    /// Whether it happens by itself.
+    /// Whether compaction runs automatically.
     pub auto: bool,
     pub threshold: Threshold,
-    /// Before a model call, at this share of the budget, it must happen.
+    /// Fraction of the window at which compaction is required before a model call; the room reserved for the
+    /// reply counts as used.
     pub must_ratio: f64,
-    /// The newest share of the conversation that a compaction by threshold keeps.
+    /// Maximum size of the tail that an automatic compaction keeps, as a fraction of the window.
     pub preserve_ratio: f64,
     pub model: Summariser,
     /// Whether a summary is prepared in the background before it is needed.
     pub ahead: bool,
-    /// How long one call of a model may take that writes a summary.
+    /// Maximum duration of one model call that writes a summary.
     pub summary_timeout: Duration,
-    /// How long all tries together may take.
+    /// Maximum duration of all attempts together.
     pub timeout: Duration,
-    /// Characters of one message that are told where a conversation is too long to be told whole.
+    /// Characters kept of each message when the conversation is too long to be summarized in full.
     pub message_chars: usize,
     pub prune: Prune,
     /// Tokens.
     pub max_summary_tokens: u32,
-    /// What pins may take: they never give way.
+    /// Maximum share for pins, which are never dropped.
     pub pin_share: f64,
-    /// What the person typed stays verbatim within this share.
+    /// Share within which the user's messages stay verbatim.
     pub person_share: f64,
     /// Tokens kept free for a reply, at most a quarter of the window.
     pub output_reserve: u32,
 }
 
-/// Who writes the summary of a compaction.
+/// The model that writes the summary of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Summariser {
-    /// The session's own model or the small one, by what it costs.
+    /// The session's own model or the small model, whichever costs less.
     #[default]
     Cheapest,
     Main,
-    /// `models.small`; the session's own, where there is none.
+    /// `models.small`, or the session's own model if there is no small one.
     Small,
-    /// No model is asked: the facts that are found by code stand alone.
+    /// No model is called: the summary consists only of facts extracted by code.
     Nobody,
     Named(String),
 }
 
-/// Which old outcomes of tools are cut, and what stays of them.
+/// Which old tool results are truncated, and how much of them is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prune {
-    /// Texts of so many characters or fewer stay as they are.
+    /// Texts of at most this many characters are left unchanged.
     pub min_chars: usize,
-    /// What stays of a longer one.
+    /// Characters kept of a longer text.
     pub keep_chars: usize,
-    /// The newest messages whose outcomes stay as they are.
+    /// Number of newest messages whose tool results are left unchanged.
     pub keep_recent: usize,
 }
 
@@ -146,12 +147,12 @@ impl Default for Prune {
     }
 }
 
-/// The moment of an automatic compaction after a round.
+/// Condition for an automatic compaction after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
     Never,
-    /// Share of the window that is used.
+    /// Fraction of the window that is used.
     Ratio(f64),
     /// Tokens used.
     Used(u64),
@@ -160,7 +161,8 @@ pub enum Threshold {
 }
 
 impl Threshold {
-    /// A share of the window as a person writes it, from 0 to 1; 0 is never. `None`: it is neither.
+    /// Parses a fraction of the window from 0 to 1; 0 means never. Returns `None` if the text is not such a
+    /// number.
     pub fn of_ratio(text: &str) -> Option<Threshold> {
         let ratio = text.trim().parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio))?;
         Some(if ratio == 0.0 { Threshold::Never } else { Threshold::Ratio(ratio) })

@@ -9,10 +9,7 @@ mod estimate;
 pub mod family;
 mod media;
 mod ruler;
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the vocabulary is unpacked on a thread, and put away when unused"
-)]
+#[expect(clippy::disallowed_methods, reason = "unpacks the vocabulary on a thread, and drops it when unused")]
 mod rulers;
 mod tally;
 mod vocabulary;

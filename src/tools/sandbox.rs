@@ -1,18 +1,7 @@
 //! The sandbox for commands: restricts what a command line written by the model can read, write and connect
 //! to.
 //!
-//! Three independent Linux mechanisms, each used if the kernel supports it:
-//!
-//! - *Landlock* lists what may be opened: reading everywhere except the user's secrets; writing in the
-//!   workspace, the temporary directory and the usual build caches.
-//! - *Mount and network namespaces* remove what Landlock can't exclude below an allowed directory: workspace
-//!   files that are executed later without a prompt (`.git/hooks`) are mounted read-only. The only network is
-//!   a private loopback. In a user namespace the kernel also counts a command's processes separately from the
-//!   user's others, so that they can be limited.
-//! - *A system call filter* (seccomp) rejects sockets, and calls that would bypass the other two.
-//!
-//! Everything is prepared before the fork (`Confinement::prepare`) and applied between fork and exec
-//! (`Confinement::enter`), where nothing may allocate. It can't be undone, and children inherit it.
+//! This module decides what is allowed; `epitome_platform::sandbox` enforces it.
 //!
 //! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
 //! consented to; they run without it.
@@ -66,7 +55,7 @@ impl Rules {
     }
 }
 
-/// Looks up the readable and writable paths on the disk; blocks. `None` if this system supports none of the
+/// Prepares the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
 /// mechanisms.
 pub fn confinement(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Confinement>> {
     let support = support();

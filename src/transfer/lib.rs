@@ -302,5 +302,5 @@ impl File<'_> {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "fixtures are files")]
+#[expect(clippy::disallowed_methods, reason = "reads fixtures")]
 mod tests;

@@ -119,7 +119,7 @@ struct Deadline(Instant);
 /// The time limit of a part was exceeded.
 struct TimedOut;
 
-#[expect(clippy::disallowed_methods, reason = "the tables have a limit of time, whatever the log holds")]
+#[expect(clippy::disallowed_methods, reason = "the time limit of the tables")]
 impl Deadline {
     fn after(time: Duration) -> Deadline {
         Deadline(Instant::now() + time)

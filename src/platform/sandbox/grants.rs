@@ -17,7 +17,7 @@ use super::Places;
 /// next version would also restrict Unix sockets, which are rejected by other means.
 const KNOWN: ABI = ABI::V8;
 
-/// The directory of all devices. Only `DEVICES` may be read: root could otherwise read raw disks, bypassing
+/// The directory of all devices. It is never readable as a whole: root could otherwise read raw disks, bypassing
 /// file permissions.
 const ALL_DEVICES: &str = "/dev";
 

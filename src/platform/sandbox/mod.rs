@@ -1,18 +1,17 @@
-//! The sandbox of commands, as the kernel has it.
+//! The enforcement of the sandbox for commands.
 //!
-//! Three things of Linux, each where the kernel has it, each beside the others:
+//! Three independent Linux mechanisms, each used if the kernel supports it:
 //!
-//! - *landlock* lists what may be opened: reading everywhere but the person's secrets, writing in the workspace,
-//!   the temporary directory and the usual caches of builds.
-//! - *Namespaces* of mounts and of the network take away what landlock can't subtract below a directory that it
-//!   allows: in the workspace, what runs later without anybody being asked (`.git/hooks`) is mounted read-only. The
-//!   network that a command sees is a loopback of its own.
-//!   In a user namespace of its own the kernel also counts a command's processes apart from the person's others, so
-//!   that they can be bounded.
-//! - *A filter of system calls* (seccomp) refuses sockets, and what would lead around the other two.
+//! - *Landlock* lists what may be opened: reading everywhere except the user's secrets; writing in the
+//!   workspace, the temporary directory and the usual build caches.
+//! - *Mount and network namespaces* remove what Landlock can't exclude below an allowed directory: workspace
+//!   files that are executed later without a prompt (`.git/hooks`) are mounted read-only. The only network is
+//!   a private loopback. In a user namespace the kernel also counts a command's processes separately from the
+//!   user's others, so that they can be limited.
+//! - *A system call filter* (seccomp) rejects sockets, and calls that would bypass the other two.
 //!
-//! All is made ready before the fork (`Confinement::prepare`) and put on between fork and exec
-//! (`Confinement::enter`), where nothing may allocate. What is put on can't be taken off, and children inherit it.
+//! Everything is prepared before the fork (`Confinement::prepare`) and applied between fork and exec
+//! (`Confinement::enter`), where nothing may allocate. It can't be undone, and children inherit it.
 
 mod enter;
 mod filter;
@@ -27,37 +26,39 @@ use std::process::Command;
 pub use grants::all_but;
 pub use support::{Namespaces, Support, support};
 
-/// What holds for the commands of one workspace. All paths are real ones of things that exist.
+/// The restrictions for the commands of one workspace. All paths exist and are canonical.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// May not be read, nor changed, wherever they are.
+    /// May be neither read nor changed.
     pub hidden: Vec<PathBuf>,
-    /// Of these, the ones that lie below what may be changed, and which landlock can't leave out there: something
-    /// empty is mounted over them.
+    /// The hidden paths below writable ones, which Landlock can't exclude: something empty is mounted over
+    /// them.
     pub covered: Vec<PathBuf>,
     /// May be changed.
     pub writable: Vec<PathBuf>,
-    /// May be read and written, and are no files of anybody's.
+    /// May be read and written; devices, not stored files.
     pub devices: Vec<PathBuf>,
-    /// Below what may be changed, and may not be.
+    /// Below writable paths, but read-only.
     pub frozen: Vec<PathBuf>,
-    /// Directories that stay where they are: with one of them, what is frozen in it could be put aside.
+    /// Directories that can't be renamed: moving one would move the frozen paths in it out of the way.
     pub fixed: Vec<PathBuf>,
-    /// Directories in which nothing can be made, changed or removed but in those of their directories that are fixed.
+    /// Directories in which nothing can be created, changed or removed, except inside their fixed
+    /// subdirectories.
     pub closed: Vec<PathBuf>,
 }
 
-/// What a command may reach beside files.
+/// What a command may use in addition to files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     pub network: bool,
-    /// Whether sockets in the file system may be used: the daemons behind them run outside of every sandbox.
+    /// Whether Unix sockets in the file system may be used: the daemons that listen on them run outside of
+    /// every sandbox.
     pub unix_sockets: bool,
-    /// Processes and threads that it may have at a time; `None` bounds nothing.
+    /// Maximum number of processes and threads; `None` means no limit.
     pub processes: Option<u64>,
 }
 
-/// All that a command needs to be held, made ready before the fork.
+/// Everything needed to sandbox one command, prepared before the fork.
 pub struct Confinement {
     ruleset: Option<std::os::fd::OwnedFd>,
     filter: seccompiler::BpfProgram,
@@ -65,7 +66,7 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Looks at the disk for what may be opened; blocks.
+    /// Looks up the readable and writable paths on the disk; blocks.
     pub fn prepare(places: &Places, reach: Reach, support: &Support) -> io::Result<Confinement> {
         let Reach { network, unix_sockets, processes } = reach;
         let loopback = !network && support.namespaces != Namespaces::None;
@@ -81,7 +82,7 @@ impl Confinement {
         Ok(Confinement { ruleset, filter, world })
     }
 
-    /// Has a command put it on before it runs.
+    /// Makes a command enter the sandbox before its exec.
     pub fn hold(self, command: &mut Command) {
         // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on data
         // that the closure owns, and allocates nothing.
@@ -90,7 +91,8 @@ impl Confinement {
         }
     }
 
-    /// Puts it on, for good. For between fork and exec: it makes system calls alone, and allocates nothing.
+    /// Enters the sandbox irrevocably. For use between fork and exec: makes system calls only and allocates
+    /// nothing.
     fn enter(&self) -> io::Result<()> {
         if let Some(world) = &self.world {
             world.enter()?;
@@ -102,7 +104,7 @@ impl Confinement {
         if self.filter.is_empty() {
             return Ok(());
         }
-        // It has no text of its own to make for an error of a system call.
+        // Take the error of the system call: the conversion of the crate's error would allocate.
         seccompiler::apply_filter(&self.filter).map_err(|_| io::Error::last_os_error())
     }
 }

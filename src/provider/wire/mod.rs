@@ -3,8 +3,7 @@
 //! Code shared by the formats is here and in these files: `turns` converts a view into alternating turns,
 //! `parts` decides which parts an endpoint accepts, `encoding` caches what was written so that each message
 //! is encoded only once, `compaction` handles compactions by providers, and `stream` decodes a reply's bytes.
-//! `valid` contains the services' validation rules, for code that simulates one. A format defines how a turn
-//! is written (`Format`) and what an event means (`Decode`).
+//! A format defines how a turn is written (`Format`) and what an event means (`Decode`).
 
 mod anthropic;
 mod anthropic_stream;

@@ -103,7 +103,7 @@ const CACHES_IN_HOME: [&str; 24] = [
     ".pub-cache/hosted",
 ];
 
-/// Devices that every program may use; no others are read.
+/// Devices that every program may use; no others can be read.
 const DEVICES: [&str; 9] = [
     "/dev/null",
     "/dev/zero",
@@ -152,7 +152,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     hidden.dedup();
 
     let real_home = home.as_ref().and_then(|home| home.canonicalize().ok());
-    // A session in `/` or above all homes: everything can't be what it works on.
+    // A session in `/` or above the home directory: that can't all be the workspace.
     let is_too_wide = |root: &PathBuf| {
         root.parent().is_none()
             || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
@@ -173,7 +173,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     wide.extend(gits);
     let mut rest = real(in_home(&CACHES_IN_HOME));
     rest.extend(real(rules.write.clone()));
-    // Whoever hides a place that is also a cache wants it hidden.
+    // Hidden paths take precedence over caches and configured writable paths.
     rest.retain(|path| !places.hidden.iter().any(|hidden| path.starts_with(hidden)));
     let is_below = |hidden: &PathBuf, above: &[PathBuf]| above.iter().any(|path| hidden.starts_with(path));
     match support.namespaces {
@@ -185,8 +185,9 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
             places.writable = wide;
         }
         Namespaces::None => {
-            // Nothing can be taken out below a directory: what is hidden stays hidden, and its neighbours can be
-            // changed but nothing be put beside them. The temporary directory would be of no use that way.
+            // Nothing can be excluded below a writable directory: hidden paths stay hidden, and their
+            // siblings can be changed, but none can be created. That would make the temporary directory
+            // useless, so there the hidden paths are given up instead.
             for path in wide.iter().chain(&rest) {
                 all_but(path, &places.hidden, &mut places.writable);
             }
@@ -200,12 +201,12 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     places
 }
 
-/// Freezes what runs later in a directory of the workspace, where it is there.
+/// Freezes existing files and directories of a workspace directory that are executed later.
 fn freeze(places: &mut Places, root: &Path) {
     let directories = DIRECTORIES_THAT_RUN.iter().filter(|name| **name != ".git");
     for name in directories.chain(&FILES_THAT_RUN) {
         let path = root.join(name);
-        // A link can't be mounted over; what it leads to is somewhere else.
+        // A link can't be mounted over, and its target is elsewhere.
         if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink()) {
             places.frozen.push(path);
         }
@@ -216,15 +217,14 @@ fn freeze(places: &mut Places, root: &Path) {
     }
 }
 
-/// Freezes what makes Git run something, in a repository's own directory, those of its submodules and those of
-/// its worktrees.
+/// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
 fn freeze_git(places: &mut Places, git: &Path, support: &Support) {
     let has_namespaces = support.namespaces != Namespaces::None;
     let mut found = Vec::new();
     modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
     if is_placed_by_its_settings(git) {
         if has_namespaces {
-            // Git makes it with the first commit in a worktree, which could not be done any more.
+            // Git creates it with the first commit in a worktree, which would fail in a closed directory.
             let _ = std::fs::create_dir(git.join("logs"));
         }
         let inner = directories(git).filter(|path| !path.ends_with("hooks"));
@@ -256,7 +256,7 @@ fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
     places.frozen.extend(names.iter().map(|name| directory.join(name)).filter(there));
 }
 
-/// Fixes a directory and what it is in, up to `git`: with any of them it could be put aside.
+/// Fixes a directory and its parents up to `git`: renaming any of them would move it out of the way.
 fn fix_below(places: &mut Places, git: &Path, directory: &Path) {
     let above = directory.ancestors().take_while(|path| path.starts_with(git));
     places.fixed.extend(above.map(PathBuf::from));
