@@ -4,19 +4,46 @@
 //!
 //! # Five decisions
 //!
-//! 1. **A thread is a log; the context is a view of it.** Everything that happens to a conversation is
-//!    one [`thread::Change`], appended and never rewritten. What the model sees, what the editor
-//!    replays and what the command line prints are functions of the log. A compaction and its undo are
-//!    entries like any other.
-//! 2. **One writer.** A session is one task that owns its [`thread::Thread`] and at most one
-//!    [`turn::Turn`]. `Session::commit` is the only place that journals, applies and announces.
-//! 3. **Deciders ask, the session does.** The agent loop, permission rules, compaction, recipe
-//!    rendering, retry and the stream decoders are pure: data in, decision out.
-//! 4. **One translator each way, one stream out.** Live updates and replay are the same code
-//!    (`acp::to_wire`). The session never waits for a client. The answer to a prompt is an item of the
-//!    same stream, behind its turn's last entry.
-//! 5. **What happened on the wire is a text file.** One readable format is the test fixture, the
-//!    recording of a live session and the conformance suite ([`transcript`]).
+//! 1. **A thread is a log; the context is a view of it.** Everything that happens in a conversation is a
+//!    [`thread::Change`], appended and never rewritten. What the model sees, what the editor replays and what the
+//!    command line prints are functions of the log. Compactions and their undo are ordinary entries.
+//! 2. **One writer.** A session is one task that owns its [`thread::Thread`] and at most one [`turn::Turn`].
+//!    `Session::commit` is the only place that writes the journal, applies a change and announces it.
+//! 3. **Pure deciders.** The agent loop, permission rules, compaction, recipe rendering, retries and stream decoders
+//!    take data and return a decision. The session carries it out.
+//! 4. **One translator per direction, one output stream.** Live updates and replay use the same code
+//!    (`acp::to_wire`). The session never waits for a client. The response to a prompt is an item of the same
+//!    stream and follows the last entry of its turn.
+//! 5. **Traffic is a text file.** One readable format serves as test fixture, as recording of a live session and as
+//!    conformance suite ([`transcript`]).
+//!
+//! # Glossary
+//!
+//! | term | meaning |
+//! | --- | --- |
+//! | thread | the log of one conversation, stored as a journal |
+//! | entry, change | a numbered record of the log (`e12`), and what it records |
+//! | view | the messages that the model sees: a fold over the log |
+//! | layer | an entry that replaces or shortens a part of the view; it can be undone |
+//! | frame | system prompt and tool definitions, fixed at the first model call |
+//! | session | the task that owns a thread, and its clients |
+//! | turn | everything from a prompt to its stop reason |
+//! | round | a model call and the tool calls of its reply |
+//! | outcome | the result of a tool call |
+//! | client | an attached editor, command line or parent session |
+//! | front end, daemon | the process that an editor starts, and the one that serves them all |
+//! | compaction | replaces the older part of the view by one message |
+//! | tail | the newest part of the view, which a compaction keeps verbatim |
+//! | carry-over | the tables in that message, computed from the log without a model |
+//! | pin, goal, instructions | texts that every compaction keeps |
+//! | prune | shorten old tool results in the view |
+//! | recall | the tool that reads what is no longer in the view |
+//! | recipe | a Markdown file that defines a slash command or a subagent |
+//! | hook | a program that runs at an event of a session; its resolution is what it asks for |
+//! | subagent | a child session that works for a tool call |
+//! | endpoint | a model with its address, credentials, limits and abilities |
+//! | mode, rule | how much runs without a permission request, and its exceptions |
+//! | checkpoint | the files as they were before a turn |
 //!
 //! # The way of a prompt
 //!
@@ -30,16 +57,15 @@
 //!  stdout ◄ acp::post ◄ acp::outlet (merges while the pipe is busy) ◄ Out
 //! ```
 //!
-//! Between an editor's pipes and `acp::connection` there may be two processes, a front end and the daemon
-//! ([`daemon`]); what crosses between them is the same lines, in frames.
+//! Two processes may sit between an editor and `acp::connection`: a front end and the daemon ([`daemon`]). They exchange
+//! the same lines, in frames.
 //!
-//! Hooks run where the turn asks for them (a prompt, a call, a round's end, the stop): [`hooks`] has their
-//! own picture. What they want is a `Resolution`, which the session commits like anything else: a prompt
-//! kept out, a call changed, a history replaced are entries of the log, with the trail of who asked.
-//! `/undo` takes a layer back.
+//! Hooks run where the turn asks for them: after a prompt, around a tool call, at the end of a round and before the turn
+//! stops; see the drawing in [`hooks`]. The session commits what they ask for like any other change: a rejected prompt,
+//! a modified call or a replaced history is an entry of the log that names the hook, and `/undo` reverts a layer.
 //!
-//! Start reading at `turn/lib.rs` (the loop), then `session/actor.rs` (who performs it), then
-//! `thread/view.rs` (what the model sees).
+//! Start reading at `turn/lib.rs` (the loop), then `session/actor.rs` (what carries it out), then `thread/view.rs` (what
+//! the model sees).
 //!
 //! # The way of a model call
 //!
@@ -50,10 +76,10 @@
 //!  Reply ◄ collect ◄──── ProviderEvents ◄──────── Decode (one of four) ◄ wire::sse ◄───────┘
 //! ```
 //!
-//! An [`provider::endpoint::Endpoint`] says where: address, headers, format, limits and what the model takes. It is
-//! made of settings and an editor's environment, then `provider::learned` puts in what the provider's own list and
-//! earlier refusals tell. Providers that speak a known format are data, not code. `tokens` counts what a view takes,
-//! fitted to each model by what its replies report, so that a session knows how full its window is without asking.
+//! A [`provider::endpoint::Endpoint`] has the address, headers, format and limits of a model. It is resolved from the
+//! settings and the editor's environment; `provider::learned` adds what the provider's model list and earlier refusals
+//! reveal. A provider that uses a known format is data, not code. `tokens` counts a view, calibrated per model by the
+//! usage that its replies report, so a session knows how full its window is without asking.
 //!
 //! # The way of a compaction
 //!
@@ -71,13 +97,12 @@
 //!  /undo, /redo: an entry each ─► thread::view folds what holds          recall reads the log, not the view
 //! ```
 //!
-//! A layer (`Compacted`, `Pruned`, `Mutated`, `Edited`) holds the texts that it puts into the view, so that an old
-//! view never changes with a setting or a build. The tables of `compaction::carryover` are computed from the
-//! log without a model, each behind a guard, and so a compaction always comes to an end.
+//! A layer (`Compacted`, `Pruned`, `Mutated`, `Edited`) contains the texts that it puts into the view, so an old view
+//! never changes with a setting or a release. The tables of `compaction::carryover` are computed without a model, each
+//! behind a guard, so a compaction always succeeds.
 //!
-//! What is decided and put together here takes milliseconds: `session::thinking` does it on one thread behind
-//! everything else, over a snapshot, and what comes back is used only for the revision of the view that it was made
-//! from. A long log that was not read yet has a few readers beside that thread, as long as that takes.
+//! Deciding and composing takes milliseconds. `session::thinking` does it on a low-priority thread with a snapshot of the
+//! thread; the result is used only if the view has not changed since.
 //!
 //! # The workspace
 //!
@@ -122,48 +147,55 @@
 //!
 //! # Invariants
 //!
-//! - An update on the wire implies an entry in the log, streamed text excepted; an answer to a prompt
-//!   implies that its turn is on disk.
-//! - Streamed pieces of a message together are the message.
-//! - Every tool call has exactly one outcome, also after a cancel or a crash; every request has exactly
-//!   one answer.
-//! - A live thread equals the replay of its log; its view equals a cold fold.
-//! - Nothing that a repository brings runs before the person has allowed that very version of it.
-//! - Behind a compaction the view fits the window beside frame and reply, and is smaller than it was; where there is
-//!   no such view, nothing is changed. A model that fails, hangs or writes nonsense changes the summary alone.
-//! - A summary takes the place of the very view that it was made for, or is thrown away.
-//! - A call is in the view with its outcome, or neither is.
-//! - No compaction, shortening, undo or redo takes what is pinned out of the view, or changes a byte of it.
-//! - Undo of a layer gives the view that there would be without it, whatever came later; redo gives it back.
-//! - A rewind gives the view before its turn, and puts back every file that a turn changed as it was, or says which
-//!   it left and why; it writes over nothing that somebody else has changed, and what it writes over is kept first.
-//! - A dry run shows the bytes that are committed when nothing comes between, the model's summary excepted.
-//! - What a hook asked for is done, or its refusal is in the trail with the reason; a hook that fails,
-//!   hangs or prints nonsense costs its own result alone.
-//! - System text and tool list are frozen at a thread's first model call. Behind them requests only grow: as long as
-//!   the view is appended to, each one begins with the bytes of the one before, cache marks left out, and nothing
-//!   that changes by itself (a date, a list of files) is in them.
-//! - What a model thought in a signed or sealed form goes back byte for byte, to that provider and model, behind the
-//!   very prefix that it was made behind; in every other place it is left out, and the request is valid without.
-//! - What is sent is valid for its format, whatever the log holds: no call without its answer, nothing empty.
-//! - Nothing that is sent counts as no tokens.
-//! - When a daemon dies, each request has its one answer all the same, and a late answer to one of its questions
-//!   approves nothing: their numbers never repeat, and the front end passes on answers to open ones alone.
-//! - An agent that the model started may do what its session may and nothing more, and ends with its turn. What it
-//!   spends is in the log as it is spent.
-//! - What a client is shown of an agent as of a session stands between the update that announces it and the one that
-//!   tells its end, and so do its cards; what is allowed at one who works for a session holds for all, in the same words.
-//! - A server of MCP is nobody's: what it names, says, asks and sends is bounded before anybody sees it, nothing
-//!   waits for it but a call of its own tools, and its process ends with its session.
-//! - A file that the model has not read, or that changed since, is changed by no tool of ours but a command.
-//! - What an editor holds of a file counts before the disk only where it can't be an older state of the disk, and an edit
-//!   of it goes through that editor or is refused.
-//! - A key is in an environment, in memory and on the wire to its provider, and nowhere else.
-//! - What the model runs outside of full mode is held by what the system has to hold it, or the person is told what is
-//!   missing; it leaves the sandbox only by their word. What it starts ends with its session, if it keeps its mark.
-//! - What a rule denies is refused in every mode, whatever else allows it; what is allowed by rule, mode or person is
-//!   never wider than the words that they saw, and each decision is in the log with who made it.
-//! - What looks like a key is masked before an outcome is stored, so that log, view and client agree.
+//! Log and view:
+//! - An update on the wire implies an entry in the log, except for streamed text. The response to a prompt implies that
+//!   its turn is on disk.
+//! - The streamed pieces of a message add up to the message.
+//! - Every tool call has exactly one outcome, also after a cancel or a crash. Every request has exactly one response.
+//! - A live thread equals the replay of its log, and its view equals a cold fold.
+//! - The view contains a call and its outcome, or neither.
+//! - Undoing a layer gives the view as if the layer had never been made, whatever was added later. Redo restores it.
+//! - A rewind restores the view before a turn and every file that the turn changed, or says which files it left alone and
+//!   why. It never overwrites somebody else's change, and saves what it overwrites.
+//!
+//! Compaction:
+//! - After a compaction the view fits the window together with the frame and the reserve for the reply, and is smaller
+//!   than before. If there is no such view, nothing changes. A model that fails, hangs or writes nonsense affects only
+//!   the summary.
+//! - A summary replaces exactly the view that it was written for, or is discarded.
+//! - Compaction, pruning, undo and redo never remove or alter what is pinned.
+//! - A dry run shows the bytes that would be committed, except for the model's summary.
+//!
+//! Requests:
+//! - The frame is fixed at the first model call. As long as the view is only appended to, each request begins with the
+//!   bytes of the previous one, apart from cache marks, and contains nothing that changes on its own, such as a date or a
+//!   directory listing.
+//! - Signed or encrypted reasoning is sent back unchanged, to the same provider and model and after the same prefix. It is
+//!   left out everywhere else, and the request is valid without it.
+//! - Every request is valid for its format, whatever the log contains: no call without a result, nothing empty.
+//! - Nothing that is sent counts as zero tokens.
+//!
+//! Trust:
+//! - Nothing that a repository brings runs before the user has allowed that exact version of it.
+//! - A hook's request is carried out, or its refusal is recorded with the reason. A hook that fails, hangs or prints
+//!   nonsense affects only its own result.
+//! - A denied action is refused in every mode. Nothing is allowed beyond the words that the user saw, and each decision is
+//!   recorded with its author.
+//! - A subagent may do what its session may do and nothing more, and ends with its turn. Its usage is recorded as it
+//!   occurs.
+//! - A client sees a subagent's updates and permission requests between its announcement and its end. What is allowed in
+//!   a subagent is allowed in the session, in the same words.
+//! - MCP servers are untrusted: everything they send is bounded before use, only calls of their own tools wait for them,
+//!   and their processes end with the session.
+//! - Commands run in a sandbox outside of full mode, or the user is told what the system cannot enforce. Only the user can
+//!   let a command leave the sandbox. Processes that keep their mark end with the session.
+//! - No tool but a command changes a file that the model has not read or that has changed since.
+//! - An editor's unsaved buffer takes precedence over the disk only if it cannot be an older state of the file. Edits of
+//!   such a file go through that editor or are refused.
+//! - A key exists in an environment, in memory and on the wire to its provider, and nowhere else.
+//! - Text that looks like a key is masked before an outcome is stored, so log, view and client agree.
+//! - When a daemon dies, each request still gets its one response. A late answer to one of its questions approves nothing:
+//!   question ids are never reused, and the front end forwards answers to open questions only.
 //! - Every queue, loop, wait and output has a named bound.
 
 pub mod cli;
