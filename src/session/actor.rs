@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 use super::agents_shown::ShownAgent;
 use super::ahead::Ahead;
 use super::arrival::Wholes;
-use super::audience::{Audience, Pulse};
 use super::buffers::{self, OpenWish};
 use super::child::{ChildNews, Lineage};
+use super::client_list::{Activity, Clients};
 use super::consent::Consent;
 use super::counts::Counts;
 use super::effects::{self, ModelStep};
@@ -35,7 +35,7 @@ use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::tasks::Follower;
 use super::trace;
-use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
+use super::work::{Background, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_compaction::pace::Pace;
@@ -100,12 +100,7 @@ pub struct Session {
     /// Its provider was asked for its list of models since the model is in use.
     pub(super) list_asked: bool,
     pub(super) found: Option<LocalServer>,
-    pub(super) audience: Audience,
-    pub(super) pulse: Arc<Pulse>,
-    /// Who sent the newest prompt: their own words are not shown to them again.
-    pub(super) speaker: Option<ClientId>,
-    pub(super) closers: Vec<Closer>,
-    pub(super) closing: bool,
+    pub(super) clients: Clients,
     pub(super) background: JoinSet<Background>,
     /// A local server is being looked for.
     pub(super) searching: bool,
@@ -243,6 +238,7 @@ impl Session {
             asked,
             questions: Vec::new(),
             id: thread.session().clone(),
+            clients: Clients::new(thread.session().clone()),
             timed: trace::session(thread.session(), &thread),
             next_message: thread.next_message().0,
             cost: Spent::of(&settings, &thread).cost,
@@ -261,11 +257,6 @@ impl Session {
             asked_loaded: false,
             list_asked: false,
             found: None,
-            audience: Audience::default(),
-            pulse: Arc::default(),
-            speaker: None,
-            closers: Vec::new(),
-            closing: false,
             background: JoinSet::new(),
             searching: false,
             sync_due: false,
@@ -326,6 +317,12 @@ impl Session {
         session
     }
 
+    /// Takes its place among the sessions of the process, which see its activity.
+    pub(super) fn join_process(&mut self, others: Others, counts: Arc<Counts>, activity: Arc<Activity>) {
+        (self.others, self.counts) = (others, counts);
+        self.clients.share_activity(activity);
+    }
+
     /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     /// Boxed, because a future keeps what is moved into it in several places, and a session is large.
@@ -336,9 +333,11 @@ impl Session {
             self.settle_absent();
             self.settle_unshown();
             self.drive().await;
-            self.let_go();
-            self.show_pulse();
-            if self.closing {
+            if self.work.is_none() {
+                self.clients.release();
+            }
+            self.publish_activity();
+            if self.clients.are_closing() {
                 break;
             }
             let event = self.event().await;
@@ -393,7 +392,7 @@ impl Session {
         match event {
             Event::Command(Some(command)) => self.command(command),
             // Every handle is gone: nobody can want anything any more.
-            Event::Command(None) => self.closing = true,
+            Event::Command(None) => self.clients.close(),
             Event::Model(step) => self.model_step(step),
             Event::Job(Ok(done)) => self.job_done(done),
             Event::Job(Err(error)) if error.is_cancelled() => {}
@@ -457,11 +456,7 @@ impl Session {
             *self.cost.get_or_insert(0.0) += cost;
         }
         self.counts.take(&entry.change, cost);
-        self.audience.tell(&self.id, |client| Out::Entry {
-            entry: entry.clone(),
-            replay: false,
-            own: self.speaker == Some(client),
-        });
+        self.clients.announce_entry(&entry);
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
@@ -517,7 +512,7 @@ impl Session {
     }
 
     pub(super) fn announce(&self, out: &Out) {
-        self.audience.tell(&self.id, |_| out.clone());
+        self.clients.announce(out);
     }
 
     /// Passes over ids that a change gives to its own messages.

@@ -86,7 +86,7 @@ impl Session {
             }
             _ => {}
         }
-        self.audience.tell_of_agents(&session, &out);
+        self.clients.announce_subagent(&session, &out);
     }
 
     /// Tells whether an agent of this session waits for the person.

@@ -35,7 +35,7 @@ impl Session {
     fn editor(&self) -> Option<(ClientId, Offers)> {
         let (responder, _) = self.work.as_ref()?.responders.first()?;
         let client = responder.client();
-        let offers = self.audience.seat(client)?.attachment.outlet.offers();
+        let offers = self.clients.attachment(client)?.outlet.offers();
         (offers.reads && !self.deaf.contains(&client)).then_some((client, offers))
     }
 
@@ -54,7 +54,7 @@ impl Session {
         let Wished { wish, answer } = wished;
         let Some((client, outlet)) = self
             .editor()
-            .and_then(|(client, _)| Some((client, self.audience.seat(client)?.attachment.outlet.clone())))
+            .and_then(|(client, _)| Some((client, self.clients.attachment(client)?.outlet.clone())))
         else {
             // Who asked may have gone meanwhile.
             let _ = answer.send(Answer::Failed("it is not there any more".to_owned()));
@@ -117,8 +117,8 @@ impl Session {
     }
 
     fn withdraw_wish(&self, open: &OpenWish) {
-        if let Some(seat) = self.audience.seat(open.client) {
-            seat.attachment.outlet.put(&self.id, Out::Withdrawn { ask: open.ask });
+        if let Some(attachment) = self.clients.attachment(open.client) {
+            attachment.outlet.put(&self.id, Out::Withdrawn { ask: open.ask });
         }
     }
 

@@ -169,7 +169,7 @@ impl Session {
     }
 
     fn asking(&self, access: Access, always: Option<(Rule, String)>, because: Option<String>) -> Standing {
-        if self.audience.is_empty() {
+        if self.clients.is_empty() {
             return Standing::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody));
         }
         Standing::AskPerson { access, always, because }

@@ -398,7 +398,7 @@ impl Child {
             session.look_before().await;
         }
         session.ensure_frame()?;
-        session.audience.join(opening);
+        session.clients.join(opening);
         let prompt = Prompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::registry::Sessions;
-use super::work::{Background, Closer, Done, TooLate, Work};
-use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
+use super::work::{Background, Done, TooLate, Work};
+use super::{Answer, CompactionState, Out, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
 use epitome_turn::interrupted;
 
@@ -197,35 +197,6 @@ pub(super) fn cancelled() -> Answer {
 // ── The session ────────────────────────────────────────────────────────────────────────────────────
 
 impl Session {
-    /// Lets clients go whose turn has ended; the session ends with the last one.
-    pub(super) fn let_go(&mut self) {
-        if self.work.is_some() || self.closers.is_empty() {
-            return;
-        }
-        if self.audience.clients().all(|client| self.is_leaving(client)) {
-            // Who asked is answered at the very end.
-            self.closing = true;
-            return;
-        }
-        for closer in std::mem::take(&mut self.closers) {
-            match closer {
-                Closer::Client(client, responder) => {
-                    self.audience.leave(client);
-                    responder.answer(Ok(Answer::Closed));
-                }
-                Closer::Gone(client) => {
-                    self.audience.leave(client);
-                }
-            }
-        }
-    }
-
-    pub(super) fn is_leaving(&self, client: ClientId) -> bool {
-        self.closers.iter().any(|closer| match closer {
-            Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
-        })
-    }
-
     /// Refuses what came too late; those who looked on wait for the next time.
     fn take_no_more(&mut self) -> Vec<TooLate> {
         let others = self.others.upgrade();
@@ -236,7 +207,7 @@ impl Session {
         while let Ok(command) = self.commands.try_recv() {
             too_late.extend(self.refuse(command));
         }
-        let watchers = self.audience.take_watchers(self.thread.next_seq());
+        let watchers = self.clients.take_watchers(self.thread.next_seq());
         if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
             parked.entry(self.id.clone()).or_default().extend(watchers);
         }
@@ -255,12 +226,7 @@ impl Session {
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
             tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
         }
-        for closer in self.closers {
-            match closer {
-                Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
-                Closer::Gone(_) => {}
-            }
-        }
+        self.clients.answer_closers();
         too_late
     }
 }

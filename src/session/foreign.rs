@@ -73,7 +73,7 @@ impl Session {
             ChildNews::Asked { child, ask: theirs, permission, answers } => {
                 let ask = AskId::fresh();
                 let open = ForeignAsk { ask, theirs, permission: permission.clone(), answers };
-                if self.audience.is_empty() {
+                if self.clients.is_empty() {
                     return open.answer(Decision::Absent);
                 }
                 let call = permission.call.clone();

@@ -4,18 +4,17 @@
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 
-mod absent;
 mod actor;
 mod agents_shown;
 mod ahead;
 mod arrival;
-mod audience;
 mod beside;
 mod buffers;
 mod callbacks;
 mod calls;
 mod checkpoints;
 pub mod child;
+mod client_list;
 mod clients;
 mod commands;
 mod compact_hooks;
@@ -236,7 +235,7 @@ pub enum SessionCommand {
         client: ClientId,
     },
     /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
-    Watch(audience::Watcher),
+    Watch(client_list::Watcher),
     Unwatch {
         client: ClientId,
     },

@@ -33,9 +33,9 @@ impl Session {
     }
 
     fn open_question(&mut self, question: Question, mut reply: oneshot::Sender<Reply>) {
-        let refusal = match self.audience.shows().can(&question.wants) {
+        let refusal = match self.clients.shows().can(&question.wants) {
             false => Some(Reply::Unable),
-            true if self.questions.len() >= OPEN_MAX || self.closing => Some(Reply::Cancelled),
+            true if self.questions.len() >= OPEN_MAX || self.clients.are_closing() => Some(Reply::Cancelled),
             true => None,
         };
         if let Some(refusal) = refusal {
@@ -75,7 +75,7 @@ impl Session {
         if self.questions.is_empty() {
             return;
         }
-        let shows = self.audience.shows();
+        let shows = self.clients.shows();
         let unshown = self.questions.iter().filter(|open| !shows.can(&open.question.wants));
         for ask in unshown.map(|open| open.ask).collect::<Vec<_>>() {
             self.close_question(ask, Reply::Unable);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::actor::Session;
-use super::audience::Audience;
+use super::client_list::Clients;
 use super::consent::Consent;
 use super::registry::{Overrides, Services};
 use super::work;
@@ -34,8 +34,8 @@ pub const REST_VARIABLE: &str = "EPITOME_REST_S";
 
 /// What of a session is not in its log.
 pub struct Resting {
-    audience: Audience,
-    /// The entries that the audience has seen end here.
+    clients: Clients,
+    /// The entries that the clients have seen end here.
     seen: Seq,
     settings: Arc<Settings>,
     overrides: Arc<Overrides>,
@@ -53,7 +53,6 @@ pub struct Resting {
     buffers: Arc<Buffers>,
     deaf: HashSet<ClientId>,
     pace: Pace,
-    speaker: Option<ClientId>,
     mcp_servers: Vec<McpServer>,
 }
 
@@ -74,7 +73,7 @@ impl Session {
             || self.rendering.is_some()
             || self.side.is_some()
             || !self.foreign.is_empty()
-            || !self.closers.is_empty()
+            || self.clients.wait_to_leave()
             || !self.background.is_empty()
             || self.open_consent().is_some()
             || !self.questions.is_empty()
@@ -82,7 +81,7 @@ impl Session {
             || self.background_commands.running() > 0
             || self.lineage.is_child()
             || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
-        !holds && !self.closing && self.active_at.elapsed() >= self.services.rest_after
+        !holds && !self.clients.are_closing() && self.active_at.elapsed() >= self.services.rest_after
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
@@ -90,7 +89,7 @@ impl Session {
         self.timed.end("at rest");
         Resting {
             seen: self.thread.next_seq(),
-            audience: self.audience,
+            clients: self.clients,
             settings: self.settings,
             overrides: self.overrides,
             consent: self.consent,
@@ -105,7 +104,6 @@ impl Session {
             buffers: self.buffers,
             deaf: self.deaf,
             pace: self.pace,
-            speaker: self.speaker,
             mcp_servers: self.mcp.given(),
         }
     }
@@ -120,11 +118,11 @@ impl Resting {
         journal: Journal,
         channel: (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
     ) -> Option<Box<Session>> {
-        let opening = self.audience.first()?.clone();
+        let opening = self.clients.first()?.clone();
         let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
         // The files' problems were told when the session was opened.
         session.untold_problems.clear();
-        session.audience = self.audience;
+        session.clients = self.clients;
         session.settings = self.settings;
         session.overrides = self.overrides;
         session.consent = self.consent;
@@ -140,11 +138,9 @@ impl Resting {
         (session.buffers, session.wishes) = (Arc::new(buffers), wishes);
         session.deaf = self.deaf;
         session.pace = self.pace;
-        session.speaker = self.speaker;
         session.active_at = Instant::now();
         for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
-            let news = |_| Out::Entry { entry: entry.clone(), replay: false, own: false };
-            session.audience.tell(&session.id, news);
+            session.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
         }
         session.begin_mcp(&self.mcp_servers);
         session.load_hooks();
@@ -154,22 +150,22 @@ impl Resting {
     }
 
     pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
-        self.audience.seat(client).map(|opening| opening.attachment.clone())
+        self.clients.attachment(client).cloned()
     }
 
     /// Lets a client go; whether others stay.
     pub(super) fn leave(&mut self, client: ClientId) -> bool {
-        self.audience.leave(client);
-        self.audience.unwatch(client);
-        !self.audience.is_empty()
+        self.clients.leave(client);
+        self.clients.unwatch(client);
+        !self.clients.is_empty()
     }
 
     pub(super) fn unwatch(&mut self, client: ClientId) {
-        self.audience.unwatch(client);
+        self.clients.unwatch(client);
     }
 
     /// The clients, and the observers.
     pub(super) fn counts(&self) -> (usize, usize) {
-        self.audience.counts()
+        self.clients.counts()
     }
 }
