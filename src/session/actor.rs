@@ -25,12 +25,11 @@ use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
-use super::kept;
 use super::mcp::Mcp;
-use super::questions::OpenQuestion;
+use super::permissions::Permissions;
+use super::questions::Questions;
 use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
-use super::remembered::Remembered;
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::tasks::Follower;
@@ -61,7 +60,7 @@ use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::background::Background as BackgroundCommands;
 use epitome_tools::buffers::{Buffers, Wished};
-use epitome_tools::question::{Asked, Door};
+use epitome_tools::question::{Asked, Reply};
 use epitome_tools::read_state::Files;
 
 /// How many pieces of live output may wait for the session. What a command prints beyond that is not
@@ -135,8 +134,6 @@ pub struct Session {
     pub(super) eased_at: u64,
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
-    /// What the person keeps allowed here.
-    pub(super) kept_reader: kept::Reader,
     /// What masks keys, with the environment that it was made for.
     pub(super) masker_made: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the model knows of files.
@@ -165,17 +162,13 @@ pub struct Session {
     pub(super) followers: Vec<Follower>,
     /// Agents at work, at any depth, for clients that show them; each behind who started it.
     pub(super) agents_shown: Vec<ShownAgent>,
-    /// What the person allowed for the rest of the session, here or at a child of it.
-    pub(super) remembered: Remembered,
+    pub(super) permissions: Permissions,
     /// The agents that the model is told of, once their files were read.
     pub(super) agents: Arc<Agents>,
     /// As many as may work at a time.
     pub(super) agent_slots: Arc<Semaphore>,
     pub(super) mcp: Mcp,
-    /// The way of questions to the person, and where they come out.
-    pub(super) door: Door,
-    asked: mpsc::Receiver<Asked>,
-    pub(super) questions: Vec<OpenQuestion>,
+    pub(super) questions: Questions,
     pub(super) cost: Option<f64>,
     pub(super) counter: tokens::Counter,
     /// Tokens are counted with the vocabulary, as it was there when the last reply came. It is loaded in the background,
@@ -227,16 +220,14 @@ impl Session {
             environment: opening.environment.clone(),
         };
         let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
-        let (door, asked) = Door::new();
+        let questions = Questions::new();
         let (buffers, wishes) = Buffers::new(buffers::at_work_since(&thread));
-        let remembered = Remembered::of(thread.rules());
-        services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
+        let permissions = Permissions::new(thread.rules());
+        services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: questions.sender() })]);
         let counts_exactly = services.rulers.ready().is_some();
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
-            door,
-            asked,
-            questions: Vec::new(),
+            questions,
             id: thread.session().clone(),
             clients: Clients::new(thread.session().clone()),
             timed: trace::session(thread.session(), &thread),
@@ -280,7 +271,6 @@ impl Session {
             ahead: Ahead::default(),
             eased_at: 0,
             wholes: Wholes::default(),
-            kept_reader: kept::Reader::default(),
             masker_made: None,
             files: Arc::default(),
             buffers: Arc::new(buffers),
@@ -298,7 +288,7 @@ impl Session {
             foreign: Vec::new(),
             followers: Vec::new(),
             agents_shown: Vec::new(),
-            remembered,
+            permissions,
             agents: Arc::default(),
             agent_slots: Arc::new(Semaphore::new(slots)),
             counter: tokens::Counter::default(),
@@ -331,7 +321,6 @@ impl Session {
         self.take_up_checkpoints();
         loop {
             self.settle_absent();
-            self.settle_unshown();
             self.drive().await;
             if self.work.is_none() {
                 self.clients.release();
@@ -340,6 +329,7 @@ impl Session {
             if self.clients.are_closing() {
                 break;
             }
+            self.questions.follow(&self.clients);
             let event = self.event().await;
             let is_idle = matches!(event, Event::Background(Ok(Background::Idle)));
             if is_idle && self.may_rest() {
@@ -382,7 +372,7 @@ impl Session {
             Some(news) = self.children.1.recv() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
-            Some(asked) = self.asked.recv() => Event::Asked(asked),
+            Some(asked) = self.questions.next() => Event::Asked(asked),
             Some(wished) = self.wishes.recv() => Event::Wished(wished),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
@@ -406,7 +396,16 @@ impl Session {
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
             Event::Server(news) => self.heard_of_server(news),
-            Event::Asked(asked) => self.asked(asked),
+            Event::Asked(asked) => {
+                if let Some(closed) = self.questions.open(asked, &self.clients) {
+                    self.background.spawn(async move {
+                        let ask = closed.await;
+                        Background::Thought(Box::new(move |session| {
+                            session.questions.close(ask, Reply::Cancelled, &session.clients);
+                        }))
+                    });
+                }
+            }
             Event::Wished(wished) => self.wished(wished),
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
@@ -446,11 +445,7 @@ impl Session {
         trace::compacted(scope, &entry.change);
         self.learn_tokens(&entry);
         self.thread.apply(entry.clone());
-        match &entry.change {
-            Change::Allowed { rule } => self.remembered.allow(rule),
-            Change::Forgotten { rule } => self.remembered.forget(rule),
-            _ => {}
-        }
+        self.permissions.apply(&entry.change);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
             *self.cost.get_or_insert(0.0) += cost;

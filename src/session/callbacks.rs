@@ -357,7 +357,7 @@ impl Session {
             model,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            remembered: self.remembered.clone(),
+            session_permissions: self.permissions.shared(),
             allowed_tools: recipe.allowed_tools.clone(),
             allowed_commands: recipe.allowed_commands.clone(),
             max_rounds: recipe.max_turns,

@@ -59,7 +59,7 @@ impl Session {
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
-            SessionCommand::Answer { ask, reply } => self.close_question(ask, reply),
+            SessionCommand::Answer { ask, reply } => self.questions.close(ask, reply, &self.clients),
             SessionCommand::Fulfil { ask, answer } => self.wish_answered(ask, answer),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
@@ -118,7 +118,7 @@ impl Session {
         if is_alone && self.work.is_none() {
             self.work_for(attachment.client);
         }
-        self.door.set_shows(self.clients.shows());
+        self.questions.follow(&self.clients);
         self.begin_mcp(&opening.mcp_servers);
         self.show_open_asks(&attachment);
         let problems = std::mem::take(&mut self.untold_problems);
@@ -139,13 +139,13 @@ impl Session {
 
     /// The questions that wait for an answer, for somebody who comes later than they did.
     pub(super) fn show_open_asks(&self, attachment: &Attachment) {
-        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
-            && let Some(permission) = open.shown.clone()
-        {
-            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
+        if let Some(card) = self.permissions.shown() {
+            attachment.outlet.put(&self.id, card);
         }
         self.show_foreign_asks(attachment);
-        self.show_open_questions(attachment);
+        for question in self.questions.shown() {
+            attachment.outlet.put(&self.id, question);
+        }
         if let Some((ask, permission)) = self.open_consent() {
             attachment.outlet.put(&self.id, Out::Ask { ask, permission });
         }
@@ -202,7 +202,6 @@ impl Session {
 
 impl Session {
     pub(super) fn publish_activity(&self) {
-        self.door.set_shows(self.clients.shows());
         let running = self.work.is_some() || !self.waiting.is_empty();
         let prompts = self.waiting.len() + self.thread.queued().len();
         self.clients.publish_activity(running, prompts, self.sync_due);
@@ -311,7 +310,7 @@ impl Session {
 
     /// The questions for permission that are open, this session's and its children's.
     fn open_permissions(&self) -> Vec<AskId> {
-        let own = self.work.as_ref().and_then(|work| work.ask.as_ref()).map(|open| open.ask);
+        let own = self.permissions.open_ask();
         let consent = self.open_consent().map(|(ask, _)| ask);
         own.into_iter().chain(consent).chain(self.foreign_asks()).collect()
     }

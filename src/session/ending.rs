@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::actor::Session;
 use super::registry::Sessions;
 use super::work::{Background, Done, TooLate, Work};
-use super::{Answer, CompactionState, Out, SessionError, Ticket};
+use super::{Answer, CompactionState, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
 use epitome_turn::interrupted;
 
@@ -59,11 +59,9 @@ impl Session {
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
         self.compaction_came_to_nothing(CompactionState::Failed(error.to_string()));
-        if let Some(Work { ask, responders, turn, mut trace, .. }) = self.work.take() {
+        if let Some(Work { responders, turn, mut trace, .. }) = self.work.take() {
             trace.end(&self.thread, StopReason::Failed, &turn.usage());
-            if let Some(open) = ask {
-                self.announce(&Out::Withdrawn { ask: open.ask });
-            }
+            self.withdraw_card();
             // The next prompt tries again where this fails; until then the turn is open in the log.
             if let Err(error) = self.close_open_turn(StopReason::Failed) {
                 tracing::error!(session = %self.id, %error, "the turn could not be ended in the log");
@@ -83,7 +81,7 @@ impl Session {
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
-        self.close_questions();
+        self.questions.close_all(&self.clients);
         self.close_wishes();
         self.take_finished_tools();
         self.hear_children();
@@ -91,14 +89,17 @@ impl Session {
         work.jobs.abort_all();
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
-        let ask = work.ask.take();
         let call = work.model.take();
         let partial = call.and_then(|call| self.partial(call, Cut::Cancelled));
-        if let Some(open) = ask {
-            self.announce(&Out::Withdrawn { ask: open.ask });
-        }
+        self.withdraw_card();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
+        }
+    }
+
+    fn withdraw_card(&mut self) {
+        if let Some(withdrawn) = self.permissions.withdraw() {
+            self.announce(&withdrawn);
         }
     }
 

@@ -181,7 +181,7 @@ impl Session {
                 http: self.services.http.within(Network::read(&self.workspace.environment)),
                 logins: self.services.paths.data.join(LOGINS),
             };
-            let (hub, news) = Hub::new(around, self.door.clone());
+            let (hub, news) = Hub::new(around, self.questions.sender());
             (self.mcp.hub, self.mcp.news) = (Some(hub), Some(news));
         }
         self.mcp.hub.as_mut().expect("it was just made where there was none")

@@ -76,7 +76,7 @@ impl Session {
             || self.clients.wait_to_leave()
             || !self.background.is_empty()
             || self.open_consent().is_some()
-            || !self.questions.is_empty()
+            || self.questions.are_open()
             || self.sync_due
             || self.background_commands.running() > 0
             || self.lineage.is_child()

@@ -108,7 +108,7 @@ impl Session {
             model: ChildModel::Configured,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            remembered: self.remembered.clone(),
+            session_permissions: self.permissions.shared(),
             allowed_tools: None,
             allowed_commands: commands,
             max_rounds: None,
