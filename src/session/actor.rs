@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 use super::agents_shown::ShownAgent;
 use super::ahead::Ahead;
 use super::arrival::Wholes;
-use super::buffers::{self, OpenWish};
 use super::child::{ChildNews, Lineage};
 use super::client_list::{Activity, Clients};
 use super::consent::Consent;
 use super::counts::Counts;
+use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
@@ -59,7 +59,7 @@ use epitome_tokens as tokens;
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::background::Background as BackgroundCommands;
-use epitome_tools::buffers::{Buffers, Wished};
+use epitome_tools::buffers::Wished;
 use epitome_tools::question::{Asked, Reply};
 use epitome_tools::read_state::Files;
 
@@ -138,12 +138,7 @@ pub struct Session {
     pub(super) masker_made: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the model knows of files.
     pub(super) files: Arc<Files>,
-    /// What editors hold unsaved, where wishes to them come out, and those that are open.
-    pub(super) buffers: Arc<Buffers>,
-    pub(super) wishes: mpsc::Receiver<Wished>,
-    pub(super) wishes_open: Vec<OpenWish>,
-    /// Clients that are not asked any more what they hold.
-    pub(super) deaf: HashSet<ClientId>,
+    pub(super) editors: EditorBuffers,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
     /// The model's commands that run beside the conversation; with the session they end.
@@ -221,7 +216,7 @@ impl Session {
         };
         let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
         let questions = Questions::new();
-        let (buffers, wishes) = Buffers::new(buffers::at_work_since(&thread));
+        let editors = EditorBuffers::new(&thread);
         let permissions = Permissions::new(thread.rules());
         services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: questions.sender() })]);
         let counts_exactly = services.rulers.ready().is_some();
@@ -273,10 +268,7 @@ impl Session {
             wholes: Wholes::default(),
             masker_made: None,
             files: Arc::default(),
-            buffers: Arc::new(buffers),
-            wishes,
-            wishes_open: Vec::new(),
-            deaf: HashSet::new(),
+            editors,
             instructions: Watch::default(),
             background_commands: Arc::default(),
             told_of_sandbox: false,
@@ -373,7 +365,7 @@ impl Session {
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
             Some(asked) = self.questions.next() => Event::Asked(asked),
-            Some(wished) = self.wishes.recv() => Event::Wished(wished),
+            Some(wished) = self.editors.next() => Event::Wished(wished),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
     }
@@ -406,7 +398,16 @@ impl Session {
                     });
                 }
             }
-            Event::Wished(wished) => self.wished(wished),
+            Event::Wished(wished) => {
+                if let Some(waited) = self.editors.request(wished, self.prompting_client(), &self.clients) {
+                    self.background.spawn(async move {
+                        let waited = waited.await;
+                        Background::Thought(Box::new(move |session| {
+                            session.editors.waited(waited, &session.clients);
+                        }))
+                    });
+                }
+            }
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
@@ -414,6 +415,11 @@ impl Session {
                 self.background_panicked();
             }
         }
+    }
+
+    /// The client whose prompt began the turn: its editor counts.
+    pub(super) fn prompting_client(&self) -> Option<ClientId> {
+        self.work.as_ref()?.responders.first().map(|(responder, _)| responder.client())
     }
 
     fn progressed(&mut self, call: CallId, output: String) {

@@ -10,11 +10,12 @@ use super::actor::Session;
 use super::permissions::{Circumstances, Ruling};
 use super::work::{Done, Ended};
 use super::{AskId, Decision, Out};
-use super::{arrival, buffers, checkpoints, effects, trace};
+use super::{arrival, checkpoints, editor_buffers, effects, trace};
 use epitome_recall::Log;
 use epitome_secrets::Masker;
 use epitome_spans::Timed;
 use epitome_thread::{CallId, Change, Decided, OutcomeStatus, Shown, ToolCall, ToolOutcome};
+use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::{Access, Tool, ToolContext, task};
 use epitome_turn::{Answer as Told, Permit};
@@ -61,7 +62,7 @@ impl Session {
         work.jobs.spawn(async move {
             let looked = async {
                 let _turn = entrance.turn().await;
-                let context = buffers::looked(look, context).await;
+                let context = editor_buffers::looked(look, context).await;
                 tool.check(&call.input, context.clone()).await?;
                 Ok(tool.preview(&call.input, context).await)
             };
@@ -197,7 +198,7 @@ impl Session {
         let job = async move {
             let run = async {
                 let _turn = entrance.turn().await;
-                let context = buffers::looked(look, context).await;
+                let context = editor_buffers::looked(look, context).await;
                 checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
             };
             let (mut outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
@@ -209,6 +210,11 @@ impl Session {
             Done::Tool(id, Box::new(outcome), plan)
         };
         work.jobs.spawn(job.instrument(span));
+    }
+
+    /// The look at the editor that a call takes before it touches files.
+    fn editor_look(&self, tool: &Arc<dyn Tool>, access: &Access) -> Option<Look> {
+        self.editors.look((tool, access), self.prompting_client(), &self.clients, &self.workspace)
     }
 
     /// A call as it is run: with the input that a hook gave it, where one did.

@@ -123,6 +123,13 @@ impl Clients {
         self.send_each(|_| out.clone());
     }
 
+    /// Sends something to one client, if it is still there.
+    pub fn send(&self, client: ClientId, out: Out) {
+        if let Some(attachment) = self.attachment(client) {
+            attachment.outlet.put(&self.session, out);
+        }
+    }
+
     /// Sends a new entry of the log to all.
     pub fn announce_entry(&self, entry: &Arc<Entry>) {
         self.send_each(|client| Out::Entry {

@@ -60,7 +60,7 @@ impl Session {
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
             SessionCommand::Answer { ask, reply } => self.questions.close(ask, reply, &self.clients),
-            SessionCommand::Fulfil { ask, answer } => self.wish_answered(ask, answer),
+            SessionCommand::Fulfil { ask, answer } => self.editors.answered(ask, answer),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
                 if self.clients.others_stay(client) {
@@ -207,7 +207,7 @@ impl Session {
         self.clients.publish_activity(running, prompts, self.sync_due);
         let may_change_files =
             running || self.rendering.is_some() || self.rewinding || self.background_commands.running() > 0;
-        self.buffers.set_busy(may_change_files);
+        self.editors.set_busy(may_change_files);
     }
 
     /// Lets somebody look on, who is told of everything from this entry on.

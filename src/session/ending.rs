@@ -82,7 +82,7 @@ impl Session {
             prompt.responder.answer(Ok(cancelled()));
         }
         self.questions.close_all(&self.clients);
-        self.close_wishes();
+        self.editors.cancel(&self.clients);
         self.take_finished_tools();
         self.hear_children();
         let Some(work) = &mut self.work else { return };

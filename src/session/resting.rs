@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::actor::Session;
 use super::client_list::Clients;
 use super::consent::Consent;
+use super::editor_buffers::{self, EditorBuffers};
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
@@ -24,7 +25,6 @@ use epitome_problem::Problem;
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread, Verdict};
 use epitome_tools::background::Background;
-use epitome_tools::buffers::Buffers;
 
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
@@ -50,8 +50,7 @@ pub struct Resting {
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
     /// What was seen of editors' texts.
-    buffers: Arc<Buffers>,
-    deaf: HashSet<ClientId>,
+    editors: editor_buffers::Resting,
     pace: Pace,
     mcp_servers: Vec<McpServer>,
 }
@@ -101,8 +100,7 @@ impl Session {
             told_hooks: self.told_hooks,
             told_of_sandbox: self.told_of_sandbox,
             background_commands: self.background_commands,
-            buffers: self.buffers,
-            deaf: self.deaf,
+            editors: self.editors.rest(),
             pace: self.pace,
             mcp_servers: self.mcp.given(),
         }
@@ -134,9 +132,7 @@ impl Resting {
         session.told_hooks = self.told_hooks;
         session.told_of_sandbox = self.told_of_sandbox;
         session.background_commands = self.background_commands;
-        let (buffers, wishes) = self.buffers.on_another_way();
-        (session.buffers, session.wishes) = (Arc::new(buffers), wishes);
-        session.deaf = self.deaf;
+        session.editors = EditorBuffers::wake(self.editors);
         session.pace = self.pace;
         session.active_at = Instant::now();
         for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
