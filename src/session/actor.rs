@@ -26,6 +26,7 @@ use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
 use super::instructions::Watch;
 use super::mcp::Mcp;
+use super::model_link::ModelLink;
 use super::permissions::Permissions;
 use super::questions::Questions;
 use super::recipes::Rendering;
@@ -44,10 +45,7 @@ use epitome_hooks::handlers::Fired;
 use epitome_hooks::run::Runner;
 use epitome_mcp::News;
 use epitome_problem::Problem;
-use epitome_provider::endpoint::{Endpoint, LocalServer};
-use epitome_provider::learned::Source;
-use epitome_provider::spent::{Spent, cost_of_change};
-use epitome_provider::wire::encoding::Encoding;
+use epitome_provider::spent::cost_of_change;
 use epitome_recipe::agents::Agents;
 use epitome_recipe::catalog::Catalog;
 use epitome_recipe::watch::Registration;
@@ -55,7 +53,6 @@ use epitome_secrets::Masker;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
-use epitome_tokens as tokens;
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::background::Background as BackgroundCommands;
@@ -91,18 +88,9 @@ pub struct Session {
     pub(super) catalog_read: bool,
     pub(super) work: Option<Work>,
     pub(super) waiting: VecDeque<Prompt>,
-    pub(super) endpoint: Option<Endpoint>,
-    /// Who says how large the endpoint's window is.
-    pub(super) window_from: Source,
-    /// The endpoint's server was asked for the window of the loaded model.
-    pub(super) asked_loaded: bool,
-    /// Its provider was asked for its list of models since the model is in use.
-    pub(super) list_asked: bool,
-    pub(super) found: Option<LocalServer>,
+    pub(super) model: ModelLink,
     pub(super) clients: Clients,
     pub(super) background: JoinSet<Background>,
-    /// A local server is being looked for.
-    pub(super) searching: bool,
     pub(super) sync_due: bool,
     /// Problems that nobody was there to see, and those that were told.
     pub(super) untold_problems: Vec<Problem>,
@@ -164,13 +152,6 @@ pub struct Session {
     pub(super) agent_slots: Arc<Semaphore>,
     pub(super) mcp: Mcp,
     pub(super) questions: Questions,
-    pub(super) cost: Option<f64>,
-    pub(super) counter: tokens::Counter,
-    /// Tokens are counted with the vocabulary, as it was there when the last reply came. It is loaded in the background,
-    /// and a number that was shown must not change by that.
-    pub(super) counts_exactly: bool,
-    /// What was written of the conversation for its model's provider.
-    pub(super) encoding: Encoding,
     pub(super) commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
@@ -219,7 +200,6 @@ impl Session {
         let editors = EditorBuffers::new(&thread);
         let permissions = Permissions::new(thread.rules());
         services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: questions.sender() })]);
-        let counts_exactly = services.rulers.ready().is_some();
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
             questions,
@@ -227,7 +207,7 @@ impl Session {
             clients: Clients::new(thread.session().clone()),
             timed: trace::session(thread.session(), &thread),
             next_message: thread.next_message().0,
-            cost: Spent::of(&settings, &thread).cost,
+            model: ModelLink::new(&services, &settings, &thread),
             repaired_from: thread.next_seq(),
             services,
             thread,
@@ -238,13 +218,7 @@ impl Session {
             catalog_read: false,
             work: None,
             waiting: VecDeque::new(),
-            endpoint: None,
-            window_from: Source::Guess,
-            asked_loaded: false,
-            list_asked: false,
-            found: None,
             background: JoinSet::new(),
-            searching: false,
             sync_due: false,
             untold_problems: Vec::new(),
             told_problems: HashSet::new(),
@@ -283,9 +257,6 @@ impl Session {
             permissions,
             agents: Arc::default(),
             agent_slots: Arc::new(Semaphore::new(slots)),
-            counter: tokens::Counter::default(),
-            counts_exactly,
-            encoding: Encoding::default(),
             commands,
             watch: None,
             rendering: None,
@@ -449,12 +420,12 @@ impl Session {
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
         let scope = self.work.as_ref().map_or(self.timed.span(), |work| work.trace.scope());
         trace::compacted(scope, &entry.change);
-        self.learn_tokens(&entry);
+        self.model.learn_tokens(&entry, &self.thread);
         self.thread.apply(entry.clone());
         self.permissions.apply(&entry.change);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
-            *self.cost.get_or_insert(0.0) += cost;
+            self.model.add_cost(cost);
         }
         self.counts.take(&entry.change, cost);
         self.clients.announce_entry(&entry);

@@ -111,12 +111,12 @@ impl Session {
 
     /// Bytes of one answer from the log, for the model in use.
     pub(super) fn recall_bytes(&self) -> usize {
-        usize::try_from(self.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
+        usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
     }
 
     fn room_for_outcome(&mut self) -> Room {
         let used = self.tokens_in_context();
-        let (window, max_output) = match &self.endpoint {
+        let (window, max_output) = match self.model.endpoint() {
             Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
             None => (models::WINDOW_DEFAULT, 0),
         };

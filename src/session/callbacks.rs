@@ -328,9 +328,9 @@ impl Session {
             (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
             (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
         };
-        let model = match (&recipe.model, &self.endpoint) {
+        let model = match (&recipe.model, self.model.endpoint()) {
             (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
-            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main.as_ref()) => {
+            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main) => {
                 ChildModel::Named(small)
             }
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),

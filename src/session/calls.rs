@@ -138,7 +138,7 @@ impl Session {
             log: Arc::new(log),
             mode: self.thread.mode(),
             files: self.files.clone(),
-            sees_images: self.endpoint.as_ref().is_none_or(|endpoint| endpoint.abilities.images),
+            sees_images: self.model.endpoint().is_none_or(|endpoint| endpoint.abilities.images),
             fetches_private: self.settings.fetch_private,
             agents: None,
             sandbox: self.sandbox_rules(),

@@ -378,7 +378,7 @@ impl Child {
         session.hooks_read = true;
         // It is a part of its parent's session, which has started.
         session.started = true;
-        session.endpoint = Some(endpoint.clone());
+        session.model.inherit(endpoint.clone());
         session.permissions.share(order.session_permissions.clone());
         session.timed.span().record("parent", tracing::field::display(&order.parent));
         session.lineage = Lineage {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
-use super::models::Located;
+use super::model_link::Located;
 use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
@@ -18,7 +18,6 @@ use super::{
 use epitome_problem::Problem;
 use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
-use epitome_provider::wire::encoding::Encoding;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{CallId, Change, Content, Message, Origin, Seq, StopReason, ToolCall};
@@ -131,7 +130,7 @@ impl Session {
         } else {
             attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
         }
-        self.locate_quietly();
+        self.locate();
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
         }
@@ -269,7 +268,7 @@ impl Session {
         }
         if !same {
             // Keys and addresses are looked up in the new one.
-            self.endpoint = None;
+            self.model.forget_endpoint();
         }
         let cwd = self.thread.cwd().to_path_buf();
         self.workspace = Arc::new(Workspace { cwd, directories, environment });
@@ -424,7 +423,7 @@ impl Session {
 
     /// Tells the person where the model can't be sent what they attached.
     fn say_what_is_left_out(&self, content: &[Content]) {
-        let told = self.endpoint.as_ref().and_then(|endpoint| left_out(endpoint, content));
+        let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
         if let Some(text) = told {
             self.say(Severity::Warning, text);
         }
@@ -497,13 +496,16 @@ impl Session {
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
             Background::Thought(then) => then(self),
             Background::Side(called) => self.side_done(called),
-            Background::ModelsAsked(asked) => self.models_asked(*asked),
+            Background::ModelsAsked(asked) => {
+                let effects = self.model.asked(*asked, &self.settings);
+                self.model_learned(effects);
+            }
             Background::Served => {}
             // It is asked before it comes here whether to rest.
             Background::Idle => self.await_rest(),
             Background::Rested(at) => {
                 if self.work.is_none() && self.thread.next_seq() == at {
-                    self.encoding = Encoding::default();
+                    self.model.forget_encoding();
                 }
             }
             Background::Synced(Ok(())) => self.sync_due = false,
@@ -522,7 +524,7 @@ impl Session {
             let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
-        if self.searching {
+        if self.model.is_searching() {
             self.local_server_found(None);
         }
         self.catalog_read = true;

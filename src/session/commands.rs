@@ -275,7 +275,7 @@ impl Session {
     fn show_context(&mut self, _: &str) -> Ran {
         let facts = context::Facts {
             used: self.tokens_in_context(),
-            model: self.endpoint.as_ref().map(|endpoint| context::Window {
+            model: self.model.endpoint().map(|endpoint| context::Window {
                 model: endpoint.name.clone(),
                 size: endpoint.window,
                 reserve: self.budget().reserve,
@@ -308,14 +308,14 @@ impl Session {
         let (least, most) = preview.tokens_after;
         let (now, least) = self.context_sizes((preview.tokens_before, least));
         let (_, most) = self.context_sizes((preview.tokens_before, most));
-        let endpoint = self.endpoint.as_ref();
+        let endpoint = self.model.endpoint();
         let other = endpoint.and_then(|endpoint| summary::writer_name(&self.settings, endpoint, now));
         let facts = dry::Facts {
             thread: &self.thread,
             preview,
             now,
             then: (least, most),
-            window: self.window(),
+            window: self.model.window(),
             frame: budget.frame,
             model: endpoint.map(|endpoint| &endpoint.name),
             writer: match &other {

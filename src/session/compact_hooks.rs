@@ -140,7 +140,7 @@ impl Session {
     /// it in the newest message of the agent, as in any conversation.
     fn view_with_reply(&mut self, text: &str) -> View {
         let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
-        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let model = self.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
         let mut callback = self.thread.clone();
         apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
         callback.view().clone()

@@ -283,13 +283,13 @@ impl Session {
         let name = match &recipe.model {
             ModelChoice::Main => return Ok(None),
             ModelChoice::Named(name) => name.clone(),
-            ModelChoice::Small => match models::small(&self.settings, self.endpoint.as_ref()) {
+            ModelChoice::Small => match models::small(&self.settings, self.model.endpoint()) {
                 Some(name) => name.0,
                 None => return Err("no small model is configured (models.small)".to_owned()),
             },
         };
         let name = ModelName(name);
-        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.name == name) {
+        if self.model.endpoint().is_some_and(|endpoint| endpoint.name == name) {
             return Ok(None);
         }
         if endpoint::is_searched(&name, &self.settings) {

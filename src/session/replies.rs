@@ -7,7 +7,7 @@ use tracing::Span;
 use super::actor::Session;
 use super::commands::{goal, plan_mode};
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
-use super::models::Located;
+use super::model_link::Located;
 use super::{Out, Severity, TextKind, UsageNow};
 use epitome_provider::collect::{Piece, PieceKind, Reply};
 use epitome_provider::endpoint::Endpoint;
@@ -82,7 +82,7 @@ impl Session {
     /// there is none, which the turn was told.
     pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
         match self.locate() {
-            Located::Ready => self.endpoint.clone(),
+            Located::Ready => self.model.endpoint().cloned(),
             Located::Searching => {
                 if let Some(work) = &mut self.work {
                     work.postponed = Some(ask.clone());
@@ -157,7 +157,7 @@ impl Session {
             max_output,
             cache_key: self.cache_key().0.clone(),
             ruler: self.ruler(),
-            encoding: self.encoding.clone(),
+            encoding: self.model.encoding(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Session {
         let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
         let thought = self.thread.thought();
         let request = effects::request(frame, self.thread.view(), thought, endpoint.max_output, &cache_key.0);
-        self.encoding.encode(endpoint, &request, purpose)
+        self.model.encode(endpoint, &request, purpose)
     }
 
     /// By which a provider finds what it has read before. A child begins its requests as its parent does.
@@ -239,7 +239,8 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
-        self.learn_from_reply(&model);
+        let effects = self.model.learn_from_reply(&model);
+        self.model_learned(effects);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
@@ -272,7 +273,9 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.unauthorised = error.class == ErrorClass::Auth;
         }
-        self.learn_window(&call.model, &error.class);
+        let in_turn = self.work.is_some();
+        let effects = self.model.learn_window(&call.model, &error.class, &self.thread, in_turn);
+        self.model_learned(effects);
         let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
                 // An overflow that the provider tells in the middle of its stream is one all the same.
@@ -332,11 +335,11 @@ impl Session {
             Change::Replied { usage, .. } => *usage,
             _ => None,
         });
-        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        let size = self.model.known_window()?;
         Some(UsageNow {
             used: self.tokens_in_context(),
             size,
-            cost: self.cost,
+            cost: self.model.cost(),
             last: last.unwrap_or_default(),
         })
     }

@@ -141,7 +141,7 @@ impl Resting {
         session.begin_mcp(&self.mcp_servers);
         session.load_hooks();
         session.load_recipes();
-        session.locate_quietly();
+        session.locate();
         Some(session)
     }
 

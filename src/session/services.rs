@@ -237,8 +237,8 @@ impl Session {
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let small = params.get("model").and_then(Value::as_str) == Some("small");
-        let small = small.then(|| models::small(&self.settings, self.endpoint.as_ref())).flatten();
-        let main = self.endpoint.clone();
+        let small = small.then(|| models::small(&self.settings, self.model.endpoint())).flatten();
+        let main = self.model.endpoint().cloned();
         let news = self.children.0.clone();
         let (services, settings, environment) =
             (self.services.clone(), self.settings.clone(), self.workspace.environment.clone());

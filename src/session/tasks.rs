@@ -123,7 +123,7 @@ impl Session {
             services: self.services.clone(),
             settings: self.settings.clone(),
             template,
-            main: endpoint.or_else(|| self.endpoint.clone()),
+            main: endpoint.or_else(|| self.model.endpoint().cloned()),
             offered,
             tools: tools.filter(is_allowed).collect(),
             slots: self.agent_slots.clone(),
