@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::agents_shown::ShownAgent;
 use super::ahead::Ahead;
 use super::arrival::Wholes;
 use super::child::{ChildNews, Lineage};
@@ -23,7 +22,6 @@ use super::consent::Consent;
 use super::counts::Counts;
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
-use super::foreign::ForeignCall;
 use super::instructions::Watch;
 use super::mcp::Mcp;
 use super::model_link::ModelLink;
@@ -33,7 +31,7 @@ use super::recipes::Rendering;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
-use super::tasks::Follower;
+use super::subagents::Subagents;
 use super::trace;
 use super::work::{Background, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
@@ -46,7 +44,6 @@ use epitome_hooks::run::Runner;
 use epitome_mcp::News;
 use epitome_problem::Problem;
 use epitome_provider::spent::cost_of_change;
-use epitome_recipe::agents::Agents;
 use epitome_recipe::catalog::Catalog;
 use epitome_recipe::watch::Registration;
 use epitome_secrets::Masker;
@@ -137,19 +134,8 @@ pub struct Session {
     pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
-    /// What children of this session have to say; each gets a sender. It has no capacity, because a child
-    /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
-    pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
-    pub(super) foreign: Vec<ForeignCall>,
-    /// Children at work.
-    pub(super) followers: Vec<Follower>,
-    /// Agents at work, at any depth, for clients that show them; each behind who started it.
-    pub(super) agents_shown: Vec<ShownAgent>,
+    pub(super) subagents: Subagents,
     pub(super) permissions: Permissions,
-    /// The agents that the model is told of, once their files were read.
-    pub(super) agents: Arc<Agents>,
-    /// As many as may work at a time.
-    pub(super) agent_slots: Arc<Semaphore>,
     pub(super) mcp: Mcp,
     pub(super) questions: Questions,
     pub(super) commands: mpsc::Receiver<SessionCommand>,
@@ -195,7 +181,7 @@ impl Session {
             directories: opening.directories.clone(),
             environment: opening.environment.clone(),
         };
-        let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
+        let subagents = Subagents::new(thread.session().clone(), settings.agents.max_parallel);
         let questions = Questions::new();
         let editors = EditorBuffers::new(&thread);
         let permissions = Permissions::new(thread.rules());
@@ -250,13 +236,8 @@ impl Session {
             counts: Arc::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
-            children: mpsc::unbounded_channel(),
-            foreign: Vec::new(),
-            followers: Vec::new(),
-            agents_shown: Vec::new(),
+            subagents,
             permissions,
-            agents: Arc::default(),
-            agent_slots: Arc::new(Semaphore::new(slots)),
             commands,
             watch: None,
             rendering: None,
@@ -332,7 +313,7 @@ impl Session {
             Some(piece) = async { pieces.expect("the branch is on only with a summary").recv().await },
                 if pieces.is_some() => Event::Summary(piece),
             Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
-            Some(news) = self.children.1.recv() => Event::Child(news),
+            Some(news) = self.subagents.next() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
             Some(asked) = self.questions.next() => Event::Asked(asked),

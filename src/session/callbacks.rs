@@ -308,7 +308,7 @@ impl Session {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
         let prompt = self.prompt_of(recipe, arguments);
-        let (services, news) = (self.services.clone(), self.children.0.clone());
+        let (services, news) = (self.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };
             child::run(services, order, news).await

@@ -159,7 +159,7 @@ impl Session {
     }
 
     pub(super) fn decided(&mut self, ask: AskId, decision: Decision) {
-        if self.consented(ask, &decision) || self.decided_for_child(ask, &decision) {
+        if self.consented(ask, &decision) || self.subagents.decided(ask, &decision) {
             return;
         }
         let asked = self.permissions.asked_call(ask);

@@ -9,6 +9,7 @@ use super::client_list::Watcher;
 use super::commands;
 use super::model_link::Located;
 use super::replies::sentence;
+use super::subagents::lost_agent;
 use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
@@ -44,7 +45,7 @@ impl Session {
                 responder.answer(self.steered(client, content).map(Answer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
-            SessionCommand::CancelAgent { agent } => self.cancel_agent(agent),
+            SessionCommand::CancelAgent { agent } => self.subagents.cancel(agent),
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
@@ -100,7 +101,7 @@ impl Session {
                     attachment.outlet.put(&self.id, out);
                 }
                 self.show_live_text(&attachment);
-                self.show_agents_at_work(&attachment, true);
+                self.subagents.show_at_work(&attachment, true);
             }
             Replay::Repairs => self.show_repairs(&attachment),
             Replay::Nothing => {}
@@ -110,7 +111,7 @@ impl Session {
         // Without a replay nothing of the conversation may stand before the answer.
         if replay != Replay::Everything && !follows_already {
             self.show_live_text(&attachment);
-            self.show_agents_at_work(&attachment, false);
+            self.subagents.show_at_work(&attachment, false);
         }
         self.clients.join(opening.clone());
         // What runs goes on in the surroundings of who sent it.
@@ -141,9 +142,8 @@ impl Session {
         if let Some(card) = self.permissions.shown() {
             attachment.outlet.put(&self.id, card);
         }
-        self.show_foreign_asks(attachment);
-        for question in self.questions.shown() {
-            attachment.outlet.put(&self.id, question);
+        for out in self.subagents.open_cards().chain(self.questions.shown()) {
+            attachment.outlet.put(&self.id, out);
         }
         if let Some((ask, permission)) = self.open_consent() {
             attachment.outlet.put(&self.id, Out::Ask { ask, permission });
@@ -216,7 +216,7 @@ impl Session {
             attachment.outlet.put(&self.id, out);
         }
         self.show_live_text(&attachment);
-        self.show_agents_at_work(&attachment, true);
+        self.subagents.show_at_work(&attachment, true);
         self.show_open_asks(&attachment);
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
@@ -247,7 +247,9 @@ impl Session {
             .cloned()
             .collect();
         for call in &calls {
-            self.show_lost_agent(attachment, call);
+            if let Some(lost) = lost_agent(&self.thread, call).filter(|_| attachment.outlet.shows_agents()) {
+                attachment.outlet.put(&self.id, lost);
+            }
         }
         attachment.outlet.put(&self.id, Out::CallsSeen { calls });
         for entry in repairs {
@@ -311,7 +313,7 @@ impl Session {
     fn open_permissions(&self) -> Vec<AskId> {
         let own = self.permissions.open_ask();
         let consent = self.open_consent().map(|(ask, _)| ask);
-        own.into_iter().chain(consent).chain(self.foreign_asks()).collect()
+        own.into_iter().chain(consent).chain(self.subagents.open_asks()).collect()
     }
 }
 

@@ -218,7 +218,7 @@ impl Session {
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<TooLate> {
-        self.end_foreign(|_| true);
+        self.subagents.end_all_calls(&self.clients);
         let too_late = self.take_no_more();
         self.timed.end("closed");
         self.rest_checkpoints().await;

@@ -5,7 +5,6 @@
 //! to a command is an item of that same stream.
 
 mod actor;
-mod agents_shown;
 mod ahead;
 mod arrival;
 mod beside;
@@ -50,6 +49,7 @@ mod services;
 pub mod session_permissions;
 mod side;
 mod skills;
+mod subagents;
 mod summary;
 mod taken;
 mod tasks;

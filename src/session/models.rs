@@ -57,7 +57,7 @@ impl Session {
         };
         let entry = self.commit(change)?;
         if let Change::ModeChosen { mode } = entry.change {
-            self.tell_children_of_mode(mode);
+            self.subagents.set_mode(mode);
         }
         self.locate();
         self.announce(&Out::Options(self.options()));

@@ -71,7 +71,7 @@ impl Session {
             || !self.waiting.is_empty()
             || self.rendering.is_some()
             || self.side.is_some()
-            || !self.foreign.is_empty()
+            || self.subagents.have_calls()
             || self.clients.wait_to_leave()
             || !self.background.is_empty()
             || self.open_consent().is_some()

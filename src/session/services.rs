@@ -239,7 +239,7 @@ impl Session {
         let small = params.get("model").and_then(Value::as_str) == Some("small");
         let small = small.then(|| models::small(&self.settings, self.model.endpoint())).flatten();
         let main = self.model.endpoint().cloned();
-        let news = self.children.0.clone();
+        let news = self.subagents.sender();
         let (services, settings, environment) =
             (self.services.clone(), self.settings.clone(), self.workspace.environment.clone());
         self.background.spawn(async move {
