@@ -6,14 +6,12 @@
 pub(super) mod compact;
 mod context;
 mod dry;
-pub(super) mod goal;
 mod help;
 mod hooks;
 mod layers;
 mod mcp;
 mod permissions;
 mod pins;
-pub(super) mod plan_mode;
 pub(super) mod rewind;
 mod usage;
 pub mod why;
