@@ -4,7 +4,7 @@
 //! time runs elsewhere and comes back as an `Event`; only the model's stream is polled here, so that
 //! nothing stands between a delta and the client.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,7 +15,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::ahead::Ahead;
-use super::arrival::Wholes;
 use super::child::{ChildNews, Lineage};
 use super::client_list::{Activity, Clients};
 use super::consent::Consent;
@@ -25,13 +24,15 @@ use super::effects::{self, ModelStep};
 use super::instructions::Watch;
 use super::mcp::Mcp;
 use super::model_link::ModelLink;
+use super::notices::Notices;
 use super::permissions::Permissions;
 use super::questions::Questions;
-use super::recipes::Rendering;
+use super::recipe_catalog::Recipes;
 use super::registry::{Others, Overrides, Services};
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
 use super::subagents::Subagents;
+use super::tool_host::ToolHost;
 use super::trace;
 use super::work::{Background, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
@@ -42,33 +43,18 @@ use epitome_hooks::discover::Found;
 use epitome_hooks::handlers::Fired;
 use epitome_hooks::run::Runner;
 use epitome_mcp::News;
-use epitome_problem::Problem;
 use epitome_provider::spent::cost_of_change;
-use epitome_recipe::catalog::Catalog;
 use epitome_recipe::watch::Registration;
-use epitome_secrets::Masker;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
-use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
+use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread};
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
-use epitome_tools::background::Background as BackgroundCommands;
 use epitome_tools::buffers::Wished;
 use epitome_tools::question::{Asked, Reply};
-use epitome_tools::read_state::Files;
-
-/// How many pieces of live output may wait for the session. What a command prints beyond that is not
-/// shown live; its outcome has the whole.
-const PROGRESS_MAX: usize = 64;
-
-/// New output of a running call.
-type Progress = (CallId, String);
 
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
-
-/// The names and values that a client's editor has.
-type Environment = Vec<(OsString, OsString)>;
 
 /// A live session.
 pub struct Session {
@@ -80,20 +66,16 @@ pub struct Session {
     pub(super) workspace: Arc<Workspace>,
     pub(super) settings: Arc<Settings>,
     pub(super) overrides: Arc<Overrides>,
-    pub(super) catalog: Arc<Catalog>,
-    /// Whether the recipes were read once; they are, off this task, when a session begins.
-    pub(super) catalog_read: bool,
+    pub(super) recipes: Recipes,
     pub(super) work: Option<Work>,
     pub(super) waiting: VecDeque<Prompt>,
     pub(super) model: ModelLink,
     pub(super) clients: Clients,
     pub(super) background: JoinSet<Background>,
     pub(super) sync_due: bool,
-    /// Problems that nobody was there to see, and those that were told.
-    pub(super) untold_problems: Vec<Problem>,
-    pub(super) told_problems: HashSet<Problem>,
+    pub(super) notices: Notices,
     pub(super) journal: Journal,
-    pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
+    pub(super) tools: ToolHost,
     pub(super) lineage: Lineage,
     /// The hooks of this session, and whether they were looked for once.
     pub(super) hooks: Arc<Found>,
@@ -107,7 +89,6 @@ pub struct Session {
     pub(super) source: &'static str,
     /// What hooks want in the system text, until it is frozen.
     pub(super) start_context: Vec<String>,
-    pub(super) told_hooks: HashSet<(String, Verdict)>,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
@@ -117,19 +98,9 @@ pub struct Session {
     pub(super) ahead: Ahead,
     /// Tokens in context when old outcomes were last looked through.
     pub(super) eased_at: u64,
-    /// What the log holds of outcomes that were too long for the view.
-    pub(super) wholes: Wholes,
-    /// What masks keys, with the environment that it was made for.
-    pub(super) masker_made: Option<(Arc<Environment>, Arc<Masker>)>,
-    /// What the model knows of files.
-    pub(super) files: Arc<Files>,
     pub(super) editors: EditorBuffers,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
-    /// The model's commands that run beside the conversation; with the session they end.
-    pub(super) background_commands: Arc<BackgroundCommands>,
-    /// The person was told what the sandbox does not hold here.
-    pub(super) told_of_sandbox: bool,
     pub(super) others: Others,
     pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
@@ -141,8 +112,6 @@ pub struct Session {
     pub(super) commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
-    pub(super) watch: Option<Arc<Registration>>,
-    pub(super) rendering: Option<Rendering>,
     /// Files are being put back, or looked at for it: prompts wait.
     pub(super) rewinding: bool,
 }
@@ -200,16 +169,14 @@ impl Session {
             workspace: Arc::new(workspace),
             settings: Arc::new(settings),
             overrides: opening.overrides.clone(),
-            catalog: Arc::new(Catalog::default()),
-            catalog_read: false,
+            recipes: Recipes::default(),
             work: None,
             waiting: VecDeque::new(),
             background: JoinSet::new(),
             sync_due: false,
-            untold_problems: Vec::new(),
-            told_problems: HashSet::new(),
+            notices: Notices::default(),
             journal,
-            progress: mpsc::channel(PROGRESS_MAX),
+            tools: ToolHost::new(),
             lineage: Lineage::default(),
             hooks: Arc::new(Found::default()),
             hooks_read: false,
@@ -220,18 +187,12 @@ impl Session {
             started: false,
             source: "startup",
             start_context: Vec::new(),
-            told_hooks: HashSet::new(),
             active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
             eased_at: 0,
-            wholes: Wholes::default(),
-            masker_made: None,
-            files: Arc::default(),
             editors,
             instructions: Watch::default(),
-            background_commands: Arc::default(),
-            told_of_sandbox: false,
             others: Others::default(),
             counts: Arc::default(),
             side: None,
@@ -239,8 +200,6 @@ impl Session {
             subagents,
             permissions,
             commands,
-            watch: None,
-            rendering: None,
             rewinding: false,
             sender,
         };
@@ -312,7 +271,7 @@ impl Session {
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
             Some(piece) = async { pieces.expect("the branch is on only with a summary").recv().await },
                 if pieces.is_some() => Event::Summary(piece),
-            Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
+            Some((call, output)) = self.tools.next_output() => Event::Progress(call, output),
             Some(news) = self.subagents.next() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
@@ -383,8 +342,7 @@ impl Session {
 
     /// Takes what running calls had printed so far; no more than may wait for it.
     pub(super) fn hear_progress(&mut self) {
-        for _ in 0..PROGRESS_MAX {
-            let Ok((call, output)) = self.progress.1.try_recv() else { return };
+        for (call, output) in self.tools.output_by_now() {
             self.progressed(call, output);
         }
     }

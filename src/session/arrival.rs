@@ -62,7 +62,7 @@ pub struct Wholes {
 
 impl Wholes {
     /// Bytes of all of them.
-    fn of(&mut self, thread: &Thread) -> usize {
+    pub(super) fn of(&mut self, thread: &Thread) -> usize {
         for entry in thread.entries().iter().skip(self.entries) {
             if let Change::ToolFinished { outcome } = &entry.change {
                 self.bytes += outcome.whole.as_ref().map_or(0, String::len);
@@ -123,7 +123,7 @@ impl Session {
         let taken = taken(&self.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
         let open = self.thread.open_calls().len() as u64;
-        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.wholes.of(&self.thread));
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.tools.stored_bytes(&self.thread));
         Room { window, free, taken, open, keep_bytes }
     }
 }

@@ -90,7 +90,7 @@ impl Session {
             let called = self.function_call(pending.event, callback.name, callback.args);
             return self.await_callback(pending, callback.asynchronous, called);
         }
-        let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
+        let Some(recipe) = self.recipes.catalog().find(&callback.name).cloned() else {
             let why = format!(
                 "there is no recipe or function called {:?}; epitome recipes list shows what there is",
                 callback.name

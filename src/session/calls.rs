@@ -56,7 +56,7 @@ impl Session {
         let context = self.tool_context(&tool, &id);
         let look = self.editor_look(&tool, &question.access);
         // What an edit before it in the same reply writes is there when it is looked at.
-        let entrance = self.files.enter(&Access::Read(Vec::new()));
+        let entrance = self.tools.enter(&Access::Read(Vec::new()));
         let Some(work) = &mut self.work else { return };
         self.permissions.open(id.clone(), question);
         work.jobs.spawn(async move {
@@ -100,35 +100,17 @@ impl Session {
         if !self.settings.mask_secrets {
             return None;
         }
-        let environment = &self.workspace.environment;
-        let (_, masker) = match self.masker_made.take() {
-            Some(made) if Arc::ptr_eq(&made.0, environment) => self.masker_made.insert(made),
-            Some(_) | None => {
-                self.masker_made.insert((environment.clone(), Arc::new(Masker::new(environment))))
-            }
-        };
-        Some(masker.clone())
+        Some(self.tools.masker(&self.workspace.environment))
     }
 
     /// What the tool has at hand for this call.
     fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
-        self.files.follow(&self.thread, &self.workspace);
+        let files = self.tools.files(&self.thread, &self.workspace);
         // What a hook will see first may hold what it takes out.
         let call = self.effective_call(id);
         let is_hidden = call.as_ref().is_some_and(|call| self.is_seen_before_shown(call));
-        let sender = self.progress.0.clone();
-        let id = id.clone();
         let masker = self.masker();
-        let progress = Arc::new(move |mut output: String| {
-            if is_hidden {
-                return;
-            }
-            if let Some(masker) = &masker {
-                masker.mask_in(&mut output);
-            }
-            // A full channel drops the piece: the outcome has the whole.
-            let _ = sender.try_send((id.clone(), output));
-        });
+        let progress = self.tools.output_of(id.clone(), masker, is_hidden);
         let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
         let name = call.map(|call| call.name).unwrap_or_default();
         ToolContext {
@@ -137,12 +119,12 @@ impl Session {
             progress,
             log: Arc::new(log),
             mode: self.thread.mode(),
-            files: self.files.clone(),
+            files,
             sees_images: self.model.endpoint().is_none_or(|endpoint| endpoint.abilities.images),
             fetches_private: self.settings.fetch_private,
             agents: None,
             sandbox: self.sandbox_rules(),
-            background: self.background_commands.clone(),
+            background: self.tools.background().clone(),
             unsaved: Arc::default(),
         }
     }
@@ -189,7 +171,7 @@ impl Session {
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         // Once more behind a card: the person may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
-        let entrance = self.files.enter(&access.unwrap_or(Access::Nothing));
+        let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.masker();
         let Some(work) = &mut self.work else { return };
         let span =

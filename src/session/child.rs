@@ -373,7 +373,7 @@ impl Child {
         settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
-        session.catalog_read = true;
+        session.recipes.give_up_reading();
         session.hooks = order.hooks.clone();
         session.hooks_read = true;
         // It is a part of its parent's session, which has started.

@@ -14,7 +14,7 @@ use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError,
-    Severity, Steered, Ticket, problem_notice,
+    Severity, Steered, Ticket,
 };
 use epitome_problem::Problem;
 use epitome_provider::ProviderError;
@@ -121,12 +121,11 @@ impl Session {
         self.questions.follow(&self.clients);
         self.begin_mcp(&opening.mcp_servers);
         self.show_open_asks(&attachment);
-        let problems = std::mem::take(&mut self.untold_problems);
-        self.show_problems(&problems);
+        self.notices.tell_untold(&self.clients);
         if !self.hooks_read {
             self.load_hooks();
         }
-        if !self.catalog_read {
+        if !self.recipes.are_read() {
             self.load_recipes();
         } else {
             attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
@@ -204,8 +203,10 @@ impl Session {
         let running = self.work.is_some() || !self.waiting.is_empty();
         let prompts = self.waiting.len() + self.thread.queued().len();
         self.clients.publish_activity(running, prompts, self.sync_due);
-        let may_change_files =
-            running || self.rendering.is_some() || self.rewinding || self.background_commands.running() > 0;
+        let may_change_files = running
+            || self.recipes.are_rendering()
+            || self.rewinding
+            || self.tools.background().running() > 0;
         self.editors.set_busy(may_change_files);
     }
 
@@ -326,7 +327,7 @@ impl Session {
         if waiting >= WAITING_MAX {
             return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        let is_command = match self.catalog_read {
+        let is_command = match self.recipes.are_read() {
             true => self.command_in(&prompt.content).is_some(),
             false => prompt.may_be_command(),
         };
@@ -446,7 +447,7 @@ impl Session {
         }
         let is_command = |text: &str| {
             command::parse(text).is_some_and(|typed| {
-                commands::is_built_in(typed.name) || self.catalog.find(typed.name).is_some()
+                commands::is_built_in(typed.name) || self.recipes.catalog().find(typed.name).is_some()
             })
         };
         outer_texts(content).find(|(_, text)| is_command(text))
@@ -478,9 +479,7 @@ impl Session {
             Background::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
                 let before = self.command_list();
-                let first = !std::mem::replace(&mut self.catalog_read, true);
-                self.catalog = Arc::new(catalog);
-                self.watch = watch;
+                let first = self.recipes.read(catalog, watch);
                 self.offer_skills();
                 let now = self.command_list();
                 if first || before != now {
@@ -489,7 +488,7 @@ impl Session {
                 self.show_problems(&problems);
             }
             Background::Shell(ticket, outputs) => {
-                if let Some(rendering) = self.rendering.take_if(|rendering| rendering.is_for(ticket)) {
+                if let Some(rendering) = self.recipes.take_rendered(ticket) {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
@@ -522,28 +521,21 @@ impl Session {
 
     /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
     pub(super) fn background_panicked(&mut self) {
-        if let Some(rendering) = self.rendering.take_if(|rendering| rendering.job.is_finished()) {
+        if let Some(rendering) = self.recipes.take_failed() {
             let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
         if self.model.is_searching() {
             self.local_server_found(None);
         }
-        self.catalog_read = true;
+        self.recipes.give_up_reading();
         self.hooks_read = true;
         self.sync_due = false;
     }
 
     /// Tells each problem once.
     pub(super) fn show_problems(&mut self, problems: &[Problem]) {
-        for problem in problems {
-            tracing::warn!(session = %self.id, %problem, "a file of the person's has a problem");
-            if self.clients.is_empty() {
-                self.untold_problems.push(problem.clone());
-            } else if self.told_problems.insert(problem.clone()) {
-                self.announce(&problem_notice(problem));
-            }
-        }
+        self.notices.tell_problems(problems, &self.clients);
     }
 }
 

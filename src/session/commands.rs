@@ -266,7 +266,7 @@ impl Session {
 
     fn help(&mut self, _: &str) -> Ran {
         let built_in: Vec<CommandInfo> = listed().collect();
-        let text = help::text(&built_in, &self.catalog, &self.services.paths.home);
+        let text = help::text(&built_in, self.recipes.catalog(), &self.services.paths.home);
         self.said(text)
     }
 

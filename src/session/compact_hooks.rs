@@ -98,7 +98,7 @@ impl Session {
         let recipe = self
             .order()
             .and_then(|order| order.recipe.clone())
-            .or_else(|| self.catalog.find("compact").cloned());
+            .or_else(|| self.recipes.catalog().find("compact").cloned());
         let arguments = self.order().map(|order| order.arguments.clone()).unwrap_or_default();
         let arguments = Arguments { free: instructions.to_owned(), ..arguments };
         let text = recipe.map(|recipe| self.render(&recipe, &arguments, &ShellOutputs::new()));

@@ -122,7 +122,7 @@ impl Session {
     }
 
     fn cancel_rendering(&mut self) {
-        if let Some(rendering) = self.rendering.take() {
+        if let Some(rendering) = self.recipes.cancel_rendering() {
             rendering.job.abort();
             rendering.prompt.responder.answer(Ok(cancelled()));
         }
@@ -135,7 +135,7 @@ impl Session {
             }
             return;
         }
-        if self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
+        if self.recipes.are_rendering_for(ticket) {
             return self.cancel_rendering();
         }
         if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {

@@ -252,7 +252,7 @@ impl Session {
             Verdict::Failed | Verdict::Skipped => Severity::Warning,
         };
         tracing::info!(session = %self.id, hook = run.hook, %event, end = run.end, "a hook has a remark");
-        if !self.told_hooks.insert((run.hook.clone(), run.verdict)) {
+        if !self.notices.is_first_of_hook(run) {
             return;
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());

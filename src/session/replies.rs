@@ -132,7 +132,7 @@ impl Session {
         let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
         topics.extend(self.late_tools());
         topics.extend(self.late_skills());
-        let commands = if is_paused { Vec::new() } else { self.background_commands.standings() };
+        let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
         if !is_paused {
             let view = self.thread.view().entries();
             topics.push(reminders::background::topic(view, &commands, !is_child));
@@ -145,7 +145,7 @@ impl Session {
             }
         }
         for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
-            if let Some(command) = self.background_commands.get(&standing.id) {
+            if let Some(command) = self.tools.background().get(&standing.id) {
                 command.end_is_told();
             }
         }

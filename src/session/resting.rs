@@ -5,7 +5,6 @@
 //! that holds something alive (a turn, a question, a resident hook, a callback or a command in the background) never
 //! rests.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,15 +14,15 @@ use super::actor::Session;
 use super::client_list::Clients;
 use super::consent::Consent;
 use super::editor_buffers::{self, EditorBuffers};
+use super::notices::Notices;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
 use epitome_compaction::pace::Pace;
 use epitome_config::{McpServer, Settings};
 use epitome_hooks::handlers::Fired;
-use epitome_problem::Problem;
 use epitome_store::Journal;
-use epitome_thread::{Seq, Thread, Verdict};
+use epitome_thread::{Seq, Thread};
 use epitome_tools::background::Background;
 
 /// How long nobody wants anything of a session before it rests.
@@ -44,9 +43,7 @@ pub struct Resting {
     started: bool,
     source: &'static str,
     start_context: Vec<String>,
-    told_problems: HashSet<Problem>,
-    told_hooks: HashSet<(String, Verdict)>,
-    told_of_sandbox: bool,
+    notices: Notices,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
     /// What was seen of editors' texts.
@@ -69,7 +66,7 @@ impl Session {
     pub(super) fn may_rest(&self) -> bool {
         let holds = self.work.is_some()
             || !self.waiting.is_empty()
-            || self.rendering.is_some()
+            || self.recipes.are_rendering()
             || self.side.is_some()
             || self.subagents.have_calls()
             || self.clients.wait_to_leave()
@@ -77,7 +74,7 @@ impl Session {
             || self.open_consent().is_some()
             || self.questions.are_open()
             || self.sync_due
-            || self.background_commands.running() > 0
+            || self.tools.background().running() > 0
             || self.lineage.is_child()
             || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
         !holds && !self.clients.are_closing() && self.active_at.elapsed() >= self.services.rest_after
@@ -96,10 +93,8 @@ impl Session {
             started: self.started,
             source: self.source,
             start_context: self.start_context,
-            told_problems: self.told_problems,
-            told_hooks: self.told_hooks,
-            told_of_sandbox: self.told_of_sandbox,
-            background_commands: self.background_commands,
+            notices: self.notices,
+            background_commands: self.tools.background().clone(),
             editors: self.editors.rest(),
             pace: self.pace,
             mcp_servers: self.mcp.given(),
@@ -118,8 +113,6 @@ impl Resting {
     ) -> Option<Box<Session>> {
         let opening = self.clients.first()?.clone();
         let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
-        // The files' problems were told when the session was opened.
-        session.untold_problems.clear();
         session.clients = self.clients;
         session.settings = self.settings;
         session.overrides = self.overrides;
@@ -128,10 +121,9 @@ impl Resting {
         session.started = self.started;
         session.source = self.source;
         session.start_context = self.start_context;
-        session.told_problems = self.told_problems;
-        session.told_hooks = self.told_hooks;
-        session.told_of_sandbox = self.told_of_sandbox;
-        session.background_commands = self.background_commands;
+        // The files' problems were told when the session was opened.
+        session.notices = self.notices;
+        session.tools.wake(self.background_commands);
         session.editors = EditorBuffers::wake(self.editors);
         session.pace = self.pace;
         session.active_at = Instant::now();

@@ -29,10 +29,9 @@ impl Session {
     pub(super) fn tell_sandbox_gap(&mut self, access: Result<&Access, &String>) {
         let is_held = matches!(access, Ok(Access::Command { confined: true, .. }))
             && self.sandbox_rules().hold_in(self.thread.mode());
-        if !is_held || self.told_of_sandbox {
+        if !is_held || !self.notices.is_first_of_sandbox() {
             return;
         }
-        self.told_of_sandbox = true;
         if let Some(gap) = self.sandbox_rules().gap() {
             self.say(Severity::Warning, gap);
         }

@@ -201,7 +201,8 @@ impl Session {
             if self.lineage.is_child() {
                 return Err("a callback run starts no other recipe".to_owned());
             }
-            let recipe = self.catalog.find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
+            let recipe =
+                self.recipes.catalog().find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
             if !recipe.callable_by.hook {
                 return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
             }

@@ -67,7 +67,7 @@ impl Session {
             recipe.callable_by.agent
                 && recipe.source.path().file_name().is_some_and(|name| name == Path::new(FILE))
         };
-        self.catalog.recipes.iter().filter(is_skill)
+        self.recipes.catalog().recipes.iter().filter(is_skill)
     }
 }
 
