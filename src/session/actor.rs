@@ -4,38 +4,37 @@
 //! time runs elsewhere and comes back as an `Event`; only the model's stream is polled here, so that
 //! nothing stands between a delta and the client.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::agents_shown::ShownAgent;
 use super::ahead::Ahead;
-use super::arrival::Wholes;
-use super::audience::{Audience, Pulse};
-use super::buffers::{self, OpenWish};
 use super::child::{ChildNews, Lineage};
+use super::client_list::{Activity, Clients};
 use super::consent::Consent;
 use super::counts::Counts;
+use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
-use super::foreign::ForeignCall;
 use super::instructions::Watch;
-use super::kept;
 use super::mcp::Mcp;
-use super::questions::OpenQuestion;
-use super::recipes::Rendering;
+use super::model_link::ModelLink;
+use super::notices::Notices;
+use super::permissions::Permissions;
+use super::questions::Questions;
+use super::recipe_catalog::Recipes;
 use super::registry::{Others, Overrides, Services};
-use super::remembered::Remembered;
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::side::Side;
-use super::tasks::Follower;
+use super::subagents::Subagents;
+use super::tool_host::ToolHost;
 use super::trace;
-use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
+use super::work::{Background, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_compaction::pace::Pace;
@@ -44,38 +43,18 @@ use epitome_hooks::discover::Found;
 use epitome_hooks::handlers::Fired;
 use epitome_hooks::run::Runner;
 use epitome_mcp::News;
-use epitome_problem::Problem;
-use epitome_provider::endpoint::{Endpoint, LocalServer};
-use epitome_provider::learned::Source;
-use epitome_provider::spent::{Spent, cost_of_change};
-use epitome_provider::wire::encoding::Encoding;
-use epitome_recipe::agents::Agents;
-use epitome_recipe::catalog::Catalog;
+use epitome_provider::spent::cost_of_change;
 use epitome_recipe::watch::Registration;
-use epitome_secrets::Masker;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
-use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
-use epitome_tokens as tokens;
+use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread};
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
-use epitome_tools::background::Background as BackgroundCommands;
-use epitome_tools::buffers::{Buffers, Wished};
-use epitome_tools::question::{Asked, Door};
-use epitome_tools::read_state::Files;
-
-/// How many pieces of live output may wait for the session. What a command prints beyond that is not
-/// shown live; its outcome has the whole.
-const PROGRESS_MAX: usize = 64;
-
-/// New output of a running call.
-type Progress = (CallId, String);
+use epitome_tools::buffers::Wished;
+use epitome_tools::question::{Asked, Reply};
 
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
-
-/// The names and values that a client's editor has.
-type Environment = Vec<(OsString, OsString)>;
 
 /// A live session.
 pub struct Session {
@@ -87,34 +66,16 @@ pub struct Session {
     pub(super) workspace: Arc<Workspace>,
     pub(super) settings: Arc<Settings>,
     pub(super) overrides: Arc<Overrides>,
-    pub(super) catalog: Arc<Catalog>,
-    /// Whether the recipes were read once; they are, off this task, when a session begins.
-    pub(super) catalog_read: bool,
+    pub(super) recipes: Recipes,
     pub(super) work: Option<Work>,
     pub(super) waiting: VecDeque<Prompt>,
-    pub(super) endpoint: Option<Endpoint>,
-    /// Who says how large the endpoint's window is.
-    pub(super) window_from: Source,
-    /// The endpoint's server was asked for the window of the loaded model.
-    pub(super) asked_loaded: bool,
-    /// Its provider was asked for its list of models since the model is in use.
-    pub(super) list_asked: bool,
-    pub(super) found: Option<LocalServer>,
-    pub(super) audience: Audience,
-    pub(super) pulse: Arc<Pulse>,
-    /// Who sent the newest prompt: their own words are not shown to them again.
-    pub(super) speaker: Option<ClientId>,
-    pub(super) closers: Vec<Closer>,
-    pub(super) closing: bool,
+    pub(super) model: ModelLink,
+    pub(super) clients: Clients,
     pub(super) background: JoinSet<Background>,
-    /// A local server is being looked for.
-    pub(super) searching: bool,
     pub(super) sync_due: bool,
-    /// Problems that nobody was there to see, and those that were told.
-    pub(super) untold_problems: Vec<Problem>,
-    pub(super) told_problems: HashSet<Problem>,
+    pub(super) notices: Notices,
     pub(super) journal: Journal,
-    pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
+    pub(super) tools: ToolHost,
     pub(super) lineage: Lineage,
     /// The hooks of this session, and whether they were looked for once.
     pub(super) hooks: Arc<Found>,
@@ -128,7 +89,6 @@ pub struct Session {
     pub(super) source: &'static str,
     /// What hooks want in the system text, until it is frozen.
     pub(super) start_context: Vec<String>,
-    pub(super) told_hooks: HashSet<(String, Verdict)>,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
@@ -138,61 +98,20 @@ pub struct Session {
     pub(super) ahead: Ahead,
     /// Tokens in context when old outcomes were last looked through.
     pub(super) eased_at: u64,
-    /// What the log holds of outcomes that were too long for the view.
-    pub(super) wholes: Wholes,
-    /// What the person keeps allowed here.
-    pub(super) kept_reader: kept::Reader,
-    /// What masks keys, with the environment that it was made for.
-    pub(super) masker_made: Option<(Arc<Environment>, Arc<Masker>)>,
-    /// What the model knows of files.
-    pub(super) files: Arc<Files>,
-    /// What editors hold unsaved, where wishes to them come out, and those that are open.
-    pub(super) buffers: Arc<Buffers>,
-    pub(super) wishes: mpsc::Receiver<Wished>,
-    pub(super) wishes_open: Vec<OpenWish>,
-    /// Clients that are not asked any more what they hold.
-    pub(super) deaf: HashSet<ClientId>,
+    pub(super) editors: EditorBuffers,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
-    /// The model's commands that run beside the conversation; with the session they end.
-    pub(super) background_commands: Arc<BackgroundCommands>,
-    /// The person was told what the sandbox does not hold here.
-    pub(super) told_of_sandbox: bool,
     pub(super) others: Others,
     pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
     pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
-    /// What children of this session have to say; each gets a sender. It has no capacity, because a child
-    /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
-    pub(super) children: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
-    pub(super) foreign: Vec<ForeignCall>,
-    /// Children at work.
-    pub(super) followers: Vec<Follower>,
-    /// Agents at work, at any depth, for clients that show them; each behind who started it.
-    pub(super) agents_shown: Vec<ShownAgent>,
-    /// What the person allowed for the rest of the session, here or at a child of it.
-    pub(super) remembered: Remembered,
-    /// The agents that the model is told of, once their files were read.
-    pub(super) agents: Arc<Agents>,
-    /// As many as may work at a time.
-    pub(super) agent_slots: Arc<Semaphore>,
+    pub(super) subagents: Subagents,
+    pub(super) permissions: Permissions,
     pub(super) mcp: Mcp,
-    /// The way of questions to the person, and where they come out.
-    pub(super) door: Door,
-    asked: mpsc::Receiver<Asked>,
-    pub(super) questions: Vec<OpenQuestion>,
-    pub(super) cost: Option<f64>,
-    pub(super) counter: tokens::Counter,
-    /// Tokens are counted with the vocabulary, as it was there when the last reply came. It is loaded in the background,
-    /// and a number that was shown must not change by that.
-    pub(super) counts_exactly: bool,
-    /// What was written of the conversation for its model's provider.
-    pub(super) encoding: Encoding,
+    pub(super) questions: Questions,
     pub(super) commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
     next_message: u64,
-    pub(super) watch: Option<Arc<Registration>>,
-    pub(super) rendering: Option<Rendering>,
     /// Files are being put back, or looked at for it: prompts wait.
     pub(super) rewinding: bool,
 }
@@ -231,48 +150,33 @@ impl Session {
             directories: opening.directories.clone(),
             environment: opening.environment.clone(),
         };
-        let slots = usize::try_from(settings.agents.max_parallel).unwrap_or(usize::MAX);
-        let (door, asked) = Door::new();
-        let (buffers, wishes) = Buffers::new(buffers::at_work_since(&thread));
-        let remembered = Remembered::of(thread.rules());
-        services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: door.clone() })]);
-        let counts_exactly = services.rulers.ready().is_some();
+        let subagents = Subagents::new(thread.session().clone(), settings.agents.max_parallel);
+        let questions = Questions::new();
+        let editors = EditorBuffers::new(&thread);
+        let permissions = Permissions::new(thread.rules());
+        services.toolbox = services.toolbox.with(vec![Arc::new(AskUser { door: questions.sender() })]);
         let mut session = Session {
             mcp: Mcp::new(services.toolbox.clone()),
-            door,
-            asked,
-            questions: Vec::new(),
+            questions,
             id: thread.session().clone(),
+            clients: Clients::new(thread.session().clone()),
             timed: trace::session(thread.session(), &thread),
             next_message: thread.next_message().0,
-            cost: Spent::of(&settings, &thread).cost,
+            model: ModelLink::new(&services, &settings, &thread),
             repaired_from: thread.next_seq(),
             services,
             thread,
             workspace: Arc::new(workspace),
             settings: Arc::new(settings),
             overrides: opening.overrides.clone(),
-            catalog: Arc::new(Catalog::default()),
-            catalog_read: false,
+            recipes: Recipes::default(),
             work: None,
             waiting: VecDeque::new(),
-            endpoint: None,
-            window_from: Source::Guess,
-            asked_loaded: false,
-            list_asked: false,
-            found: None,
-            audience: Audience::default(),
-            pulse: Arc::default(),
-            speaker: None,
-            closers: Vec::new(),
-            closing: false,
             background: JoinSet::new(),
-            searching: false,
             sync_due: false,
-            untold_problems: Vec::new(),
-            told_problems: HashSet::new(),
+            notices: Notices::default(),
             journal,
-            progress: mpsc::channel(PROGRESS_MAX),
+            tools: ToolHost::new(),
             lineage: Lineage::default(),
             hooks: Arc::new(Found::default()),
             hooks_read: false,
@@ -283,39 +187,19 @@ impl Session {
             started: false,
             source: "startup",
             start_context: Vec::new(),
-            told_hooks: HashSet::new(),
             active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
             eased_at: 0,
-            wholes: Wholes::default(),
-            kept_reader: kept::Reader::default(),
-            masker_made: None,
-            files: Arc::default(),
-            buffers: Arc::new(buffers),
-            wishes,
-            wishes_open: Vec::new(),
-            deaf: HashSet::new(),
+            editors,
             instructions: Watch::default(),
-            background_commands: Arc::default(),
-            told_of_sandbox: false,
             others: Others::default(),
             counts: Arc::default(),
             side: None,
             service_calls: mpsc::channel(SERVICE_CALLS_MAX),
-            children: mpsc::unbounded_channel(),
-            foreign: Vec::new(),
-            followers: Vec::new(),
-            agents_shown: Vec::new(),
-            remembered,
-            agents: Arc::default(),
-            agent_slots: Arc::new(Semaphore::new(slots)),
-            counter: tokens::Counter::default(),
-            counts_exactly,
-            encoding: Encoding::default(),
+            subagents,
+            permissions,
             commands,
-            watch: None,
-            rendering: None,
             rewinding: false,
             sender,
         };
@@ -326,6 +210,12 @@ impl Session {
         session
     }
 
+    /// Takes its place among the sessions of the process, which see its activity.
+    pub(super) fn join_process(&mut self, others: Others, counts: Arc<Counts>, activity: Arc<Activity>) {
+        (self.others, self.counts) = (others, counts);
+        self.clients.share_activity(activity);
+    }
+
     /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     /// Boxed, because a future keeps what is moved into it in several places, and a session is large.
@@ -334,13 +224,15 @@ impl Session {
         self.take_up_checkpoints();
         loop {
             self.settle_absent();
-            self.settle_unshown();
             self.drive().await;
-            self.let_go();
-            self.show_pulse();
-            if self.closing {
+            if self.work.is_none() {
+                self.clients.release();
+            }
+            self.publish_activity();
+            if self.clients.are_closing() {
                 break;
             }
+            self.questions.follow(&self.clients);
             let event = self.event().await;
             let is_idle = matches!(event, Event::Background(Ok(Background::Idle)));
             if is_idle && self.may_rest() {
@@ -379,12 +271,12 @@ impl Session {
                 if jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => Event::Job(job),
             Some(piece) = async { pieces.expect("the branch is on only with a summary").recv().await },
                 if pieces.is_some() => Event::Summary(piece),
-            Some((call, output)) = self.progress.1.recv() => Event::Progress(call, output),
-            Some(news) = self.children.1.recv() => Event::Child(news),
+            Some((call, output)) = self.tools.next_output() => Event::Progress(call, output),
+            Some(news) = self.subagents.next() => Event::Child(news),
             Some(call) = self.service_calls.1.recv() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
-            Some(asked) = self.asked.recv() => Event::Asked(asked),
-            Some(wished) = self.wishes.recv() => Event::Wished(wished),
+            Some(asked) = self.questions.next() => Event::Asked(asked),
+            Some(wished) = self.editors.next() => Event::Wished(wished),
             Some(done) = self.background.join_next(), if !self.background.is_empty() => Event::Background(done),
         }
     }
@@ -393,7 +285,7 @@ impl Session {
         match event {
             Event::Command(Some(command)) => self.command(command),
             // Every handle is gone: nobody can want anything any more.
-            Event::Command(None) => self.closing = true,
+            Event::Command(None) => self.clients.close(),
             Event::Model(step) => self.model_step(step),
             Event::Job(Ok(done)) => self.job_done(done),
             Event::Job(Err(error)) if error.is_cancelled() => {}
@@ -407,8 +299,26 @@ impl Session {
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
             Event::Server(news) => self.heard_of_server(news),
-            Event::Asked(asked) => self.asked(asked),
-            Event::Wished(wished) => self.wished(wished),
+            Event::Asked(asked) => {
+                if let Some(closed) = self.questions.open(asked, &self.clients) {
+                    self.background.spawn(async move {
+                        let ask = closed.await;
+                        Background::Thought(Box::new(move |session| {
+                            session.questions.close(ask, Reply::Cancelled, &session.clients);
+                        }))
+                    });
+                }
+            }
+            Event::Wished(wished) => {
+                if let Some(waited) = self.editors.request(wished, self.prompting_client(), &self.clients) {
+                    self.background.spawn(async move {
+                        let waited = waited.await;
+                        Background::Thought(Box::new(move |session| {
+                            session.editors.waited(waited, &session.clients);
+                        }))
+                    });
+                }
+            }
             Event::Background(Ok(done)) => self.background_done(done),
             Event::Background(Err(error)) if error.is_cancelled() => {}
             Event::Background(Err(error)) => {
@@ -416,6 +326,11 @@ impl Session {
                 self.background_panicked();
             }
         }
+    }
+
+    /// The client whose prompt began the turn: its editor counts.
+    pub(super) fn prompting_client(&self) -> Option<ClientId> {
+        self.work.as_ref()?.responders.first().map(|(responder, _)| responder.client())
     }
 
     fn progressed(&mut self, call: CallId, output: String) {
@@ -427,8 +342,7 @@ impl Session {
 
     /// Takes what running calls had printed so far; no more than may wait for it.
     pub(super) fn hear_progress(&mut self) {
-        for _ in 0..PROGRESS_MAX {
-            let Ok((call, output)) = self.progress.1.try_recv() else { return };
+        for (call, output) in self.tools.output_by_now() {
             self.progressed(call, output);
         }
     }
@@ -445,23 +359,15 @@ impl Session {
         tracing::debug!(session = %self.id, entry = %entry.seq, change = entry.change.kind(), "committed");
         let scope = self.work.as_ref().map_or(self.timed.span(), |work| work.trace.scope());
         trace::compacted(scope, &entry.change);
-        self.learn_tokens(&entry);
+        self.model.learn_tokens(&entry, &self.thread);
         self.thread.apply(entry.clone());
-        match &entry.change {
-            Change::Allowed { rule } => self.remembered.allow(rule),
-            Change::Forgotten { rule } => self.remembered.forget(rule),
-            _ => {}
-        }
+        self.permissions.apply(&entry.change);
         let cost = cost_of_change(&self.settings, &entry.change);
         if let Some(cost) = cost {
-            *self.cost.get_or_insert(0.0) += cost;
+            self.model.add_cost(cost);
         }
         self.counts.take(&entry.change, cost);
-        self.audience.tell(&self.id, |client| Out::Entry {
-            entry: entry.clone(),
-            replay: false,
-            own: self.speaker == Some(client),
-        });
+        self.clients.announce_entry(&entry);
         match &entry.change {
             Change::Replied { .. }
             | Change::Compacted { .. }
@@ -517,7 +423,7 @@ impl Session {
     }
 
     pub(super) fn announce(&self, out: &Out) {
-        self.audience.tell(&self.id, |_| out.clone());
+        self.clients.announce(out);
     }
 
     /// Passes over ids that a change gives to its own messages.

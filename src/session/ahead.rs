@@ -46,7 +46,7 @@ impl Session {
         if !settings.ahead || settings.model == Summariser::Nobody || self.thread.frame().is_none() {
             return;
         }
-        let Some(main) = self.endpoint.clone() else { return };
+        let Some(main) = self.model.endpoint().cloned() else { return };
         let Some(at) = self.auto_compact_at(main.window) else { return };
         let revision = self.thread.view().revision();
         match &self.ahead {
@@ -79,7 +79,9 @@ impl Session {
             return;
         }
         let stands = revision == self.thread.view().revision();
-        let (Decision::Summarise(plan), Some(main), true) = (decision, self.endpoint.clone(), stands) else {
+        let (Decision::Summarise(plan), Some(main), true) =
+            (decision, self.model.endpoint().cloned(), stands)
+        else {
             self.ahead = Ahead::None;
             return;
         };

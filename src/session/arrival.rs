@@ -62,7 +62,7 @@ pub struct Wholes {
 
 impl Wholes {
     /// Bytes of all of them.
-    fn of(&mut self, thread: &Thread) -> usize {
+    pub(super) fn of(&mut self, thread: &Thread) -> usize {
         for entry in thread.entries().iter().skip(self.entries) {
             if let Change::ToolFinished { outcome } = &entry.change {
                 self.bytes += outcome.whole.as_ref().map_or(0, String::len);
@@ -111,19 +111,19 @@ impl Session {
 
     /// Bytes of one answer from the log, for the model in use.
     pub(super) fn recall_bytes(&self) -> usize {
-        usize::try_from(self.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
+        usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
     }
 
     fn room_for_outcome(&mut self) -> Room {
         let used = self.tokens_in_context();
-        let (window, max_output) = match &self.endpoint {
+        let (window, max_output) = match self.model.endpoint() {
             Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
             None => (models::WINDOW_DEFAULT, 0),
         };
         let taken = taken(&self.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
         let open = self.thread.open_calls().len() as u64;
-        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.wholes.of(&self.thread));
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.tools.stored_bytes(&self.thread));
         Room { window, free, taken, open, keep_bytes }
     }
 }

@@ -90,7 +90,7 @@ impl Session {
             let called = self.function_call(pending.event, callback.name, callback.args);
             return self.await_callback(pending, callback.asynchronous, called);
         }
-        let Some(recipe) = self.catalog.find(&callback.name).cloned() else {
+        let Some(recipe) = self.recipes.catalog().find(&callback.name).cloned() else {
             let why = format!(
                 "there is no recipe or function called {:?}; epitome recipes list shows what there is",
                 callback.name
@@ -309,7 +309,7 @@ impl Session {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
         let prompt = self.prompt_of(recipe, arguments);
-        let (services, news) = (self.services.clone(), self.children.0.clone());
+        let (services, news) = (self.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };
             child::run(services, order, news).await
@@ -329,9 +329,9 @@ impl Session {
             (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
             (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
         };
-        let model = match (&recipe.model, &self.endpoint) {
+        let model = match (&recipe.model, self.model.endpoint()) {
             (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
-            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main.as_ref()) => {
+            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main) => {
                 ChildModel::Named(small)
             }
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
@@ -358,7 +358,7 @@ impl Session {
             model,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            remembered: self.remembered.clone(),
+            session_permissions: self.permissions.shared(),
             allowed_tools: recipe.allowed_tools.clone(),
             allowed_commands: recipe.allowed_commands.clone(),
             max_rounds: recipe.max_turns,

@@ -24,8 +24,8 @@ use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
 use super::registry::{Overrides, Services, new_id};
-use super::remembered::Remembered;
 use super::replies::sentence;
+use super::session_permissions::SessionPermissions;
 use super::work::{Prompt, Responder};
 use super::{
     Answer, Attachment, ClientId, Opening, SessionCommand, SessionError, SubagentAbout, SubagentEnd, Ticket,
@@ -77,7 +77,7 @@ pub struct ChildOrder {
     pub mode: Mode,
     /// What the person allowed for the rest of the session, shared with the parent: what is allowed at one of them
     /// meanwhile holds for the other.
-    pub remembered: Remembered,
+    pub session_permissions: SessionPermissions,
     /// The only tools that it is told of; `None` gives all, an empty list none.
     pub allowed_tools: Option<Vec<String>>,
     /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The person is
@@ -373,13 +373,13 @@ impl Child {
         settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
-        session.catalog_read = true;
+        session.recipes.give_up_reading();
         session.hooks = order.hooks.clone();
         session.hooks_read = true;
         // It is a part of its parent's session, which has started.
         session.started = true;
-        session.endpoint = Some(endpoint.clone());
-        session.remembered = order.remembered.clone();
+        session.model.inherit(endpoint.clone());
+        session.permissions.share(order.session_permissions.clone());
         session.timed.span().record("parent", tracing::field::display(&order.parent));
         session.lineage = Lineage {
             depth: order.depth,
@@ -398,7 +398,7 @@ impl Child {
             session.look_before().await;
         }
         session.ensure_frame()?;
-        session.audience.join(opening);
+        session.clients.join(opening);
         let prompt = Prompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),

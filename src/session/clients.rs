@@ -1,25 +1,28 @@
 //! A session's clients: attaching, leaving, prompts and slash commands, and the work outside of turns.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::actor::Session;
+use super::client_list::Watcher;
 use super::commands;
-use super::models::Located;
+use super::model_link::Located;
 use super::replies::sentence;
+use super::subagents::lost_agent;
 use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
-    Answer, Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Severity, Steered,
-    Ticket, problem_notice,
+    Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError,
+    Severity, Steered, Ticket,
 };
 use epitome_problem::Problem;
 use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
-use epitome_provider::wire::encoding::Encoding;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Content, Message, Origin, Seq, StopReason};
+use epitome_thread::{CallId, Change, Content, Message, Origin, Seq, StopReason, ToolCall};
+use epitome_tools::Workspace;
 use epitome_turn::Turn;
 
 /// How many prompts may wait for a turn to end or for a model to be found.
@@ -42,7 +45,7 @@ impl Session {
                 responder.answer(self.steered(client, content).map(Answer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
-            SessionCommand::CancelAgent { agent } => self.cancel_agent(agent),
+            SessionCommand::CancelAgent { agent } => self.subagents.cancel(agent),
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
@@ -56,41 +59,41 @@ impl Session {
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
-            SessionCommand::Answer { ask, reply } => self.close_question(ask, reply),
-            SessionCommand::Fulfil { ask, answer } => self.wish_answered(ask, answer),
+            SessionCommand::Answer { ask, reply } => self.questions.close(ask, reply, &self.clients),
+            SessionCommand::Fulfil { ask, answer } => self.editors.answered(ask, answer),
             SessionCommand::Close { ticket, client } => {
                 let Some(responder) = self.responder(ticket, client) else { return };
-                if self.others_stay(client) {
+                if self.clients.others_stay(client) {
                     self.leave_to_others(client);
                     return responder.answer(Ok(Answer::Closed));
                 }
                 self.cancel();
-                self.closers.push(Closer::Client(client, responder));
+                self.clients.leave_later(Closer::Client(client, responder));
             }
             SessionCommand::Detach { client } => {
-                self.audience.unwatch(client);
-                if self.others_stay(client) {
+                self.clients.unwatch(client);
+                if self.clients.others_stay(client) {
                     return self.leave_to_others(client);
                 }
                 self.cancel();
-                self.closers.push(Closer::Gone(client));
+                self.clients.leave_later(Closer::Gone(client));
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
-            SessionCommand::Unwatch { client } => self.audience.unwatch(client),
+            SessionCommand::Unwatch { client } => self.clients.unwatch(client),
             SessionCommand::RecipesChanged => self.load_recipes(),
             SessionCommand::HooksChanged => self.load_hooks(),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
-                self.closing = true;
+                self.clients.close();
             }
         }
     }
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
-        let others = self.audience.clients().filter(|client| *client != attachment.client).count();
-        let follows_already = self.audience.leave(attachment.client);
+        let follows_already = self.clients.leave(attachment.client);
+        let is_alone = self.clients.is_empty();
         match replay {
             Replay::Everything => {
                 for entry in self.thread.entries() {
@@ -98,7 +101,7 @@ impl Session {
                     attachment.outlet.put(&self.id, out);
                 }
                 self.show_live_text(&attachment);
-                self.show_agents_at_work(&attachment, true);
+                self.subagents.show_at_work(&attachment, true);
             }
             Replay::Repairs => self.show_repairs(&attachment),
             Replay::Nothing => {}
@@ -108,27 +111,26 @@ impl Session {
         // Without a replay nothing of the conversation may stand before the answer.
         if replay != Replay::Everything && !follows_already {
             self.show_live_text(&attachment);
-            self.show_agents_at_work(&attachment, false);
+            self.subagents.show_at_work(&attachment, false);
         }
-        self.audience.join(opening.clone());
+        self.clients.join(opening.clone());
         // What runs goes on in the surroundings of who sent it.
-        if others == 0 && self.work.is_none() {
+        if is_alone && self.work.is_none() {
             self.work_for(attachment.client);
         }
-        self.door.set_shows(self.audience.shows());
+        self.questions.follow(&self.clients);
         self.begin_mcp(&opening.mcp_servers);
         self.show_open_asks(&attachment);
-        let problems = std::mem::take(&mut self.untold_problems);
-        self.show_problems(&problems);
+        self.notices.tell_untold(&self.clients);
         if !self.hooks_read {
             self.load_hooks();
         }
-        if !self.catalog_read {
+        if !self.recipes.are_read() {
             self.load_recipes();
         } else {
             attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
         }
-        self.locate_quietly();
+        self.locate();
         if let Some(usage) = self.usage_now() {
             attachment.outlet.put(&self.id, Out::Usage(usage));
         }
@@ -136,13 +138,12 @@ impl Session {
 
     /// The questions that wait for an answer, for somebody who comes later than they did.
     pub(super) fn show_open_asks(&self, attachment: &Attachment) {
-        if let Some(open) = self.work.as_ref().and_then(|work| work.ask.as_ref())
-            && let Some(permission) = open.shown.clone()
-        {
-            attachment.outlet.put(&self.id, Out::Ask { ask: open.ask, permission });
+        if let Some(card) = self.permissions.shown() {
+            attachment.outlet.put(&self.id, card);
         }
-        self.show_foreign_asks(attachment);
-        self.show_open_questions(attachment);
+        for out in self.subagents.open_cards().chain(self.questions.shown()) {
+            attachment.outlet.put(&self.id, out);
+        }
         if let Some((ask, permission)) = self.open_consent() {
             attachment.outlet.put(&self.id, Out::Ask { ask, permission });
         }
@@ -156,8 +157,8 @@ impl Session {
     }
 
     pub(super) fn responder(&self, ticket: Ticket, client: ClientId) -> Option<Responder> {
-        let seat = self.audience.seat(client)?;
-        Some(Responder::new(ticket, self.id.clone(), seat.attachment.clone()))
+        let attachment = self.clients.attachment(client)?;
+        Some(Responder::new(ticket, self.id.clone(), attachment.clone()))
     }
 
     /// Refuses what came too late; gives back a client that wanted to attach.
@@ -165,7 +166,7 @@ impl Session {
         let gone = || Err(SessionError::NotFound(self.id.clone()));
         match command {
             SessionCommand::Watch(watcher) => self.watch(watcher),
-            SessionCommand::Unwatch { client } => self.audience.unwatch(client),
+            SessionCommand::Unwatch { client } => self.clients.unwatch(client),
             SessionCommand::Attach { ticket, opening, replay } => {
                 return Some(TooLate { ticket, opening, replay });
             }
@@ -195,6 +196,128 @@ impl Session {
     }
 }
 
+// ── Observers, clients that come and go ────────────────────────────────────────────────────────────
+
+impl Session {
+    pub(super) fn publish_activity(&self) {
+        let running = self.work.is_some() || !self.waiting.is_empty();
+        let prompts = self.waiting.len() + self.thread.queued().len();
+        self.clients.publish_activity(running, prompts, self.sync_due);
+        let may_change_files = running
+            || self.recipes.are_rendering()
+            || self.rewinding
+            || self.tools.background().running() > 0;
+        self.editors.set_busy(may_change_files);
+    }
+
+    /// Lets somebody look on, who is told of everything from this entry on.
+    pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
+        for entry in self.thread.entries().iter().filter(|entry| entry.seq >= from) {
+            let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+            attachment.outlet.put(&self.id, out);
+        }
+        self.show_live_text(&attachment);
+        self.subagents.show_at_work(&attachment, true);
+        self.show_open_asks(&attachment);
+        if let Some(usage) = self.usage_now() {
+            attachment.outlet.put(&self.id, Out::Usage(usage));
+        }
+        self.clients.watch(attachment);
+    }
+
+    /// Shows how a turn was ended that a process before this one left open.
+    pub(super) fn show_repairs(&self, attachment: &Attachment) {
+        let entries = self.thread.entries();
+        let (before, repairs) =
+            entries.split_at(entries.partition_point(|entry| entry.seq < self.repaired_from));
+        let ended: Vec<&CallId> = repairs
+            .iter()
+            .filter_map(|entry| match &entry.change {
+                Change::ToolFinished { outcome } => Some(&outcome.call),
+                _ => None,
+            })
+            .collect();
+        let replies = before.iter().rev().filter_map(|entry| match &entry.change {
+            Change::Replied { message, .. } => Some(message),
+            _ => None,
+        });
+        let calls: Vec<ToolCall> = replies
+            .take(1)
+            .flat_map(|message| message.calls())
+            .filter(|call| ended.contains(&&call.id))
+            .cloned()
+            .collect();
+        for call in &calls {
+            if let Some(lost) = lost_agent(&self.thread, call).filter(|_| attachment.outlet.shows_agents()) {
+                attachment.outlet.put(&self.id, lost);
+            }
+        }
+        attachment.outlet.put(&self.id, Out::CallsSeen { calls });
+        for entry in repairs {
+            let out = Out::Entry { entry: entry.clone(), replay: false, own: false };
+            attachment.outlet.put(&self.id, out);
+        }
+    }
+
+    /// Works in the surroundings of a client from now on: its keys, its directories. Those of the log's own
+    /// directory stay where the client is gone already.
+    pub(super) fn work_for(&mut self, client: ClientId) {
+        let Some(opening) = self.clients.opening(client) else { return };
+        let (environment, directories) = (opening.environment.clone(), opening.directories.clone());
+        let same = Arc::ptr_eq(&self.workspace.environment, &environment)
+            || *self.workspace.environment == *environment;
+        if same && self.workspace.directories == directories {
+            return;
+        }
+        if !same {
+            // Keys and addresses are looked up in the new one.
+            self.model.forget_endpoint();
+        }
+        let cwd = self.thread.cwd().to_path_buf();
+        self.workspace = Arc::new(Workspace { cwd, directories, environment });
+    }
+
+    /// A client goes and others stay: nothing that runs is cancelled. What it had asked for is answered at
+    /// once, and goes on for those who stay.
+    pub(super) fn leave_to_others(&mut self, client: ClientId) {
+        self.clients.leave(client);
+        let is_theirs = |responder: &Responder| responder.client() == client;
+        let (waiting, staying) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|prompt| is_theirs(&prompt.responder));
+        self.waiting = staying;
+        let waiting: VecDeque<Prompt> = waiting;
+        let working: Vec<_> = match &mut self.work {
+            Some(work) => work.responders.extract_if(.., |(responder, _)| is_theirs(responder)).collect(),
+            None => Vec::new(),
+        };
+        let waiting = waiting.into_iter().map(|prompt| prompt.responder);
+        for responder in waiting.chain(working.into_iter().map(|(responder, _)| responder)) {
+            responder.answer(Ok(super::ending::cancelled()));
+        }
+    }
+
+    /// Records that a client has nobody to ask. A late or unknown question is ignored, as is a stranger's word.
+    fn absent(&mut self, ask: AskId, client: ClientId) {
+        let open = self.open_permissions();
+        self.clients.set_absent(client, ask, &open);
+    }
+
+    /// Settles the questions that nobody can answer who is still there. It is looked at behind every event: a client
+    /// that leaves may have been the only one with a person.
+    pub(super) fn settle_absent(&mut self) {
+        for ask in self.clients.take_unanswerable() {
+            self.decided(ask, Decision::Absent);
+        }
+    }
+
+    /// The questions for permission that are open, this session's and its children's.
+    fn open_permissions(&self) -> Vec<AskId> {
+        let own = self.permissions.open_ask();
+        let consent = self.open_consent().map(|(ask, _)| ask);
+        own.into_iter().chain(consent).chain(self.subagents.open_asks()).collect()
+    }
+}
+
 // ── Prompts and slash commands ─────────────────────────────────────────────────────────────────────
 
 impl Session {
@@ -204,7 +327,7 @@ impl Session {
         if waiting >= WAITING_MAX {
             return prompt.responder.answer(Err(SessionError::Busy(waiting)));
         }
-        let is_command = match self.catalog_read {
+        let is_command = match self.recipes.are_read() {
             true => self.command_in(&prompt.content).is_some(),
             false => prompt.may_be_command(),
         };
@@ -228,7 +351,7 @@ impl Session {
     }
 
     fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
-        self.speaker = Some(client);
+        self.clients.set_prompt_author(client);
         self.say_what_is_left_out(&content);
         let message = Message { id: self.fresh_message(), content };
         let queued = self.commit(Change::Queued { message })?.seq;
@@ -262,7 +385,7 @@ impl Session {
             prompt.responder.answer(Err(error));
             return true;
         }
-        self.speaker = Some(prompt.client);
+        self.clients.set_prompt_author(prompt.client);
         self.work_for(prompt.client);
         let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
         if let Some(typed) = &typed
@@ -303,7 +426,7 @@ impl Session {
 
     /// Tells the person where the model can't be sent what they attached.
     fn say_what_is_left_out(&self, content: &[Content]) {
-        let told = self.endpoint.as_ref().and_then(|endpoint| left_out(endpoint, content));
+        let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
         if let Some(text) = told {
             self.say(Severity::Warning, text);
         }
@@ -324,7 +447,7 @@ impl Session {
         }
         let is_command = |text: &str| {
             command::parse(text).is_some_and(|typed| {
-                commands::is_built_in(typed.name) || self.catalog.find(typed.name).is_some()
+                commands::is_built_in(typed.name) || self.recipes.catalog().find(typed.name).is_some()
             })
         };
         outer_texts(content).find(|(_, text)| is_command(text))
@@ -356,9 +479,7 @@ impl Session {
             Background::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
                 let before = self.command_list();
-                let first = !std::mem::replace(&mut self.catalog_read, true);
-                self.catalog = Arc::new(catalog);
-                self.watch = watch;
+                let first = self.recipes.read(catalog, watch);
                 self.offer_skills();
                 let now = self.command_list();
                 if first || before != now {
@@ -367,7 +488,7 @@ impl Session {
                 self.show_problems(&problems);
             }
             Background::Shell(ticket, outputs) => {
-                if let Some(rendering) = self.rendering.take_if(|rendering| rendering.is_for(ticket)) {
+                if let Some(rendering) = self.recipes.take_rendered(ticket) {
                     self.begin_command(rendering.prompt, outputs);
                 }
             }
@@ -376,13 +497,16 @@ impl Session {
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
             Background::Thought(then) => then(self),
             Background::Side(called) => self.side_done(called),
-            Background::ModelsAsked(asked) => self.models_asked(*asked),
+            Background::ModelsAsked(asked) => {
+                let effects = self.model.asked(*asked, &self.settings);
+                self.model_learned(effects);
+            }
             Background::Served => {}
             // It is asked before it comes here whether to rest.
             Background::Idle => self.await_rest(),
             Background::Rested(at) => {
                 if self.work.is_none() && self.thread.next_seq() == at {
-                    self.encoding = Encoding::default();
+                    self.model.forget_encoding();
                 }
             }
             Background::Synced(Ok(())) => self.sync_due = false,
@@ -397,28 +521,21 @@ impl Session {
 
     /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
     pub(super) fn background_panicked(&mut self) {
-        if let Some(rendering) = self.rendering.take_if(|rendering| rendering.job.is_finished()) {
+        if let Some(rendering) = self.recipes.take_failed() {
             let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
-        if self.searching {
+        if self.model.is_searching() {
             self.local_server_found(None);
         }
-        self.catalog_read = true;
+        self.recipes.give_up_reading();
         self.hooks_read = true;
         self.sync_due = false;
     }
 
     /// Tells each problem once.
     pub(super) fn show_problems(&mut self, problems: &[Problem]) {
-        for problem in problems {
-            tracing::warn!(session = %self.id, %problem, "a file of the person's has a problem");
-            if self.audience.is_empty() {
-                self.untold_problems.push(problem.clone());
-            } else if self.told_problems.insert(problem.clone()) {
-                self.announce(&problem_notice(problem));
-            }
-        }
+        self.notices.tell_problems(problems, &self.clients);
     }
 }
 

@@ -6,14 +6,12 @@
 pub(super) mod compact;
 mod context;
 mod dry;
-pub(super) mod goal;
 mod help;
 mod hooks;
 mod layers;
 mod mcp;
 mod permissions;
 mod pins;
-pub(super) mod plan_mode;
 pub(super) mod rewind;
 mod usage;
 pub mod why;
@@ -268,14 +266,14 @@ impl Session {
 
     fn help(&mut self, _: &str) -> Ran {
         let built_in: Vec<CommandInfo> = listed().collect();
-        let text = help::text(&built_in, &self.catalog, &self.services.paths.home);
+        let text = help::text(&built_in, self.recipes.catalog(), &self.services.paths.home);
         self.said(text)
     }
 
     fn show_context(&mut self, _: &str) -> Ran {
         let facts = context::Facts {
             used: self.tokens_in_context(),
-            model: self.endpoint.as_ref().map(|endpoint| context::Window {
+            model: self.model.endpoint().map(|endpoint| context::Window {
                 model: endpoint.name.clone(),
                 size: endpoint.window,
                 reserve: self.reserve(),
@@ -308,14 +306,14 @@ impl Session {
         let (least, most) = preview.tokens_after;
         let (now, least) = self.context_sizes((preview.tokens_before, least));
         let (_, most) = self.context_sizes((preview.tokens_before, most));
-        let endpoint = self.endpoint.as_ref();
+        let endpoint = self.model.endpoint();
         let other = endpoint.and_then(|endpoint| summary::writer_name(&self.settings, endpoint, now));
         let facts = dry::Facts {
             thread: &self.thread,
             preview,
             now,
             then: (least, most),
-            window: self.window(),
+            window: self.model.window(),
             frame: budget.frame,
             model: endpoint.map(|endpoint| &endpoint.name),
             writer: match &other {

@@ -98,7 +98,7 @@ impl Session {
         let recipe = self
             .order()
             .and_then(|order| order.recipe.clone())
-            .or_else(|| self.catalog.find("compact").cloned());
+            .or_else(|| self.recipes.catalog().find("compact").cloned());
         let arguments = self.order().map(|order| order.arguments.clone()).unwrap_or_default();
         let arguments = Arguments { free: instructions.to_owned(), ..arguments };
         let text = recipe.map(|recipe| self.render(&recipe, &arguments, &ShellOutputs::new()));
@@ -140,7 +140,7 @@ impl Session {
     /// it in the newest message of the agent, as in any conversation.
     fn view_with_reply(&mut self, text: &str) -> View {
         let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
-        let model = self.endpoint.as_ref().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let model = self.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
         let mut callback = self.thread.clone();
         apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
         callback.view().clone()

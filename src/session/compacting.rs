@@ -292,7 +292,8 @@ impl Session {
     /// What an attempt came to, once what it tells of windows is known.
     pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
         for (model, limit) in attempt.limits {
-            self.learn_limit(&model, limit);
+            let effect = self.model.narrow(&model, limit);
+            self.model_learned(effect);
         }
         attempt.summary
     }

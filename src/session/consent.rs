@@ -172,7 +172,7 @@ impl Session {
     fn ask_consent(&mut self, items: Vec<(Item, String)>, kind: &str, prompt: Option<Prompt>) -> bool {
         self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
-        if self.audience.is_empty() {
+        if self.clients.is_empty() {
             let text =
                 format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
             self.say(Severity::Warning, text);
@@ -294,7 +294,7 @@ impl Session {
     /// Asks whether a recipe may run its commands; the prompt waits. Gives it back where nobody is there.
     pub(super) fn ask_for_recipe(&mut self, item: Item, recipe: &Recipe, prompt: Prompt) -> Option<Prompt> {
         let what = format!("the commands of /{} ({})", recipe.id, self.workspace.display(&item.path));
-        if self.audience.is_empty() {
+        if self.clients.is_empty() {
             self.consent.asked.insert(item);
             return Some(prompt);
         }

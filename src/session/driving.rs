@@ -8,13 +8,14 @@ impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.rendering.is_some() || self.rewinding || self.waits_for_hooks() {
+            if self.recipes.are_rendering() || self.rewinding || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
                 // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
                 let may_be_command = self.waiting.front().is_some_and(Prompt::may_be_command);
-                let names_known = self.catalog_read || (self.thread.frame().is_some() && !may_be_command);
+                let names_known =
+                    self.recipes.are_read() || (self.thread.frame().is_some() && !may_be_command);
                 match self.waiting.pop_front_if(|_| names_known) {
                     Some(prompt) => {
                         if !self.begin(prompt) {

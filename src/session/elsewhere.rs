@@ -167,7 +167,7 @@ impl Session {
 
     /// A hook of another conversation replaces this one's history.
     pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
-        let is_busy = self.work.is_some() || !self.waiting.is_empty() || self.rendering.is_some();
+        let is_busy = self.work.is_some() || !self.waiting.is_empty() || self.recipes.are_rendering();
         let made = match is_busy {
             true => Err(format!("a prompt runs in {}", self.id)),
             false => may_change(&self.thread, mutation).and_then(|()| {

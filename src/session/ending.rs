@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::actor::Session;
 use super::registry::Sessions;
-use super::work::{Background, Closer, Done, TooLate, Work};
-use super::{Answer, ClientId, CompactionState, Out, SessionError, Ticket};
+use super::work::{Background, Done, TooLate, Work};
+use super::{Answer, CompactionState, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
 use epitome_turn::interrupted;
 
@@ -59,11 +59,9 @@ impl Session {
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
         self.compaction_came_to_nothing(CompactionState::Failed(error.to_string()));
-        if let Some(Work { ask, responders, turn, mut trace, .. }) = self.work.take() {
+        if let Some(Work { responders, turn, mut trace, .. }) = self.work.take() {
             trace.end(&self.thread, StopReason::Failed, &turn.usage());
-            if let Some(open) = ask {
-                self.announce(&Out::Withdrawn { ask: open.ask });
-            }
+            self.withdraw_card();
             // The next prompt tries again where this fails; until then the turn is open in the log.
             if let Err(error) = self.close_open_turn(StopReason::Failed) {
                 tracing::error!(session = %self.id, %error, "the turn could not be ended in the log");
@@ -83,22 +81,25 @@ impl Session {
         for prompt in self.waiting.drain(..) {
             prompt.responder.answer(Ok(cancelled()));
         }
-        self.close_questions();
-        self.close_wishes();
+        self.questions.close_all(&self.clients);
+        self.editors.cancel(&self.clients);
         self.take_finished_tools();
         self.hear_children();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
-        let ask = work.ask.take();
         let call = work.model.take();
         let partial = call.and_then(|call| self.partial(call, Cut::Cancelled));
-        if let Some(open) = ask {
-            self.announce(&Out::Withdrawn { ask: open.ask });
-        }
+        self.withdraw_card();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
+        }
+    }
+
+    fn withdraw_card(&mut self) {
+        if let Some(withdrawn) = self.permissions.withdraw() {
+            self.announce(&withdrawn);
         }
     }
 
@@ -121,7 +122,7 @@ impl Session {
     }
 
     fn cancel_rendering(&mut self) {
-        if let Some(rendering) = self.rendering.take() {
+        if let Some(rendering) = self.recipes.cancel_rendering() {
             rendering.job.abort();
             rendering.prompt.responder.answer(Ok(cancelled()));
         }
@@ -134,7 +135,7 @@ impl Session {
             }
             return;
         }
-        if self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket)) {
+        if self.recipes.are_rendering_for(ticket) {
             return self.cancel_rendering();
         }
         if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {
@@ -197,35 +198,6 @@ pub(super) fn cancelled() -> Answer {
 // ── The session ────────────────────────────────────────────────────────────────────────────────────
 
 impl Session {
-    /// Lets clients go whose turn has ended; the session ends with the last one.
-    pub(super) fn let_go(&mut self) {
-        if self.work.is_some() || self.closers.is_empty() {
-            return;
-        }
-        if self.audience.clients().all(|client| self.is_leaving(client)) {
-            // Who asked is answered at the very end.
-            self.closing = true;
-            return;
-        }
-        for closer in std::mem::take(&mut self.closers) {
-            match closer {
-                Closer::Client(client, responder) => {
-                    self.audience.leave(client);
-                    responder.answer(Ok(Answer::Closed));
-                }
-                Closer::Gone(client) => {
-                    self.audience.leave(client);
-                }
-            }
-        }
-    }
-
-    pub(super) fn is_leaving(&self, client: ClientId) -> bool {
-        self.closers.iter().any(|closer| match closer {
-            Closer::Client(leaving, _) | Closer::Gone(leaving) => *leaving == client,
-        })
-    }
-
     /// Refuses what came too late; those who looked on wait for the next time.
     fn take_no_more(&mut self) -> Vec<TooLate> {
         let others = self.others.upgrade();
@@ -236,7 +208,7 @@ impl Session {
         while let Ok(command) = self.commands.try_recv() {
             too_late.extend(self.refuse(command));
         }
-        let watchers = self.audience.take_watchers(self.thread.next_seq());
+        let watchers = self.clients.take_watchers(self.thread.next_seq());
         if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
             parked.entry(self.id.clone()).or_default().extend(watchers);
         }
@@ -246,7 +218,7 @@ impl Session {
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<TooLate> {
-        self.end_foreign(|_| true);
+        self.subagents.end_all_calls(&self.clients);
         let too_late = self.take_no_more();
         self.timed.end("closed");
         self.rest_checkpoints().await;
@@ -255,12 +227,7 @@ impl Session {
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
             tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
         }
-        for closer in self.closers {
-            match closer {
-                Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
-                Closer::Gone(_) => {}
-            }
-        }
+        self.clients.answer_closers();
         too_late
     }
 }

@@ -119,7 +119,7 @@ impl Parent {
         let opening = opening(&directory, 0, &Client::new());
         let channel = (commands.downgrade(), receiver);
         let session = Box::new(Session::new(services, thread, journal, channel, &opening));
-        let sender = session.children.0.clone();
+        let sender = session.subagents.sender();
         runtime.spawn(session.run());
         let (answers, child) = mpsc::channel(16);
         Parent { commands, news: sender, child, answers, directory, runtime }

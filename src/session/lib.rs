@@ -4,27 +4,23 @@
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 
-mod absent;
 mod actor;
-mod agents_shown;
 mod ahead;
 mod arrival;
-mod audience;
-mod beside;
-mod buffers;
 mod callbacks;
 mod calls;
 mod checkpoints;
 pub mod child;
+mod client_list;
 mod clients;
 mod commands;
 mod compact_hooks;
 mod compacting;
 pub mod complete;
 mod consent;
-mod counting;
 pub mod counts;
 mod driving;
+mod editor_buffers;
 mod effects;
 pub mod elsewhere;
 mod ending;
@@ -33,29 +29,36 @@ mod foreign;
 mod foreign_tests;
 mod hooks;
 mod instructions;
-pub mod kept;
 mod mcp;
 pub mod meter;
+mod model_link;
 mod models;
 mod moments;
+mod notices;
+mod permissions;
 pub mod port;
 mod prompt;
 mod questions;
+mod recipe_catalog;
 mod recipes;
 pub mod registry;
-pub mod remembered;
+mod reminders;
 mod replies;
 pub mod resting;
 mod rounds;
+mod sandbox;
+mod saved_permissions;
 mod services;
+pub mod session_permissions;
 mod side;
 mod skills;
+mod subagents;
 mod summary;
 mod taken;
 mod tasks;
 pub mod thinking;
+mod tool_host;
 mod trace;
-mod windows;
 mod work;
 
 use std::ffi::OsString;
@@ -236,7 +239,7 @@ pub enum SessionCommand {
         client: ClientId,
     },
     /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
-    Watch(audience::Watcher),
+    Watch(client_list::Watcher),
     Unwatch {
         client: ClientId,
     },

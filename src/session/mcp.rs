@@ -11,12 +11,13 @@ use tokio::sync::mpsc;
 
 use super::Severity;
 use super::actor::Session;
+use super::reminders::{Topic, What};
 use super::work::Background;
 use epitome_config::{McpServer, McpSource};
 use epitome_hooks::trust::{Item, Verdict};
 use epitome_mcp::{Hub, News, PREFIX, REACH, Standing, Surroundings};
 use epitome_provider::network::Network;
-use epitome_thread::{Change, Content, Origin, ToolSpec};
+use epitome_thread::{Change, ToolSpec};
 use epitome_tools::Toolbox;
 
 /// Who the model is told of late tools by.
@@ -181,7 +182,7 @@ impl Session {
                 http: self.services.http.within(Network::read(&self.workspace.environment)),
                 logins: self.services.paths.data.join(LOGINS),
             };
-            let (hub, news) = Hub::new(around, self.door.clone());
+            let (hub, news) = Hub::new(around, self.questions.sender());
             (self.mcp.hub, self.mcp.news) = (Some(hub), Some(news));
         }
         self.mcp.hub.as_mut().expect("it was just made where there was none")
@@ -284,18 +285,18 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the model of tools that its list does not have, once.
-    pub(super) fn tell_late_tools(&mut self) -> Result<(), String> {
-        let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.thread.frame()) else { return Ok(()) };
+    /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the person is told.
+    pub(super) fn late_tools(&mut self) -> Option<Topic> {
+        let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.thread.frame()) else { return None };
         let lines = hub.lines_beside(framed);
         if lines.is_empty() {
-            return Ok(());
+            return None;
         }
         if !framed.iter().any(|spec| spec.name == REACH) {
             let text = "MCP servers were added since this conversation began. Their tools join it at the next \
                         compaction; /compact makes one now.";
             self.remark(Severity::Info, text.to_owned());
-            return Ok(());
+            return None;
         }
         let more = lines.len().saturating_sub(LATE_LINES_MAX);
         let shown: Vec<String> = lines.iter().take(LATE_LINES_MAX).map(|line| format!("- {line}")).collect();
@@ -304,17 +305,6 @@ impl Session {
             "These tools of MCP servers are not in your list of tools. Reach them with the tool {REACH}:\n{}{more}",
             shown.join("\n")
         );
-        let is_told = self.thread.view().entries().iter().rev().any(|entry| match &entry.change {
-            Change::Said { message, origin: Origin::Context { by } } if by == BY => message
-                .content
-                .iter()
-                .any(|part| matches!(part, Content::Text { text: said } if said.contains(&text))),
-            _ => false,
-        });
-        if is_told {
-            return Ok(());
-        }
-        let said = self.context(BY.to_owned(), text);
-        self.commit(said).map(drop).map_err(|error| error.to_string())
+        Some(Topic { by: BY, what: What::Lines { head: String::new(), lines: vec![(text.clone(), text)] } })
     }
 }

@@ -106,7 +106,7 @@ impl Session {
             recipe,
             callback_args: lineage.callback_args.clone(),
             callback_depth: lineage.depth,
-            model: self.endpoint.as_ref().map(|endpoint| endpoint.name.clone()),
+            model: self.model.endpoint().map(|endpoint| endpoint.name.clone()),
             mode: self.thread.mode(),
             revision: self.thread.view().revision(),
             view: self.thread.view().clone(),
@@ -120,7 +120,7 @@ impl Session {
 
     fn usage_facts(&mut self) -> UsageFacts {
         let used = self.tokens_in_context();
-        let size = self.endpoint.as_ref().map_or(WINDOW_UNKNOWN, |endpoint| endpoint.window).max(1);
+        let size = self.model.endpoint().map_or(WINDOW_UNKNOWN, |endpoint| endpoint.window).max(1);
         let last = self.usage_now().map(|now| now.last).unwrap_or_default();
         UsageFacts {
             input: last.input,
@@ -129,7 +129,7 @@ impl Session {
             size,
             cache_read: last.cache_read,
             cache_write: last.cache_write,
-            cost: self.cost,
+            cost: self.model.cost(),
         }
     }
 
@@ -252,7 +252,7 @@ impl Session {
             Verdict::Failed | Verdict::Skipped => Severity::Warning,
         };
         tracing::info!(session = %self.id, hook = run.hook, %event, end = run.end, "a hook has a remark");
-        if !self.told_hooks.insert((run.hook.clone(), run.verdict)) {
+        if !self.notices.is_first_of_hook(run) {
             return;
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());

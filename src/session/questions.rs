@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use super::actor::Session;
-use super::work::Background;
-use super::{AskId, Attachment, Out};
-use epitome_tools::question::{Asked, Question, Reply};
+use super::client_list::Clients;
+use super::{AskId, Out};
+use epitome_tools::question::{Asked, Door, Question, Reply};
 
 /// Questions that are open at a time; more are put aside at once.
 const OPEN_MAX: usize = 8;
@@ -17,37 +16,69 @@ const OPEN_MAX: usize = 8;
 /// How long a question is open. Who asks waits for it, and a person may be at lunch.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
+/// The questions of a session, and where they come from.
+pub(super) struct Questions {
+    sender: Door,
+    asked: mpsc::Receiver<Asked>,
+    open: Vec<OpenQuestion>,
+}
+
 /// A question that waits for the person.
-pub(super) struct OpenQuestion {
+struct OpenQuestion {
     ask: AskId,
     question: Arc<Question>,
     answer: oneshot::Sender<Reply>,
 }
 
-impl Session {
-    pub(super) fn asked(&mut self, asked: Asked) {
-        match asked {
-            Asked::Question { question, reply } => self.open_question(question, reply),
-            Asked::Done { id } => self.announce(&Out::QuestionDone { id }),
-        }
+impl Questions {
+    pub fn new() -> Questions {
+        let (sender, asked) = Door::new();
+        Questions { sender, asked, open: Vec::new() }
     }
 
-    fn open_question(&mut self, question: Question, mut reply: oneshot::Sender<Reply>) {
-        let refusal = match self.audience.shows().can(&question.wants) {
+    /// For tools and servers that ask.
+    pub fn sender(&self) -> Door {
+        self.sender.clone()
+    }
+
+    /// The next question that is asked.
+    pub async fn next(&mut self) -> Option<Asked> {
+        self.asked.recv().await
+    }
+
+    pub fn are_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// The open questions, for a client that comes later.
+    pub fn shown(&self) -> impl Iterator<Item = Out> {
+        self.open.iter().map(|open| Out::Question { ask: open.ask, question: open.question.clone() })
+    }
+
+    /// Shows a question to the clients. Returns what waits for its answer, and then names the question to close.
+    pub fn open(&mut self, asked: Asked, clients: &Clients) -> Option<impl Future<Output = AskId> + use<>> {
+        let (question, mut reply) = match asked {
+            Asked::Question { question, reply } => (question, reply),
+            Asked::Done { id } => {
+                clients.announce(&Out::QuestionDone { id });
+                return None;
+            }
+        };
+        let refusal = match clients.shows().can(&question.wants) {
             false => Some(Reply::Unable),
-            true if self.questions.len() >= OPEN_MAX || self.closing => Some(Reply::Cancelled),
+            true if self.open.len() >= OPEN_MAX || clients.are_closing() => Some(Reply::Cancelled),
             true => None,
         };
         if let Some(refusal) = refusal {
             // Who asked may have gone meanwhile.
             let _ = reply.send(refusal);
-            return;
+            return None;
         }
         let (ask, question) = (AskId::fresh(), Arc::new(question));
         let (answer, answered) = oneshot::channel();
-        self.questions.push(OpenQuestion { ask, question: question.clone(), answer });
-        self.announce(&Out::Question { ask, question });
-        self.background.spawn(async move {
+        self.open.push(OpenQuestion { ask, question: question.clone(), answer });
+        clients.announce(&Out::Question { ask, question });
+        Some(async move {
             tokio::select! {
                 came = answered => {
                     let _ = reply.send(came.unwrap_or(Reply::Cancelled));
@@ -57,42 +88,34 @@ impl Session {
                     let _ = reply.send(Reply::TimedOut);
                 }
             }
-            Background::Thought(Box::new(move |session| session.close_question(ask, Reply::Cancelled)))
-        });
+            ask
+        })
     }
 
     /// The first answer counts; a late or unknown one is ignored.
-    pub(super) fn close_question(&mut self, ask: AskId, reply: Reply) {
-        let Some(at) = self.questions.iter().position(|open| open.ask == ask) else { return };
-        let open = self.questions.remove(at);
-        self.announce(&Out::Withdrawn { ask });
+    pub fn close(&mut self, ask: AskId, reply: Reply, clients: &Clients) {
+        let Some(at) = self.open.iter().position(|open| open.ask == ask) else { return };
+        let open = self.open.remove(at);
+        clients.announce(&Out::Withdrawn { ask });
         // Who asked may have gone meanwhile.
         let _ = open.answer.send(reply);
     }
 
-    /// Puts the questions aside that nobody who is left can show: their answer would be waited for in vain.
-    pub(super) fn settle_unshown(&mut self) {
-        if self.questions.is_empty() {
-            return;
-        }
-        let shows = self.audience.shows();
-        let unshown = self.questions.iter().filter(|open| !shows.can(&open.question.wants));
+    /// Follows who is there: tells those who ask what can be shown now, and puts the questions aside that nobody who is
+    /// left can show, since their answer would be waited for in vain.
+    pub fn follow(&mut self, clients: &Clients) {
+        let shows = clients.shows();
+        self.sender.set_shows(shows);
+        let unshown = self.open.iter().filter(|open| !shows.can(&open.question.wants));
         for ask in unshown.map(|open| open.ask).collect::<Vec<_>>() {
-            self.close_question(ask, Reply::Unable);
+            self.close(ask, Reply::Unable, clients);
         }
     }
 
-    pub(super) fn close_questions(&mut self) {
-        while let Some(open) = self.questions.first() {
-            self.close_question(open.ask, Reply::Cancelled);
-        }
-    }
-
-    /// The open questions, for a client that comes later.
-    pub(super) fn show_open_questions(&self, attachment: &Attachment) {
-        for open in &self.questions {
-            let out = Out::Question { ask: open.ask, question: open.question.clone() };
-            attachment.outlet.put(&self.id, out);
+    /// Takes all questions back: the turn was cancelled.
+    pub fn close_all(&mut self, clients: &Clients) {
+        while let Some(open) = self.open.first() {
+            self.close(open.ask, Reply::Cancelled, clients);
         }
     }
 }

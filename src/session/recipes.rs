@@ -55,7 +55,7 @@ impl Session {
         let cwd = self.thread.cwd().to_path_buf();
         let (services, overrides) = (self.services.clone(), self.overrides.clone());
         let sessions = self.commands_sender();
-        let watch = self.watch.clone();
+        let watch = self.recipes.watch();
         self.background.spawn_blocking(move || {
             let plan = Catalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
@@ -71,7 +71,7 @@ impl Session {
 
     /// The slash commands, ours among them.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        let mut list = self.catalog.commands();
+        let mut list = self.recipes.catalog().commands();
         list.extend(commands::listed());
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list.into()
@@ -82,7 +82,7 @@ impl Session {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
         let Some(typed) = typed else { return false };
         let is_dry = || matches!(compact::parse(typed.rest), Ok(Asked::Dry { .. }));
-        self.catalog.find(typed.name).is_some_and(|recipe| recipe.is_compaction())
+        self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
             && (self.settings.compaction.model == Summariser::Nobody || is_dry())
     }
 
@@ -90,7 +90,12 @@ impl Session {
     pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
         let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
             let parsed = command::parse(typed)?;
-            Some((at, typed.to_owned(), self.catalog.find(parsed.name)?.clone(), parsed.rest.to_owned()))
+            Some((
+                at,
+                typed.to_owned(),
+                self.recipes.catalog().find(parsed.name)?.clone(),
+                parsed.rest.to_owned(),
+            ))
         });
         let Some((at, typed, recipe, rest)) = found else {
             let gone = "the recipe is gone; send the prompt again".to_owned();
@@ -217,7 +222,7 @@ impl Session {
             (thread.view().revision(), budget, preview)
         };
         let job = self.think_beside(previewing, move |session, previewed| {
-            let Some(rendering) = session.rendering.take_if(|rendering| rendering.is_for(ticket)) else {
+            let Some(rendering) = session.recipes.take_rendered(ticket) else {
                 return;
             };
             session.carry_out(rendering.prompt, typed, |session| {
@@ -230,7 +235,7 @@ impl Session {
                 session.dry_run(&preview, &budget, command)
             });
         });
-        self.rendering = Some(Rendering { prompt, job });
+        self.recipes.render(Rendering { prompt, job });
     }
 
     /// Renders a recipe with what its shell calls printed so far.
@@ -285,13 +290,13 @@ impl Session {
         let name = match &recipe.model {
             ModelChoice::Main => return Ok(None),
             ModelChoice::Named(name) => name.clone(),
-            ModelChoice::Small => match models::small(&self.settings, self.endpoint.as_ref()) {
+            ModelChoice::Small => match models::small(&self.settings, self.model.endpoint()) {
                 Some(name) => name.0,
                 None => return Err("no small model is configured (models.small)".to_owned()),
             },
         };
         let name = ModelName(name);
-        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.name == name) {
+        if self.model.endpoint().is_some_and(|endpoint| endpoint.name == name) {
             return Ok(None);
         }
         if endpoint::is_searched(&name, &self.settings) {
@@ -320,13 +325,13 @@ impl Session {
             outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
             Background::Shell(ticket, outputs)
         });
-        self.rendering = Some(Rendering { prompt, job });
+        self.recipes.render(Rendering { prompt, job });
     }
 
     /// The instruction of `/compact`, for a compaction that nobody typed.
     pub(super) fn summary_instruction(&self) -> String {
         let built_in = Catalog::built_in();
-        let recipe = self.catalog.find("compact").or_else(|| built_in.find("compact"));
+        let recipe = self.recipes.catalog().find("compact").or_else(|| built_in.find("compact"));
         let recipe = recipe.expect("the compact recipe is built in");
         let text =
             command::bind(recipe, "").ok().map(|bound| self.render(recipe, &bound, &ShellOutputs::new()));

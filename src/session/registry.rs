@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::actor::Session;
-use super::audience::{Beat, Pulse, Watcher};
+use super::client_list::{Activity, ActivityNow, Watcher};
 use super::counts::{Counts, Reading};
 use super::resting::Resting;
 use super::work::Responder;
@@ -139,7 +139,7 @@ pub struct LiveSession {
 
 /// A session's task, from outside.
 struct Live {
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
     commands: mpsc::Sender<SessionCommand>,
     /// Closes when the task has ended and its journal is free.
     ended: watch::Receiver<()>,
@@ -170,8 +170,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        let pulse = Arc::<Pulse>::default();
-        self.live().insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
+        let activity = Arc::<Activity>::default();
+        self.live().insert(id.clone(), Live { activity: activity.clone(), commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
@@ -187,8 +187,7 @@ impl Sessions {
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    (live.others, live.pulse) = (again.others(), pulse);
-                    live.counts = again.inner.counts.clone();
+                    live.join_process(again.others(), again.inner.counts.clone(), activity);
                     live.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
@@ -322,7 +321,7 @@ impl Sessions {
     pub fn live_sessions(&self) -> Vec<LiveSession> {
         let live = self.live();
         let seen = |(session, live): (&SessionId, &Live)| {
-            let Beat { running, clients, watchers, prompts, unsynced } = live.pulse.get();
+            let ActivityNow { running, clients, watchers, prompts, unsynced } = live.activity.get();
             LiveSession {
                 session: session.clone(),
                 running,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tracing::Span;
 
 use super::actor::Session;
-use super::commands::{goal, plan_mode};
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
-use super::models::Located;
+use super::model_link::Located;
+use super::reminders::{self, Topic};
 use super::{Out, Severity, TextKind, UsageNow};
 use epitome_provider::collect::{Piece, PieceKind, Reply};
 use epitome_provider::endpoint::Endpoint;
@@ -34,15 +34,7 @@ impl Session {
     fn call_with_instructions(&mut self) {
         let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
-        let ready = self
-            .ensure_frame()
-            .and_then(|()| self.tell_instructions())
-            .and_then(|()| self.tell_goal())
-            .and_then(|()| self.tell_plan_mode())
-            .and_then(|()| self.tell_late_tools())
-            .and_then(|()| self.tell_skills())
-            .and_then(|()| self.tell_background())
-            .and_then(|()| self.give_word_to_agent());
+        let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
         if ready.is_ok() && self.must_compact(&endpoint) {
             return self.tell(Told::Model(ModelAnswer::MustCompact));
         }
@@ -82,7 +74,7 @@ impl Session {
     /// there is none, which the turn was told.
     pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
         match self.locate() {
-            Located::Ready => self.endpoint.clone(),
+            Located::Ready => self.model.endpoint().cloned(),
             Located::Searching => {
                 if let Some(work) = &mut self.work {
                     work.postponed = Some(ask.clone());
@@ -127,26 +119,37 @@ impl Session {
         self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Tells the model of the goal, where its view does not. What a child sees is its parent's.
-    fn tell_goal(&mut self) -> Result<(), String> {
-        if self.lineage.is_child() {
-            return Ok(());
-        }
-        let Some(words) = goal::untold(&self.thread) else { return Ok(()) };
-        let said = self.context(goal::BY.to_owned(), words);
-        self.commit(said).map(|_| ()).map_err(|error| error.to_string())
-    }
-
-    /// Tells the model of plan mode, where its view says otherwise. A callback sees its parent's conversation, and has
-    /// its own part to do.
-    fn tell_plan_mode(&mut self) -> Result<(), String> {
+    /// Tells the model what it has to know and its view does not say. No call is open here.
+    fn remind(&mut self) -> Result<(), String> {
+        self.tell_instructions()?;
+        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if is_paused || (self.lineage.is_child() && !self.lineage.is_agent()) {
-            return Ok(());
+        let (is_child, is_agent) = (self.lineage.is_child(), self.lineage.is_agent());
+        // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.
+        let goal = (!is_child).then(|| reminders::goal(&self.thread));
+        let is_told_of_mode = !is_paused && (!is_child || is_agent);
+        let mode = is_told_of_mode.then(|| reminders::plan_mode(self.thread.mode()));
+        let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
+        topics.extend(self.late_tools());
+        topics.extend(self.late_skills());
+        let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
+        if !is_paused {
+            let view = self.thread.view().entries();
+            topics.push(reminders::background::topic(view, &commands, !is_child));
         }
-        let Some(words) = plan_mode::untold(&self.thread) else { return Ok(()) };
-        let said = self.context(plan_mode::BY.to_owned(), words.to_owned());
-        self.commit(said).map(|_| ()).map_err(|error| error.to_string())
+        for topic in topics {
+            let by = topic.by.to_owned();
+            if let Some(words) = topic.untold(self.thread.view()) {
+                let said = self.context(by, words);
+                self.commit(said).map_err(|error| error.to_string())?;
+            }
+        }
+        for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
+            if let Some(command) = self.tools.background().get(&standing.id) {
+                command.end_is_told();
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn snapshot(&self, max_output: u32) -> Snapshot {
@@ -157,7 +160,7 @@ impl Session {
             max_output,
             cache_key: self.cache_key().0.clone(),
             ruler: self.ruler(),
-            encoding: self.encoding.clone(),
+            encoding: self.model.encoding(),
         }
     }
 
@@ -167,7 +170,7 @@ impl Session {
         let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
         let thought = self.thread.thought();
         let request = effects::request(frame, self.thread.view(), thought, endpoint.max_output, &cache_key.0);
-        self.encoding.encode(endpoint, &request, purpose)
+        self.model.encode(endpoint, &request, purpose)
     }
 
     /// By which a provider finds what it has read before. A child begins its requests as its parent does.
@@ -239,7 +242,8 @@ impl Session {
     }
 
     pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
-        self.learn_from_reply(&model);
+        let effects = self.model.learn_from_reply(&model);
+        self.model_learned(effects);
         let (stop, reason) = match &reply.stop {
             Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
             Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
@@ -272,7 +276,9 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.unauthorised = error.class == ErrorClass::Auth;
         }
-        self.learn_window(&call.model, &error.class);
+        let in_turn = self.work.is_some();
+        let effects = self.model.learn_window(&call.model, &error.class, &self.thread, in_turn);
+        self.model_learned(effects);
         let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
             Some(replied) if seen => {
                 // An overflow that the provider tells in the middle of its stream is one all the same.
@@ -332,11 +338,11 @@ impl Session {
             Change::Replied { usage, .. } => *usage,
             _ => None,
         });
-        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        let size = self.model.known_window()?;
         Some(UsageNow {
             used: self.tokens_in_context(),
             size,
-            cost: self.cost,
+            cost: self.model.cost(),
             last: last.unwrap_or_default(),
         })
     }

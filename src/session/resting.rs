@@ -5,26 +5,25 @@
 //! that holds something alive (a turn, a question, a resident hook, a callback or a command in the background) never
 //! rests.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use super::actor::Session;
-use super::audience::Audience;
+use super::client_list::Clients;
 use super::consent::Consent;
+use super::editor_buffers::{self, EditorBuffers};
+use super::notices::Notices;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
 use epitome_compaction::pace::Pace;
 use epitome_config::{McpServer, Settings};
 use epitome_hooks::handlers::Fired;
-use epitome_problem::Problem;
 use epitome_store::Journal;
-use epitome_thread::{Seq, Thread, Verdict};
+use epitome_thread::{Seq, Thread};
 use epitome_tools::background::Background;
-use epitome_tools::buffers::Buffers;
 
 /// How long nobody wants anything of a session before it rests.
 pub const REST_AFTER: Duration = Duration::from_secs(5 * 60);
@@ -34,8 +33,8 @@ pub const REST_VARIABLE: &str = "EPITOME_REST_S";
 
 /// What of a session is not in its log.
 pub struct Resting {
-    audience: Audience,
-    /// The entries that the audience has seen end here.
+    clients: Clients,
+    /// The entries that the clients have seen end here.
     seen: Seq,
     settings: Arc<Settings>,
     overrides: Arc<Overrides>,
@@ -44,16 +43,12 @@ pub struct Resting {
     started: bool,
     source: &'static str,
     start_context: Vec<String>,
-    told_problems: HashSet<Problem>,
-    told_hooks: HashSet<(String, Verdict)>,
-    told_of_sandbox: bool,
+    notices: Notices,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
     /// What was seen of editors' texts.
-    buffers: Arc<Buffers>,
-    deaf: HashSet<ClientId>,
+    editors: editor_buffers::Resting,
     pace: Pace,
-    speaker: Option<ClientId>,
     mcp_servers: Vec<McpServer>,
 }
 
@@ -71,18 +66,18 @@ impl Session {
     pub(super) fn may_rest(&self) -> bool {
         let holds = self.work.is_some()
             || !self.waiting.is_empty()
-            || self.rendering.is_some()
+            || self.recipes.are_rendering()
             || self.side.is_some()
-            || !self.foreign.is_empty()
-            || !self.closers.is_empty()
+            || self.subagents.have_calls()
+            || self.clients.wait_to_leave()
             || !self.background.is_empty()
             || self.open_consent().is_some()
-            || !self.questions.is_empty()
+            || self.questions.are_open()
             || self.sync_due
-            || self.background_commands.running() > 0
+            || self.tools.background().running() > 0
             || self.lineage.is_child()
             || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
-        !holds && !self.closing && self.active_at.elapsed() >= self.services.rest_after
+        !holds && !self.clients.are_closing() && self.active_at.elapsed() >= self.services.rest_after
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
@@ -90,7 +85,7 @@ impl Session {
         self.timed.end("at rest");
         Resting {
             seen: self.thread.next_seq(),
-            audience: self.audience,
+            clients: self.clients,
             settings: self.settings,
             overrides: self.overrides,
             consent: self.consent,
@@ -98,14 +93,10 @@ impl Session {
             started: self.started,
             source: self.source,
             start_context: self.start_context,
-            told_problems: self.told_problems,
-            told_hooks: self.told_hooks,
-            told_of_sandbox: self.told_of_sandbox,
-            background_commands: self.background_commands,
-            buffers: self.buffers,
-            deaf: self.deaf,
+            notices: self.notices,
+            background_commands: self.tools.background().clone(),
+            editors: self.editors.rest(),
             pace: self.pace,
-            speaker: self.speaker,
             mcp_servers: self.mcp.given(),
         }
     }
@@ -120,11 +111,9 @@ impl Resting {
         journal: Journal,
         channel: (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
     ) -> Option<Box<Session>> {
-        let opening = self.audience.first()?.clone();
+        let opening = self.clients.first()?.clone();
         let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
-        // The files' problems were told when the session was opened.
-        session.untold_problems.clear();
-        session.audience = self.audience;
+        session.clients = self.clients;
         session.settings = self.settings;
         session.overrides = self.overrides;
         session.consent = self.consent;
@@ -132,44 +121,39 @@ impl Resting {
         session.started = self.started;
         session.source = self.source;
         session.start_context = self.start_context;
-        session.told_problems = self.told_problems;
-        session.told_hooks = self.told_hooks;
-        session.told_of_sandbox = self.told_of_sandbox;
-        session.background_commands = self.background_commands;
-        let (buffers, wishes) = self.buffers.on_another_way();
-        (session.buffers, session.wishes) = (Arc::new(buffers), wishes);
-        session.deaf = self.deaf;
+        // The files' problems were told when the session was opened.
+        session.notices = self.notices;
+        session.tools.wake(self.background_commands);
+        session.editors = EditorBuffers::wake(self.editors);
         session.pace = self.pace;
-        session.speaker = self.speaker;
         session.active_at = Instant::now();
         for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
-            let news = |_| Out::Entry { entry: entry.clone(), replay: false, own: false };
-            session.audience.tell(&session.id, news);
+            session.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
         }
         session.begin_mcp(&self.mcp_servers);
         session.load_hooks();
         session.load_recipes();
-        session.locate_quietly();
+        session.locate();
         Some(session)
     }
 
     pub(super) fn attachment(&self, client: ClientId) -> Option<Attachment> {
-        self.audience.seat(client).map(|opening| opening.attachment.clone())
+        self.clients.attachment(client).cloned()
     }
 
     /// Lets a client go; whether others stay.
     pub(super) fn leave(&mut self, client: ClientId) -> bool {
-        self.audience.leave(client);
-        self.audience.unwatch(client);
-        !self.audience.is_empty()
+        self.clients.leave(client);
+        self.clients.unwatch(client);
+        !self.clients.is_empty()
     }
 
     pub(super) fn unwatch(&mut self, client: ClientId) {
-        self.audience.unwatch(client);
+        self.clients.unwatch(client);
     }
 
     /// The clients, and the observers.
     pub(super) fn counts(&self) -> (usize, usize) {
-        self.audience.counts()
+        self.clients.counts()
     }
 }

@@ -60,7 +60,7 @@ impl Session {
             return self.tell(Told::Hooks(answer));
         }
         let has_edits = answer.commits.iter().any(Change::rewrites);
-        let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
+        let window = self.model.known_window();
         let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();
         if !is_on || has_edits || !self.may_be_due() {
             self.look_ahead();
@@ -244,7 +244,7 @@ impl Session {
 
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
     pub(super) fn pin_tokens_max(&self) -> u64 {
-        (self.window() as f64 * self.settings.compaction.pin_share) as u64
+        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
     }
 
     fn wanted_edit(&mut self, edit: RequestedEdit) -> Edit {
@@ -301,7 +301,7 @@ impl Session {
 
     /// Tokens that a view may take beside the frame and the room for a reply.
     pub(super) fn view_tokens_max(&self) -> u64 {
-        let Some(endpoint) = &self.endpoint else { return u64::MAX };
+        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
         let frame = self.ruler().frame_of(&self.thread);
         room(endpoint.window, endpoint.max_output, frame)
     }

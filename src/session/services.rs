@@ -201,7 +201,8 @@ impl Session {
             if self.lineage.is_child() {
                 return Err("a callback run starts no other recipe".to_owned());
             }
-            let recipe = self.catalog.find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
+            let recipe =
+                self.recipes.catalog().find(name).cloned().ok_or(format!("there is no recipe {name:?}"))?;
             if !recipe.callable_by.hook {
                 return Err(format!("the recipe {name} does not let hooks call it (callable_by)"));
             }
@@ -237,9 +238,9 @@ impl Session {
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let small = params.get("model").and_then(Value::as_str) == Some("small");
-        let small = small.then(|| models::small(&self.settings, self.endpoint.as_ref())).flatten();
-        let main = self.endpoint.clone();
-        let news = self.children.0.clone();
+        let small = small.then(|| models::small(&self.settings, self.model.endpoint())).flatten();
+        let main = self.model.endpoint().cloned();
+        let news = self.subagents.sender();
         let (services, settings, environment) =
             (self.services.clone(), self.settings.clone(), self.workspace.environment.clone());
         self.background.spawn(async move {

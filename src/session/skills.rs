@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::actor::Session;
+use super::reminders::{Topic, What, text_by};
 use epitome_recipe::parse::Recipe;
-use epitome_thread::{Change, Origin};
 use epitome_tools::skill_tool::{self, Skill, SkillTool};
 
 /// Whose words they are that tell of later skills.
@@ -29,51 +29,32 @@ impl Session {
         }
     }
 
-    /// Tells the model of skills that neither its frame nor its view names.
-    pub(super) fn tell_skills(&mut self) -> Result<(), String> {
-        let told = |change: &Change| matches!(change, Change::Said { origin: Origin::Context { by }, .. } if by == BY);
-        let count = self.thread.entries().iter().filter(|entry| told(&entry.change)).count();
-        if self.lineage.is_child() || count >= TOLD_MAX {
-            return Ok(());
+    /// Skills that the frame does not name, for the model to know.
+    pub(super) fn late_skills(&self) -> Option<Topic> {
+        let said = self.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
+        if self.lineage.is_child() || said.count() >= TOLD_MAX {
+            return None;
         }
-        let Some((_, tools)) = self.thread.frame() else { return Ok(()) };
+        let (_, tools) = self.thread.frame()?;
         let tool = tools.iter().find(|tool| tool.name == skill_tool::NAME);
-        let listed = tool.map(|tool| tool.description.clone()).unwrap_or_default();
-        let in_view: Vec<String> = self
-            .thread
-            .view()
-            .entries()
-            .iter()
-            .filter_map(|entry| match &entry.change {
-                Change::Said { message, origin: Origin::Context { by } } if by == BY => Some(message.text()),
-                _ => None,
-            })
-            .collect();
-        let is_known = |name: &str| {
-            let head = skill_tool::head(name);
-            listed.contains(&head)
-                || listed.contains("without room")
-                || in_view.iter().any(|text| text.contains(&head))
-        };
-        let new: Vec<String> = self
-            .skill_recipes()
-            .filter(|recipe| !is_known(&recipe.id))
-            .map(skill)
-            .map(|(skill, path)| match tool.is_some() {
+        let listed = tool.map(|tool| tool.description.as_str()).unwrap_or_default();
+        if listed.contains("without room") {
+            return None;
+        }
+        let late = self.skills().into_iter().map(|(skill, path)| {
+            let line = match tool.is_some() {
                 true => skill_tool::line(&skill),
                 false => format!("{} ({path})", skill_tool::line(&skill)),
-            })
-            .collect();
-        if new.is_empty() {
-            return Ok(());
-        }
+            };
+            (skill_tool::head(&skill.name), line)
+        });
         let how = match tool.is_some() {
             true => "the tool skill gives their instructions",
             false => "read the file to have their instructions",
         };
-        let words = format!("There are skills that you were not told of; {how}:\n{}", new.join("\n"));
-        let said = self.context(BY.to_owned(), words);
-        self.commit(said).map(|_| ()).map_err(|error| error.to_string())
+        let head = format!("There are skills that you were not told of; {how}:");
+        let lines = late.filter(|(head, _)| !listed.contains(head)).collect();
+        Some(Topic { by: BY, what: What::Lines { head, lines } })
     }
 
     /// The skills that the model may use by itself, with their files.
@@ -86,7 +67,7 @@ impl Session {
             recipe.callable_by.agent
                 && recipe.source.path().file_name().is_some_and(|name| name == Path::new(FILE))
         };
-        self.catalog.recipes.iter().filter(is_skill)
+        self.recipes.catalog().recipes.iter().filter(is_skill)
     }
 }
 

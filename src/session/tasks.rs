@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use tokio::sync::{Semaphore, mpsc};
 
+use super::SubagentAbout;
 use super::actor::Session;
-use super::agents_shown::agent_id;
 use super::callbacks::enforced;
 use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
 use super::registry::{Services, new_id};
-use super::{SessionCommand, SubagentAbout, Ticket};
+use super::subagents::{agent_id, call_with_place};
 use epitome_config::Settings;
 use epitome_hooks::claude_tools;
 use epitome_hooks::handlers::Table;
@@ -31,21 +31,10 @@ use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
 use epitome_turn::Answer as Told;
 
-/// The ticket of a choice that a session passes on to its children; nobody waits for its answer.
-const PASSED_ON: Ticket = Ticket(2);
-
 /// An agent at work, by the call that started it.
 pub(super) struct Running {
     order: TaskOrder,
     diary: Arc<Diary>,
-}
-
-/// A child at work.
-pub(super) struct Follower {
-    pub child: SessionId,
-    pub commands: mpsc::WeakSender<SessionCommand>,
-    /// Whether it takes the modes that are chosen meanwhile.
-    pub follows_mode: bool,
 }
 
 /// What agents are started with: the session as it was when the call began.
@@ -90,7 +79,7 @@ impl Session {
             work.running_agents.insert(id.clone(), Running { order, diary: diary.clone() });
         }
         // Every call that runs stands in a reply.
-        let (session, title) = self.call_with_place(id).map_or_else(
+        let (session, title) = call_with_place(&self.thread, id).map_or_else(
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(&self.id, reply, id), call.card.title.clone()),
         );
@@ -108,7 +97,7 @@ impl Session {
             model: ChildModel::Configured,
             thought: self.thread.thought(),
             mode: self.thread.mode(),
-            remembered: self.remembered.clone(),
+            session_permissions: self.permissions.shared(),
             allowed_tools: None,
             allowed_commands: commands,
             max_rounds: None,
@@ -123,21 +112,21 @@ impl Session {
             services: self.services.clone(),
             settings: self.settings.clone(),
             template,
-            main: endpoint.or_else(|| self.endpoint.clone()),
+            main: endpoint.or_else(|| self.model.endpoint().cloned()),
             offered,
             tools: tools.filter(is_allowed).collect(),
-            slots: self.agent_slots.clone(),
+            slots: self.subagents.slots(),
             number,
             diary,
             session,
             title,
-            news: self.children.0.clone(),
+            news: self.subagents.sender(),
         })
     }
 
     /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
     pub(super) fn stop_agents(&mut self) {
-        self.end_shown_agents();
+        self.subagents.show_all_ended(&self.clients);
         let Some(work) = &mut self.work else { return };
         for (call, Running { order, diary }) in std::mem::take(&mut work.running_agents) {
             if !self.thread.open_calls().contains(&call) {
@@ -152,17 +141,6 @@ impl Session {
         }
     }
 
-    /// Passes a new mode on to the agents and callbacks that are at work.
-    pub(super) fn tell_children_of_mode(&mut self, mode: Mode) {
-        for follower in self.followers.iter().filter(|follower| follower.follows_mode) {
-            let (client, mode) = (super::ClientId(0), mode.id().to_owned());
-            if let Some(commands) = follower.commands.upgrade() {
-                // It takes its commands as fast as they come; one that is stuck is asked about nothing either.
-                drop(commands.try_send(SessionCommand::SetMode { ticket: PASSED_ON, client, mode }));
-            }
-        }
-    }
-
     /// Puts the agents that there are into what the model is told of `task`, which is then frozen. Takes the tool
     /// away where no agent may be started.
     pub(super) fn name_agents(&self, tools: &mut Vec<ToolSpec>) {
@@ -171,10 +149,11 @@ impl Session {
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
         tool.description.push_str("\n\nThe agents:");
-        for agent in &self.agents.agents {
+        for agent in &self.subagents.definitions().agents {
             tool.description.push_str(&format!("\n- {}: {}", agent.name, agent.description));
         }
-        let names: Vec<&str> = self.agents.agents.iter().map(|agent| agent.name.as_str()).collect();
+        let names: Vec<&str> =
+            self.subagents.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
@@ -198,7 +177,7 @@ impl Session {
         });
         let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
         self.show_problems(&problems);
-        self.agents = Arc::new(found);
+        self.subagents.define(found);
     }
 }
 

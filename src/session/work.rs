@@ -14,10 +14,10 @@ use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::compacting::CompactionOrder;
 use super::effects::ModelCall;
+use super::model_link::Asked;
 use super::summary::Attempt;
 use super::tasks::Running;
 use super::trace::TurnTrace;
-use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use epitome_compaction::Plan;
 use epitome_hooks::discover::Found;
@@ -32,9 +32,8 @@ use epitome_recipe::render::ShellOutputs;
 use epitome_recipe::watch::Registration;
 use epitome_store::StoreError;
 use epitome_thread::{
-    CallId, Change, Content, Decided, MessageId, PlanStep, Rule, Seq, SessionId, Shown, ToolOutcome,
+    CallId, Change, Content, Decided, MessageId, PlanStep, Seq, SessionId, Shown, ToolOutcome,
 };
-use epitome_tools::Access;
 use epitome_turn::{Ask, HooksAnswer, Turn, Why};
 
 /// A client that leaves once the turn has ended.
@@ -118,7 +117,6 @@ pub struct Work {
     pub unauthorised: bool,
     /// The first request does not fit, and who gave the history makes it shorter.
     pub too_long: bool,
-    pub ask: Option<OpenAsk>,
     pub jobs: JoinSet<Done>,
 }
 
@@ -164,7 +162,6 @@ impl Work {
             postponed: None,
             unauthorised: false,
             too_long: false,
-            ask: None,
             jobs: JoinSet::new(),
         }
     }
@@ -177,20 +174,6 @@ pub struct OpenConsent {
     pub items: Vec<Item>,
     /// The command that waits for it; `None` where all prompts do.
     pub prompt: Option<Prompt>,
-}
-
-/// A permission card that waits for the person.
-pub struct OpenAsk {
-    pub ask: AskId,
-    pub call: CallId,
-    /// What the person is asked about; a link that is exchanged meanwhile would change it.
-    pub access: Access,
-    /// What "always" remembers, with its words.
-    pub always: Option<(Rule, String)>,
-    /// The rule of a file by which it is asked, in words.
-    pub because: Option<String>,
-    /// The card, once it is shown.
-    pub shown: Option<Arc<PermissionAsk>>,
 }
 
 /// Owes one answer. Dropped without it (a panic of the session), it answers with an internal error.

@@ -8,7 +8,7 @@ use epitome::hooks::output::Utterance;
 use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::session::child::{self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History};
 use epitome::session::complete::{complete, find_endpoint};
-use epitome::session::remembered::Remembered;
+use epitome::session::session_permissions::SessionPermissions;
 use epitome::session::{Decision, PermissionAsk, SessionCommand};
 use epitome::thread::{
     Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
@@ -44,7 +44,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         model: ChildModel::Configured,
         thought: ThoughtLevel::default(),
         mode: Mode::Ask,
-        remembered: Remembered::default(),
+        session_permissions: SessionPermissions::default(),
         allowed_tools: None,
         allowed_commands: None,
         max_rounds: None,

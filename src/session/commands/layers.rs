@@ -133,7 +133,7 @@ impl Session {
         apply_to(&mut then, way.change(layer));
         let ruler = self.ruler();
         let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
-        let Some(endpoint) = &self.endpoint else { return Ok((before, after)) };
+        let Some(endpoint) = self.model.endpoint() else { return Ok((before, after)) };
         let reserve = self.reserve();
         if after <= before || after.saturating_add(reserve) <= endpoint.window {
             return Ok((before, after));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::actor::Session;
-use super::super::kept;
+use super::super::saved_permissions;
 use super::{Ran, why};
 use epitome_thread::{Change, Rule};
 
@@ -30,7 +30,7 @@ impl Term {
 
 impl Session {
     pub(super) fn permissions(&mut self, typed: &str) -> Ran {
-        let kept = match kept::read(&self.services.paths, self.thread.cwd()) {
+        let kept = match saved_permissions::read(&self.services.paths, self.thread.cwd()) {
             Ok(kept) => kept,
             Err(why) => return self.refused_permissions(&why),
         };
@@ -108,7 +108,7 @@ impl Session {
         if of(Term::Workspace).next().is_some() {
             let gone =
                 |kept: &mut Vec<Rule>| kept.retain(|rule| !of(Term::Workspace).any(|gone| gone == rule));
-            if let Err(why) = kept::change(&self.services.paths, self.thread.cwd(), gone) {
+            if let Err(why) = saved_permissions::change(&self.services.paths, self.thread.cwd(), gone) {
                 return self.refused_permissions(&format!("Nothing was taken back: {why}"));
             }
         }
@@ -131,10 +131,10 @@ impl Session {
                 kept.push(rule);
             }
         };
-        match kept::change(&self.services.paths, self.thread.cwd(), add) {
+        match saved_permissions::change(&self.services.paths, self.thread.cwd(), add) {
             Err(why) => self.refused_permissions(&format!("Not kept: {why}")),
             Ok(()) => {
-                let file = kept::file(&self.services.paths);
+                let file = saved_permissions::file(&self.services.paths);
                 let text = format!(
                     "Kept for every session in {}: {}. It is in {}, not in the repository.",
                     self.thread.cwd().display(),

@@ -1,29 +1,9 @@
 //! What `/why` tells of a small conversation in which much happened.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use super::*;
-use epitome_thread::{
-    Content, FORMAT_VERSION, Message, MessageId, ModelName, Role, SessionId, Spoken, StopReason, Usage,
-    Verdict,
-};
-
-/// A thread with these changes behind its opening entry.
-pub fn thread(changes: Vec<Change>) -> Thread {
-    let opened = Change::Opened {
-        format: FORMAT_VERSION,
-        session: SessionId("s_00000000000000000000".into()),
-        cwd: PathBuf::from("/w"),
-    };
-    let log = [opened].into_iter().chain(changes).zip(0..);
-    Thread::replay(log.map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change })))
-        .expect("the log begins with its opening entry")
-}
-
-fn message(text: &str) -> Message {
-    Message { id: MessageId(0), content: vec![Content::Text { text: text.to_owned() }] }
-}
+use crate::reminders::scaffold::message;
+pub use crate::reminders::scaffold::thread;
+use epitome_thread::{MessageId, ModelName, Role, Spoken, StopReason, Usage, Verdict};
 
 fn run(hook: &str, asked: &str, verdict: Verdict, remarks: &[&str]) -> HookRun {
     HookRun {

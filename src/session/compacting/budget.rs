@@ -4,7 +4,6 @@ use crate::actor::Session;
 use epitome_compaction::{self as compaction, Budget, Wish};
 use epitome_config::Compaction;
 use epitome_hooks::output::Keep;
-use epitome_provider::learned::Source;
 use epitome_provider::models;
 use epitome_thread::Trigger;
 use epitome_turn::Why;
@@ -18,7 +17,7 @@ impl Session {
             (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
             (None, Why::Threshold | Why::Must) => newest,
             // How much fits is only known where somebody has told how large the window is.
-            (None, Why::Overflow) if self.window_from == Source::Guess => compaction::Keep::Nothing,
+            (None, Why::Overflow) if self.model.guesses_window() => compaction::Keep::Nothing,
             (None, Why::Overflow) => newest,
         };
         let above = self.order().and_then(|order| order.above);
@@ -37,7 +36,7 @@ impl Session {
 
     /// The same for a summary of so many tokens, where a recipe says that.
     pub(crate) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
-        let window = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
+        let window = self.model.window();
         let frame = self.ruler().frame_of(&self.thread);
         let of = |settings| Budget::of(settings, window, self.reserve(), frame);
         let budget = of(&self.settings.compaction);
@@ -50,7 +49,7 @@ impl Session {
     /// Tokens of the window that are kept free for a reply.
     pub(crate) fn reserve(&self) -> u64 {
         let reserve = self.settings.compaction.output_reserve;
-        match &self.endpoint {
+        match self.model.endpoint() {
             Some(endpoint) => u64::from(reserve.min(endpoint.max_output)).min(endpoint.window / 4),
             None => u64::from(reserve).min(models::WINDOW_DEFAULT / 4),
         }

@@ -3,18 +3,17 @@
 use crate::actor::Session;
 use epitome_compaction::pace::Fullness;
 use epitome_provider::endpoint::Endpoint;
-use epitome_provider::models;
 
 impl Session {
     pub(crate) fn compaction_is_paused(&self) -> bool {
-        let size = self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window);
+        let size = self.model.window();
         self.pace.is_paused(&self.ruler(), &self.thread, size)
     }
 
     /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
     /// window is not known.
     pub(crate) fn next_compaction_at(&self) -> Option<u64> {
-        let size = self.endpoint.as_ref().map(|endpoint| endpoint.window)?;
+        let size = self.model.known_window()?;
         let at = self.auto_compact_at(size)?;
         let ruler = self.ruler();
         let used = ruler.in_context(&self.thread);
@@ -23,7 +22,7 @@ impl Session {
 
     /// Whether the configured share of the window is used, and a compaction would help.
     pub(crate) fn compaction_is_due(&mut self) -> bool {
-        let Some(size) = self.endpoint.as_ref().map(|endpoint| endpoint.window) else { return false };
+        let Some(size) = self.model.known_window() else { return false };
         let Some(at) = self.auto_compact_at(size) else { return false };
         let used = self.tokens_at_most();
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());

@@ -115,44 +115,12 @@ fn is_edited(thread: &Thread, entry: Seq) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use epitome_thread::{
-        Account, Content, FORMAT_VERSION, Message, MessageId, Part, Role, SessionId, Spoken, Trigger,
-    };
+    use crate::reminders::scaffold::{compacted, message, mutated, person, thread};
+    use epitome_thread::Part;
 
-    /// A thread with these changes behind its opening entry.
-    fn thread(changes: Vec<Change>) -> Thread {
-        let session = SessionId("s_00000000000000000000".to_owned());
-        let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: PathBuf::from("/w") };
-        let log = [opened].into_iter().chain(changes).zip(0..);
-        Thread::replay(log.map(|(change, seq)| Arc::new(Entry { seq: Seq(seq), at: 0, change })))
-            .expect("the log begins with its opening entry")
-    }
-
-    fn said(text: String, origin: Origin) -> Change {
+    fn said(text: &str, origin: Origin) -> Change {
         Change::Said { message: message(text), origin }
-    }
-
-    fn message(text: String) -> Message {
-        Message { id: MessageId(0), content: vec![Content::Text { text }] }
-    }
-
-    fn compacted(through: u64, text: String) -> Change {
-        Change::Compacted {
-            through: Seq(through),
-            summary: message(text),
-            trigger: Trigger::Manual,
-            focus: None,
-            tokens_before: 9,
-            tokens_after: 1,
-            window: None,
-            model: None,
-            usage: None,
-            masks: Vec::new(),
-            account: Account::default(),
-        }
     }
 
     /// Each row is a log behind its opening entry, e0, and whether the file's text now is told.
@@ -164,23 +132,15 @@ mod tests {
         let left_out = || Change::Framed { system: prompt::left_out(&file), tools: Vec::new() };
         let told = |text| {
             let origin = Origin::Instructions { path: path.to_path_buf() };
-            said(format!("They are:\n\n{}", prompt::block(path, text)), origin)
+            said(&format!("They are:\n\n{}", prompt::block(path, text)), origin)
         };
         let other = || {
             let origin = Origin::Instructions { path: "/w/a/AGENTS.md".into() };
-            said(prompt::block(Path::new("/w/a/AGENTS.md"), "a"), origin)
+            said(&prompt::block(Path::new("/w/a/AGENTS.md"), "a"), origin)
         };
-        let hi = || said("hi".to_owned(), Origin::Person);
+        let hi = || person("hi");
         let edited = |edit| Change::Edited { by: "hook".to_owned(), edits: vec![edit] };
         let at = Part { entry: Seq(2), part: None };
-        let mutated = Change::Mutated {
-            through: Seq(2),
-            messages: vec![Spoken { role: Role::User, message: message("Another past.".to_owned()) }],
-            by: "hook".to_owned(),
-            tokens_before: 9,
-            tokens_after: 1,
-            window: None,
-        };
         let (new, replaced, gone) = (Some("lies in /w"), Some("as they are now"), Some("are gone"));
         for (story, log, text, wanted) in [
             ("it is new", vec![hi()], "a", new),
@@ -200,35 +160,40 @@ mod tests {
             ("another file was told", vec![other()], "a", new),
             (
                 "a compaction brought it along",
-                vec![hi(), told("a"), compacted(2, prompt::block(path, "a"))],
+                vec![hi(), told("a"), compacted(2, &prompt::block(path, "a"))],
                 "a",
                 None,
             ),
             (
                 "a compaction brought an old one",
-                vec![hi(), told("a"), compacted(2, prompt::block(path, "a"))],
+                vec![hi(), told("a"), compacted(2, &prompt::block(path, "a"))],
                 "b",
                 replaced,
             ),
-            ("a compaction left it out", vec![hi(), told("a"), compacted(2, "Past.".to_owned())], "a", new),
+            ("a compaction left it out", vec![hi(), told("a"), compacted(2, "Past.")], "a", new),
             (
                 "a compaction had no room for it and said so",
                 vec![
                     hi(),
                     told("a"),
-                    compacted(2, format!("{NO_ROOM_FOR_INSTRUCTIONS} {}: …", path.display())),
+                    compacted(2, &format!("{NO_ROOM_FOR_INSTRUCTIONS} {}: …", path.display())),
                 ],
                 "a",
                 None,
             ),
             (
                 "a newer one stays behind the compaction",
-                vec![told("a"), told("b"), compacted(1, prompt::block(path, "a"))],
+                vec![told("a"), told("b"), compacted(1, &prompt::block(path, "a"))],
                 "b",
                 None,
             ),
-            ("a hook replaced the history", vec![hi(), told("a"), mutated.clone()], "a", new),
-            ("that was undone", vec![hi(), told("a"), mutated, Change::Undone { entry: Seq(3) }], "a", None),
+            ("a hook replaced the history", vec![hi(), told("a"), mutated(2)], "a", new),
+            (
+                "that was undone",
+                vec![hi(), told("a"), mutated(2), Change::Undone { entry: Seq(3) }],
+                "a",
+                None,
+            ),
             ("a hook dropped it", vec![hi(), told("a"), edited(Edit::Drop { at })], "a", None),
             (
                 "a hook masked it, and it changed",

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{COMMANDS_MAX, Live, Sessions, store_error};
 use crate::actor::Session;
-use crate::audience::Pulse;
+use crate::client_list::Activity;
 use crate::work::{Responder, TooLate};
 use crate::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
 use epitome_store::{Journal, Store};
@@ -27,8 +27,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        let pulse = Arc::<Pulse>::default();
-        let before = live.insert(id.clone(), Live { pulse: pulse.clone(), commands, ended });
+        let activity = Arc::<Activity>::default();
+        let before = live.insert(id.clone(), Live { activity: activity.clone(), commands, ended });
         let services = self.inner.services.clone();
         let again = self.clone();
         let session = id.clone();
@@ -40,8 +40,7 @@ impl Sessions {
             match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    (live.others, live.pulse) = (again.others(), pulse);
-                    live.counts = again.inner.counts.clone();
+                    live.join_process(again.others(), again.inner.counts.clone(), activity);
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -111,8 +110,8 @@ impl Sessions {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
-        let pulse = Arc::<Pulse>::default();
-        let before = live.insert(session.clone(), Live { pulse: pulse.clone(), commands, ended });
+        let activity = Arc::<Activity>::default();
+        let before = live.insert(session.clone(), Live { activity: activity.clone(), commands, ended });
         let (services, again, session) = (self.inner.services.clone(), self.clone(), session.clone());
         self.run(session.clone(), alive, async move {
             if let Some(mut before) = before {
@@ -122,8 +121,7 @@ impl Sessions {
             match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
                     let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
-                    (live.others, live.pulse) = (again.others(), pulse);
-                    live.counts = again.inner.counts.clone();
+                    live.join_process(again.others(), again.inner.counts.clone(), activity);
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }

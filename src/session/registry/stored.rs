@@ -125,7 +125,7 @@ impl Sessions {
         // Who loads it meanwhile waits, as for the end of a session: its journal is locked until then.
         let (commands, _) = mpsc::channel(1);
         let (alive, ended) = watch::channel(());
-        live.insert(target.clone(), Live { pulse: Arc::default(), commands, ended });
+        live.insert(target.clone(), Live { activity: Arc::default(), commands, ended });
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;

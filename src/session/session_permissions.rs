@@ -9,12 +9,12 @@ use epitome_thread::Rule;
 
 /// See the module. Clones are the same list.
 #[derive(Clone, Debug, Default)]
-pub struct Remembered(Arc<RwLock<Arc<[Rule]>>>);
+pub struct SessionPermissions(Arc<RwLock<Arc<[Rule]>>>);
 
-impl Remembered {
+impl SessionPermissions {
     /// A list of its own, with these rules.
-    pub fn of(rules: &[Rule]) -> Remembered {
-        Remembered(Arc::new(RwLock::new(rules.into())))
+    pub fn of(rules: &[Rule]) -> SessionPermissions {
+        SessionPermissions(Arc::new(RwLock::new(rules.into())))
     }
 
     /// The rules that hold now.
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn what_one_puts_in_or_takes_out_holds_for_all() {
         let rule = |line: &str| Rule::Command { line: line.into() };
-        let parent = Remembered::of(&[rule("make")]);
+        let parent = SessionPermissions::of(&[rule("make")]);
         let child = parent.clone();
         child.allow(&rule("cargo test"));
         child.allow(&rule("make"));

@@ -1,10 +1,10 @@
-//! How the session counts tokens: with its model's ruler, and only what is new.
+//! Counting tokens: with the model's ruler, and only what is new.
 
-use super::actor::Session;
-use super::registry::Services;
-use epitome_provider::models;
-use epitome_thread::{Change, Entry};
-use epitome_tokens::Ruler;
+use super::ModelLink;
+use crate::registry::Services;
+use epitome_provider::learned::Learned;
+use epitome_thread::{Change, Entry, Thread};
+use epitome_tokens::{Ruler, Rulers};
 
 /// From so many tokens in context on, the vocabulary is worth its memory and its second of CPU time, and
 /// from this part of a small window on. An estimate of less is wrong by a fifth at most: 2,000 tokens, and a
@@ -16,79 +16,77 @@ impl Services {
     /// Reads what earlier processes learned of models, the first time. It is off the way of a start: what
     /// needs it waits for it, and nothing else does.
     pub async fn recall(&self) {
-        self.learned.load().await;
-        for (model, calibration) in self.learned.calibrations() {
-            self.rulers.know(&model, calibration);
-        }
+        recall(&self.learned, &self.rulers).await;
     }
 }
 
-impl Session {
+pub(super) async fn recall(learned: &Learned, rulers: &Rulers) {
+    learned.load().await;
+    for (model, calibration) in learned.calibrations() {
+        rulers.know(&model, calibration);
+    }
+}
+
+impl ModelLink {
     /// What tokens of the chosen model are counted with.
-    pub(super) fn ruler(&self) -> Ruler {
+    pub fn ruler(&self, thread: &Thread) -> Ruler {
         let model = self.endpoint.as_ref().map(|endpoint| &endpoint.name);
-        let ruler = self.services.rulers.of(model.or(self.thread.model()));
+        let ruler = self.rulers.of(model.or(thread.model()));
         if self.counts_exactly { ruler } else { ruler.exact(None) }
     }
 
-    /// The tokens that the next request takes, as clients are shown them.
-    pub(super) fn tokens_in_context(&mut self) -> u64 {
-        let ruler = self.ruler();
-        let tokens = self.counter.in_context(&ruler, &self.thread);
-        self.want_vocabulary(tokens);
+    /// The tokens that the next request takes, as clients are shown them. `in_turn`: whether a turn runs, so that an
+    /// exact count is worth loading the vocabulary.
+    pub fn tokens_in_context(&mut self, thread: &Thread, in_turn: bool) -> u64 {
+        let tokens = self.counter.in_context(&self.ruler(thread), thread);
+        self.want_vocabulary(tokens, in_turn);
         tokens
     }
 
     /// The tokens that the next request takes at most: for who decides whether it fits.
-    pub(super) fn tokens_at_most(&mut self) -> u64 {
-        let ruler = self.ruler();
-        let tokens = self.counter.at_most(&ruler, &self.thread);
-        self.want_vocabulary(tokens);
+    pub fn tokens_at_most(&mut self, thread: &Thread, in_turn: bool) -> u64 {
+        let tokens = self.counter.at_most(&self.ruler(thread), thread);
+        self.want_vocabulary(tokens, in_turn);
         tokens
     }
 
-    fn want_vocabulary(&self, tokens: u64) {
-        let window = self.endpoint.as_ref().map(|endpoint| endpoint.window);
-        if tokens >= vocabulary_from(window) && self.work.is_some() {
-            self.services.rulers.load();
+    fn want_vocabulary(&self, tokens: u64, in_turn: bool) {
+        if in_turn && tokens >= vocabulary_from(self.known_window()) {
+            self.rulers.load();
         }
-    }
-
-    /// The model's window in tokens, or what is assumed where none is chosen.
-    pub(super) fn window(&self) -> u64 {
-        self.endpoint.as_ref().map_or(models::WINDOW_DEFAULT, |endpoint| endpoint.window)
     }
 
     /// The tokens in context before and after a change of the view, which by our count of the view takes so many
     /// before and after it.
-    pub(super) fn context_sizes(&mut self, view: (u64, u64)) -> (u64, u64) {
-        let now = self.tokens_in_context();
-        (now, self.ruler().in_context_then(&self.thread, now, view))
+    pub fn context_sizes(&mut self, view: (u64, u64), thread: &Thread, in_turn: bool) -> (u64, u64) {
+        let now = self.tokens_in_context(thread, in_turn);
+        (now, self.ruler(thread).in_context_then(thread, now, view))
     }
 
     /// The change with the numbers that all are shown of it: those of the whole context, and not of the view alone.
-    pub(super) fn sized(&mut self, mut change: Change) -> Change {
+    pub fn sized(&mut self, mut change: Change, thread: &Thread, in_turn: bool) -> Change {
         if let Change::Compacted { tokens_before, tokens_after, window: window @ None, .. }
         | Change::Pruned { tokens_before, tokens_after, window: window @ None, .. }
         | Change::Mutated { tokens_before, tokens_after, window: window @ None, .. } = &mut change
         {
             *window = Some(self.window());
-            (*tokens_before, *tokens_after) = self.context_sizes((*tokens_before, *tokens_after));
+            (*tokens_before, *tokens_after) =
+                self.context_sizes((*tokens_before, *tokens_after), thread, in_turn);
         }
         change
     }
 
     /// Compares what was counted of a request with what the provider says of it, before the reply is
     /// applied. An estimate is not compared: what it is wrong by says nothing of the model.
-    pub(super) fn learn_tokens(&mut self, reply: &Entry) {
+    pub fn learn_tokens(&mut self, reply: &Entry, thread: &Thread) {
         let Change::Replied { model, usage, cut, .. } = &reply.change else { return };
         // It is loaded in the background, and no number that was shown changes by it.
-        self.counts_exactly = self.services.rulers.ready().is_some();
+        self.counts_exactly = self.rulers.ready().is_some();
         let (Some(usage), None) = (usage, cut) else { return };
-        let ruler = self.services.rulers.of(Some(model));
-        if let Some(sent) = self.counter.request(&ruler, &self.thread) {
-            let calibration = self.services.rulers.learn(model, sent, usage.input);
-            self.services.learned.learn_calibration(model, calibration);
+        let ruler = self.rulers.of(Some(model));
+        if let Some(sent) = self.counter.request(&ruler, thread) {
+            let calibration = self.rulers.learn(model, sent, usage.input);
+            self.learned.learn_calibration(model, calibration);
         }
     }
 }

@@ -1,21 +1,12 @@
-//! A session's commands: what they are held to, and those that run in the background: whether the model knows how
-//! they stand, or has to be told.
-//!
-//! What the model knows is what its view says: a compaction, an undo or a mask may have taken it out. So the view is
-//! read before each model call.
+//! Commands that run in the background: whether the model knows how they stand.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Severity;
-use super::actor::Session;
-use epitome_thread::{Change, Entry, Origin};
-use epitome_tools::Access;
+use super::{Topic, What, text_by};
+use epitome_thread::{Change, Entry};
 use epitome_tools::background::Standing;
-use epitome_tools::sandbox::{Rules, TEMPORARY};
 
-/// Who tells it, in the log. No hook has this name: a hook's is that of a file.
 const BY: &str = "/background";
 
 /// How a line about a command begins; its id follows.
@@ -24,70 +15,12 @@ const HEAD: &str = "Background command ";
 /// What it says of one that is over.
 const IS_OVER: [&str; 2] = [" has ended", " is gone"];
 
-impl Session {
-    /// What the session's commands are held to.
-    pub(super) fn sandbox_rules(&self) -> Arc<Rules> {
-        let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
-        let own = [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), paths.config_file()];
-        Arc::new(Rules {
-            enabled: settings.enabled,
-            in_full_mode: settings.in_full_mode,
-            network: settings.network,
-            unix_sockets: settings.unix_sockets,
-            processes: Some(settings.processes),
-            temporary: TEMPORARY.map(PathBuf::from).into(),
-            write: settings.write.clone(),
-            hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
-        })
-    }
-
-    /// Says once in the life of a session what the sandbox does not hold here.
-    pub(super) fn tell_sandbox_gap(&mut self, access: Result<&Access, &String>) {
-        let is_held = matches!(access, Ok(Access::Command { confined: true, .. }))
-            && self.sandbox_rules().hold_in(self.thread.mode());
-        if !is_held || self.told_of_sandbox {
-            return;
-        }
-        self.told_of_sandbox = true;
-        if let Some(gap) = self.sandbox_rules().gap() {
-            self.say(Severity::Warning, gap);
-        }
-    }
-
-    /// The same for the card of a command.
-    pub(super) fn sandbox_remark(&self, access: &Access) -> Option<String> {
-        let Access::Command { confined: true, .. } = access else { return None };
-        match self.settings.sandbox.enabled {
-            true => self.sandbox_rules().gap(),
-            false => Some("The sandbox is switched off in the settings.".to_owned()),
-        }
-    }
-
-    /// Tells the model of background commands that its view does not know as they are. No call is open here.
-    pub(super) fn tell_background(&mut self) -> Result<(), String> {
-        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
-        if self.work.as_ref().is_some_and(|work| work.turn.is_paused()) {
-            return Ok(());
-        }
-        let standings = self.background_commands.standings();
-        // A child was given its parent's view, whose commands are not its own, and are not gone.
-        let lines = untold(self.thread.view().entries(), &standings, !self.lineage.is_child());
-        if lines.is_empty() {
-            return Ok(());
-        }
-        let said = self.context(BY.to_owned(), lines.join("\n"));
-        self.commit(said).map_err(|error| error.to_string())?;
-        for standing in standings.iter().filter(|standing| standing.ended.is_some()) {
-            if let Some(command) = self.background_commands.get(&standing.id) {
-                command.end_is_told();
-            }
-        }
-        Ok(())
-    }
+/// A line for each command that the view does not know as it stands. `all_ours`: whether every command that the view
+/// tells of was one of this session; a child was given its parent's view, whose commands are not gone.
+pub fn topic(view: &[Arc<Entry>], standings: &[Standing], all_ours: bool) -> Topic {
+    Topic { by: BY, what: What::Untold(untold(view, standings, all_ours)) }
 }
 
-/// A line for each command that the view does not know as it stands. `all_ours`: whether every command that the view
-/// tells of was one of this session. Pure.
 fn untold(view: &[Arc<Entry>], standings: &[Standing], all_ours: bool) -> Vec<String> {
     let known = known(view);
     let mut lines = Vec::new();
@@ -122,8 +55,8 @@ fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
                     known.insert(id.to_owned(), runs);
                 }
             }
-            Change::Said { message, origin: Origin::Context { by } } if by == BY => {
-                for line in message.text().lines() {
+            change => {
+                for line in text_by(BY, change).unwrap_or_default().lines() {
                     let Some((id, rest)) = line.strip_prefix(HEAD).and_then(|line| line.split_once(' '))
                     else {
                         continue;
@@ -132,7 +65,6 @@ fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
                     known.insert(id.to_owned(), !is_over);
                 }
             }
-            _ => {}
         }
     }
     known
@@ -142,24 +74,14 @@ fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
 mod tests {
     use serde_json::json;
 
-    use super::super::rounds;
+    use super::super::scaffold::{context, entries};
     use super::*;
-    use epitome_thread::{CallId, Message, MessageId, OutcomeStatus, Seq, ToolOutcome};
-
-    fn entries(changes: Vec<Change>) -> Vec<Arc<Entry>> {
-        let entry = |(seq, change)| Arc::new(Entry { seq: Seq(seq as u64), at: 0, change });
-        changes.into_iter().enumerate().map(entry).collect()
-    }
+    use epitome_thread::{CallId, OutcomeStatus, ToolOutcome};
 
     fn outcome(id: &str, state: &str) -> Change {
         let mut outcome = ToolOutcome::text(CallId("c".into()), OutcomeStatus::Completed, "…");
         outcome.raw = Some(json!({"background": {"id": id, "state": state}}));
         Change::ToolFinished { outcome }
-    }
-
-    fn said(line: &str) -> Change {
-        let message = Message { id: MessageId(1), content: rounds::text_content(line.to_owned()) };
-        Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
     }
 
     fn standing(id: &str, ended: Option<&str>, is_end_told: bool) -> Standing {
@@ -198,7 +120,7 @@ mod tests {
             let before = vec![outcome("b0", "running")];
             let lines = untold(&entries(before.clone()), &standings, true);
             assert!(!lines.is_empty());
-            let after: Vec<Change> = before.into_iter().chain([said(&lines.join("\n"))]).collect();
+            let after: Vec<Change> = before.into_iter().chain([context(BY, &lines.join("\n"))]).collect();
             let told: Vec<Standing> = standings
                 .into_iter()
                 .map(|standing| Standing { is_end_told: standing.ended.is_some(), ..standing })

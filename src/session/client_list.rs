@@ -1,0 +1,305 @@
+//! The clients of a session, of whom each may send prompts and be asked, and observers, who only look on.
+//!
+//! A session lives as long as it has a client. Observers keep nothing alive: when the session ends they are
+//! handed back, to be there again when it is opened the next time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::work::Closer;
+use super::{Answer, AskId, Attachment, ClientId, Opening, Out, Shows};
+use epitome_thread::{Entry, Seq, SessionId};
+
+/// Somebody who looks on, and the first entry that they have not seen.
+pub struct Watcher {
+    pub from: Seq,
+    pub attachment: Attachment,
+}
+
+/// The clients and observers of one session.
+pub(super) struct Clients {
+    session: SessionId,
+    /// With how each client was opened: its directories, its environment.
+    openings: Vec<Opening>,
+    observers: Vec<Attachment>,
+    /// Which clients have nobody whom they could ask an open question.
+    absences: Vec<(ClientId, AskId)>,
+    /// Who sent the newest prompt: their own words are not shown to them again.
+    prompt_author: Option<ClientId>,
+    /// Clients that leave once the turn has ended.
+    closers: Vec<Closer>,
+    /// The session ends.
+    closing: bool,
+    activity: Arc<Activity>,
+}
+
+impl Clients {
+    pub fn new(session: SessionId) -> Clients {
+        Clients {
+            session,
+            openings: Vec::new(),
+            observers: Vec::new(),
+            absences: Vec::new(),
+            prompt_author: None,
+            closers: Vec::new(),
+            closing: false,
+            activity: Arc::default(),
+        }
+    }
+
+    // ── Who is there ───────────────────────────────────────────────────────────────────────────
+
+    /// Whether no client is there who could be asked.
+    pub fn is_empty(&self) -> bool {
+        self.openings.is_empty()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = ClientId> {
+        self.openings.iter().map(|opening| opening.attachment.client)
+    }
+
+    /// How a client was opened.
+    pub fn opening(&self, client: ClientId) -> Option<&Opening> {
+        self.openings.iter().find(|opening| opening.attachment.client == client)
+    }
+
+    pub fn attachment(&self, client: ClientId) -> Option<&Attachment> {
+        self.opening(client).map(|opening| &opening.attachment)
+    }
+
+    /// The client that has been there longest.
+    pub fn first(&self) -> Option<&Opening> {
+        self.openings.first()
+    }
+
+    /// The clients and the observers.
+    fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.openings.iter().map(|opening| &opening.attachment).chain(&self.observers)
+    }
+
+    /// The questions that at least one client or observer can show. Observers may answer, too.
+    pub fn shows(&self) -> Shows {
+        self.attachments().fold(Shows::default(), |shows, attachment| shows.or(attachment.outlet.shows()))
+    }
+
+    /// The number of clients and of observers.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.openings.len(), self.observers.len())
+    }
+
+    /// Adds a client; one that is there already moves to its new opening.
+    pub fn join(&mut self, opening: Opening) {
+        self.leave(opening.attachment.client);
+        self.openings.push(opening);
+    }
+
+    /// Removes a client; returns whether it was there.
+    pub fn leave(&mut self, client: ClientId) -> bool {
+        let before = self.openings.len();
+        self.openings.retain(|opening| opening.attachment.client != client);
+        self.absences.retain(|(absent, _)| *absent != client);
+        self.openings.len() < before
+    }
+
+    pub fn watch(&mut self, attachment: Attachment) {
+        self.unwatch(attachment.client);
+        self.observers.push(attachment);
+    }
+
+    pub fn unwatch(&mut self, client: ClientId) {
+        self.observers.retain(|observer| observer.client != client);
+    }
+
+    /// Removes the observers, who have seen all before this entry.
+    pub fn take_watchers(&mut self, from: Seq) -> Vec<Watcher> {
+        self.observers.drain(..).map(|attachment| Watcher { from, attachment }).collect()
+    }
+
+    // ── Announcing ─────────────────────────────────────────────────────────────────────────────
+
+    /// Sends something to all.
+    pub fn announce(&self, out: &Out) {
+        self.send_each(|_| out.clone());
+    }
+
+    /// Sends something to one client, if it is still there.
+    pub fn send(&self, client: ClientId, out: Out) {
+        if let Some(attachment) = self.attachment(client) {
+            attachment.outlet.put(&self.session, out);
+        }
+    }
+
+    /// Sends a new entry of the log to all.
+    pub fn announce_entry(&self, entry: &Arc<Entry>) {
+        self.send_each(|client| Out::Entry {
+            entry: entry.clone(),
+            replay: false,
+            own: self.prompt_author == Some(client),
+        });
+    }
+
+    fn send_each(&self, out: impl Fn(ClientId) -> Out) {
+        for attachment in self.attachments() {
+            attachment.outlet.put(&self.session, out(attachment.client));
+        }
+    }
+
+    /// Sends a piece of a subagent's stream, under the id of the session that it belongs to, to those that show
+    /// subagents.
+    pub fn announce_subagent(&self, session: &SessionId, out: &Out) {
+        for attachment in self.attachments().filter(|attachment| attachment.outlet.shows_agents()) {
+            attachment.outlet.put(session, out.clone());
+        }
+    }
+
+    pub fn set_prompt_author(&mut self, client: ClientId) {
+        self.prompt_author = Some(client);
+    }
+
+    // ── Questions without anybody to answer ────────────────────────────────────────────────────
+
+    /// Records that a client has nobody to ask this; `open` are all questions that wait for an answer.
+    pub fn set_absent(&mut self, client: ClientId, ask: AskId, open: &[AskId]) {
+        self.absences.retain(|(_, about)| open.contains(about));
+        let is_known = self.absences.contains(&(client, ask));
+        if open.contains(&ask) && self.opening(client).is_some() && !is_known {
+            self.absences.push((client, ask));
+        }
+    }
+
+    /// Takes out the questions for which no client that stays has anybody; without clients, none.
+    pub fn take_unanswerable(&mut self) -> BTreeSet<AskId> {
+        let staying: Vec<ClientId> = self.ids().filter(|client| !self.is_leaving(*client)).collect();
+        let is_unanswerable = |ask: &AskId| {
+            !staying.is_empty() && staying.iter().all(|client| self.absences.contains(&(*client, *ask)))
+        };
+        let taken: BTreeSet<AskId> =
+            self.absences.iter().map(|(_, ask)| *ask).filter(is_unanswerable).collect();
+        self.absences.retain(|(_, ask)| !taken.contains(ask));
+        taken
+    }
+
+    // ── Leaving and ending ─────────────────────────────────────────────────────────────────────
+
+    /// Lets a client go once the turn has ended.
+    pub fn leave_later(&mut self, closer: Closer) {
+        self.closers.push(closer);
+    }
+
+    /// Whether a client waits for the turn's end to leave.
+    pub fn wait_to_leave(&self) -> bool {
+        !self.closers.is_empty()
+    }
+
+    fn is_leaving(&self, client: ClientId) -> bool {
+        self.closers.iter().any(|closer| closer.client() == client)
+    }
+
+    /// Whether others than this client stay.
+    pub fn others_stay(&self, client: ClientId) -> bool {
+        self.ids().any(|other| other != client && !self.is_leaving(other))
+    }
+
+    /// Lets those go that waited for the turn's end; with the last client the session ends, and who asked is answered
+    /// at the very end.
+    pub fn release(&mut self) {
+        if self.closers.is_empty() {
+            return;
+        }
+        if self.ids().all(|client| self.is_leaving(client)) {
+            self.closing = true;
+            return;
+        }
+        for closer in std::mem::take(&mut self.closers) {
+            self.leave(closer.client());
+            closer.answer();
+        }
+    }
+
+    /// Ends the session.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub fn are_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Answers those who asked for the end, which has come.
+    pub fn answer_closers(self) {
+        self.closers.into_iter().for_each(Closer::answer);
+    }
+
+    // ── Activity ───────────────────────────────────────────────────────────────────────────────
+
+    /// Where others read the session's activity.
+    pub fn share_activity(&mut self, activity: Arc<Activity>) {
+        self.activity = activity;
+    }
+
+    /// Publishes what the session does; `unsynced`: whether entries are not known to be on the disk.
+    pub fn publish_activity(&self, running: bool, prompts: usize, unsynced: bool) {
+        let (clients, watchers) = self.counts();
+        self.activity.set(&ActivityNow { running, clients, watchers, prompts, unsynced });
+    }
+}
+
+impl Closer {
+    fn client(&self) -> ClientId {
+        match self {
+            Closer::Client(client, _) | Closer::Gone(client) => *client,
+        }
+    }
+
+    fn answer(self) {
+        match self {
+            Closer::Client(_, responder) => responder.answer(Ok(Answer::Closed)),
+            Closer::Gone(_) => {}
+        }
+    }
+}
+
+/// What a session does now, readable from outside without asking it.
+#[derive(Default)]
+pub(super) struct Activity {
+    running: AtomicBool,
+    clients: AtomicUsize,
+    watchers: AtomicUsize,
+    /// Prompts that wait for their turn, or for a turn to take them in.
+    prompts: AtomicUsize,
+    /// Whether entries are not known to be on the disk yet.
+    unsynced: AtomicBool,
+}
+
+/// A session's activity at one moment.
+pub(super) struct ActivityNow {
+    /// A turn runs or waits.
+    pub running: bool,
+    pub clients: usize,
+    pub watchers: usize,
+    pub prompts: usize,
+    pub unsynced: bool,
+}
+
+impl Activity {
+    fn set(&self, now: &ActivityNow) {
+        // Each is a figure for a person to look at; none is told by another.
+        self.running.store(now.running, Ordering::Relaxed);
+        self.clients.store(now.clients, Ordering::Relaxed);
+        self.watchers.store(now.watchers, Ordering::Relaxed);
+        self.prompts.store(now.prompts, Ordering::Relaxed);
+        self.unsynced.store(now.unsynced, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> ActivityNow {
+        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        ActivityNow {
+            running: self.running.load(Ordering::Relaxed),
+            clients: count(&self.clients),
+            watchers: count(&self.watchers),
+            prompts: count(&self.prompts),
+            unsynced: self.unsynced.load(Ordering::Relaxed),
+        }
+    }
+}

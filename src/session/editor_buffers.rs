@@ -1,0 +1,197 @@
+//! Requests of file tools to the editor of whoever sent the prompt. Each goes to that one client, and its answer back. An
+//! editor that does not say in time what it holds, or answers with an error, is not asked again in this session. Nothing
+//! is decided here about texts.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::client_list::Clients;
+use super::{AskId, ClientId, Out};
+use epitome_thread::{Change, Thread};
+use epitome_tools::buffers::{Answer, Buffers, Look, Offers, Wish, Wished};
+use epitome_tools::{Access, Tool, ToolContext, Workspace};
+
+/// How long an editor may take to say what it holds of a file. Each read of a file waits for it.
+const TEXT_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How long it may take to take an edit; it may format and save the file on the way.
+const PUT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What editors hold unsaved, and the requests to them.
+pub(super) struct EditorBuffers {
+    buffers: Arc<Buffers>,
+    requests: mpsc::Receiver<Wished>,
+    open: Vec<OpenRequest>,
+    /// Clients that are not asked any more what they hold.
+    unresponsive: HashSet<ClientId>,
+}
+
+/// What lasts while the session rests.
+pub(super) struct Resting {
+    buffers: Arc<Buffers>,
+    unresponsive: HashSet<ClientId>,
+}
+
+/// A request that its client has not answered.
+struct OpenRequest {
+    ask: AskId,
+    client: ClientId,
+    /// Whether a failure says that it is no use to ask this client. One that refuses an edit still holds what it
+    /// holds: were it not asked any more, the next edit would go past it.
+    proves_unresponsive: bool,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// How the wait for an editor's answer ended.
+pub(super) struct Waited {
+    ask: AskId,
+    in_time: bool,
+}
+
+impl EditorBuffers {
+    pub fn new(thread: &Thread) -> EditorBuffers {
+        let (buffers, requests) = Buffers::new(at_work_since(thread));
+        EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive: HashSet::new() }
+    }
+
+    pub fn rest(self) -> Resting {
+        Resting { buffers: self.buffers, unresponsive: self.unresponsive }
+    }
+
+    /// Goes on with what was known before the session rested.
+    pub fn wake(Resting { buffers, unresponsive }: Resting) -> EditorBuffers {
+        let (buffers, requests) = buffers.on_another_way();
+        EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive }
+    }
+
+    /// The next request of a tool.
+    pub async fn next(&mut self) -> Option<Wished> {
+        self.requests.recv().await
+    }
+
+    /// Whether files may change now by what the session does.
+    pub fn set_busy(&self, is_busy: bool) {
+        self.buffers.set_busy(is_busy);
+    }
+
+    /// What the editor of this client offers, unless it is not asked any more.
+    fn offers(&self, client: ClientId, clients: &Clients) -> Option<Offers> {
+        let offers = clients.attachment(client)?.outlet.offers();
+        (offers.reads && !self.unresponsive.contains(&client)).then_some(offers)
+    }
+
+    /// The look at a client's editor that a call takes before it touches files; `None` where there is none to take.
+    pub fn look(
+        &self,
+        (tool, access): (&Arc<dyn Tool>, &Access),
+        client: Option<ClientId>,
+        clients: &Clients,
+        workspace: &Arc<Workspace>,
+    ) -> Option<Look> {
+        let (Access::Read(paths) | Access::Write(paths)) = access else { return None };
+        if !tool.minds_editors() {
+            return None;
+        }
+        let offers = self.offers(client?, clients)?;
+        let (buffers, workspace) = (self.buffers.clone(), workspace.clone());
+        Some(Look { buffers, offers, paths: paths.clone(), workspace })
+    }
+
+    /// Sends a request to the editor of a client. Returns the wait for its answer.
+    pub fn request(
+        &mut self,
+        Wished { wish, mut answer }: Wished,
+        client: Option<ClientId>,
+        clients: &Clients,
+    ) -> Option<impl Future<Output = Waited> + use<>> {
+        let Some(client) = client.filter(|client| self.offers(*client, clients).is_some()) else {
+            // Who asked may have gone meanwhile.
+            let _ = answer.send(Answer::Failed("it is not there any more".to_owned()));
+            return None;
+        };
+        let (within, proves_unresponsive) = match &wish {
+            Wish::Text { .. } => (TEXT_TIME_MAX, true),
+            Wish::Put { .. } => (PUT_TIME_MAX, false),
+        };
+        let ask = AskId::fresh();
+        let (tell, told) = oneshot::channel();
+        self.open.push(OpenRequest { ask, client, proves_unresponsive, answer: tell });
+        clients.send(client, Out::Wish { ask, wish: Arc::new(wish) });
+        Some(async move {
+            let in_time = tokio::select! {
+                came = told => {
+                    let _ = answer.send(came.unwrap_or_else(|_| Answer::Failed("the session ended".to_owned())));
+                    true
+                }
+                // A call that was cancelled is no fault of the editor.
+                () = answer.closed() => true,
+                () = tokio::time::sleep(within) => {
+                    let _ = answer.send(Answer::Failed("it did not answer in time".to_owned()));
+                    false
+                }
+            };
+            Waited { ask, in_time }
+        })
+    }
+
+    /// Takes the answer of a client in. A late or unknown one is ignored.
+    pub fn answered(&mut self, ask: AskId, answer: Answer) {
+        let Some(open) = self.take(ask) else { return };
+        if let Answer::Failed(why) = &answer {
+            self.failed(&open, why);
+        }
+        // Who asked may have gone meanwhile.
+        let _ = open.answer.send(answer);
+    }
+
+    /// Takes back what was not answered.
+    pub fn waited(&mut self, Waited { ask, in_time }: Waited, clients: &Clients) {
+        let Some(open) = self.take(ask) else { return };
+        clients.send(open.client, Out::Withdrawn { ask });
+        if !in_time {
+            self.failed(&open, "it did not answer in time");
+        }
+    }
+
+    /// Takes all open requests back: the turn was cancelled.
+    pub fn cancel(&mut self, clients: &Clients) {
+        for open in std::mem::take(&mut self.open) {
+            clients.send(open.client, Out::Withdrawn { ask: open.ask });
+            // Who asked may have gone meanwhile.
+            let _ = open.answer.send(Answer::Failed("the turn was cancelled".to_owned()));
+        }
+    }
+
+    fn take(&mut self, ask: AskId) -> Option<OpenRequest> {
+        let at = self.open.iter().position(|open| open.ask == ask)?;
+        Some(self.open.remove(at))
+    }
+
+    fn failed(&mut self, open: &OpenRequest, why: &str) {
+        if open.proves_unresponsive && self.unresponsive.insert(open.client) {
+            tracing::debug!(
+                client = open.client.0,
+                why,
+                "the editor is not asked for unsaved texts any more"
+            );
+        }
+    }
+}
+
+/// Since when a session that goes on may have changed files; `None` for one that never did anything.
+fn at_work_since(thread: &Thread) -> Option<SystemTime> {
+    let worked = thread.entries().iter().any(|entry| matches!(entry.change, Change::TurnEnded { .. }));
+    let first = thread.entries().iter().map(|entry| entry.at).min().filter(|_| worked)?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_millis(first))
+}
+
+/// The context of a call with what the editor holds unsaved of its files.
+pub(super) async fn looked(look: Option<Look>, context: ToolContext) -> ToolContext {
+    match look {
+        Some(look) => ToolContext { unsaved: Arc::new(look.take().await), ..context },
+        None => context,
+    }
+}

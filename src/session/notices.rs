@@ -1,0 +1,47 @@
+//! Notices that the person is told once in a session.
+
+use std::collections::HashSet;
+
+use super::client_list::Clients;
+use super::problem_notice;
+use epitome_problem::Problem;
+use epitome_thread::{HookRun, Verdict};
+
+/// What the person was told, and what nobody was there to see.
+#[derive(Default)]
+pub(super) struct Notices {
+    untold_problems: Vec<Problem>,
+    problems: HashSet<Problem>,
+    hooks: HashSet<(String, Verdict)>,
+    sandbox: bool,
+}
+
+impl Notices {
+    /// Tells each problem once; where nobody is there, once somebody comes.
+    pub fn tell_problems(&mut self, problems: &[Problem], clients: &Clients) {
+        for problem in problems {
+            tracing::warn!(%problem, "a file of the person's has a problem");
+            if clients.is_empty() {
+                self.untold_problems.push(problem.clone());
+            } else if self.problems.insert(problem.clone()) {
+                clients.announce(&problem_notice(problem));
+            }
+        }
+    }
+
+    /// Tells the problems that nobody was there to see.
+    pub fn tell_untold(&mut self, clients: &Clients) {
+        let problems = std::mem::take(&mut self.untold_problems);
+        self.tell_problems(&problems, clients);
+    }
+
+    /// Whether a run of a hook is the first that went so.
+    pub fn is_first_of_hook(&mut self, run: &HookRun) -> bool {
+        self.hooks.insert((run.hook.clone(), run.verdict))
+    }
+
+    /// Whether what the sandbox can't enforce here was not told yet.
+    pub fn is_first_of_sandbox(&mut self) -> bool {
+        !std::mem::replace(&mut self.sandbox, true)
+    }
+}

@@ -1,0 +1,312 @@
+//! Permissions for tool calls: what rules, modes and hooks decide, what only the person can, and the card that is open
+//! for it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::saved_permissions;
+use super::session_permissions::SessionPermissions;
+use super::{AskId, Decision, Out, PermissionAsk};
+use epitome_config::Settings;
+use epitome_files::paths::Paths;
+use epitome_hooks::output::PermissionDecision;
+use epitome_problem::Problem;
+use epitome_secrets as secrets;
+use epitome_thread::{Answered, CallId, Change, Decided, Decider, Mode, Rule, Shown, ToolCall};
+use epitome_tools::command_line;
+use epitome_tools::permission::Verdict;
+use epitome_tools::permission::ruled;
+use epitome_tools::{Access, Toolbox, Workspace};
+use epitome_turn::Permit;
+
+/// How much of unreadable arguments the model is shown, in bytes.
+const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
+
+/// What a model is told that would write a mask into a file, where the key was that it stands for.
+const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]), which stands for a key that you were \
+                            not shown. Written to a file, it would take the key's place. Leave that part of the file \
+                            as it is, or ask the user to put the key in.";
+
+/// What the model is told where no client has anybody to ask.
+const NOBODY_THERE: &str = "This needs the person's permission, and nobody is there to give it.";
+
+/// What a hook decided about a call: the decision, the hook's name, and why.
+pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
+
+/// The permissions of one session, and the card that is open.
+pub(super) struct Permissions {
+    /// What the person allowed for the rest of the session, here or at a child of it.
+    session: SessionPermissions,
+    /// What the person saved for the workspace.
+    saved: saved_permissions::Reader,
+    open: Option<OpenCard>,
+}
+
+/// A question for permission that was not answered yet.
+struct OpenCard {
+    ask: AskId,
+    call: CallId,
+    /// What the person is asked about; a link that is exchanged meanwhile would change it.
+    access: Access,
+    /// What "always" remembers, with its words.
+    always: Option<(Rule, String)>,
+    /// The rule of a file by which it is asked, in words.
+    because: Option<String>,
+    /// The card, once it is shown.
+    shown: Option<Arc<PermissionAsk>>,
+}
+
+/// What a ruling depends on besides the permissions.
+pub(super) struct Circumstances<'a> {
+    pub toolbox: &'a Toolbox,
+    pub mode: Mode,
+    pub settings: &'a Settings,
+    pub workspace: &'a Workspace,
+    /// What the person saved for the workspace.
+    pub saved: &'a [Rule],
+    /// The only tools and command lines that the recipe which runs may use.
+    pub allowed_tools: Option<&'a [String]>,
+    pub allowed_commands: Option<&'a [String]>,
+    pub by_hook: Option<&'a HookDecision>,
+    /// The session gives its last words and runs no call any more.
+    pub wraps_up: bool,
+    /// No client is there who could be asked.
+    pub is_alone: bool,
+}
+
+/// What can be said of a call before anybody is asked.
+pub(super) enum Ruling {
+    /// With who decided, unless the call is harmless or can't run at all.
+    Settled(Permit, Option<Decided>),
+    AskPerson(Question),
+}
+
+/// What the person is to be asked about a call.
+pub(super) struct Question {
+    pub access: Access,
+    always: Option<(Rule, String)>,
+    because: Option<String>,
+}
+
+/// How the person answered a card.
+pub(super) struct Answer {
+    pub call: CallId,
+    pub permit: Permit,
+    pub decided: Decided,
+    /// What holds for the rest of the session from now on.
+    pub rule: Option<Rule>,
+}
+
+impl Permissions {
+    /// With the rules that the session's log holds.
+    pub fn new(rules: &[Rule]) -> Permissions {
+        Permissions {
+            session: SessionPermissions::of(rules),
+            saved: saved_permissions::Reader::default(),
+            open: None,
+        }
+    }
+
+    /// Shares the list of a parent.
+    pub fn share(&mut self, session: SessionPermissions) {
+        self.session = session;
+    }
+
+    /// The list of this session, for a child to share.
+    pub fn shared(&self) -> SessionPermissions {
+        self.session.clone()
+    }
+
+    /// Follows what is committed.
+    pub fn apply(&self, change: &Change) {
+        match change {
+            Change::Allowed { rule } => self.session.allow(rule),
+            Change::Forgotten { rule } => self.session.forget(rule),
+            _ => {}
+        }
+    }
+
+    /// What the person saved for this workspace. A file that can't be read allows nothing, and is a problem to tell.
+    pub fn saved(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, Problem> {
+        self.saved.read(paths, cwd).map_err(|message| {
+            let path = saved_permissions::file(paths);
+            let hint = "nothing that was kept is allowed; move the file away to begin anew".to_owned();
+            Problem { path, place: None, message, hint: Some(hint) }
+        })
+    }
+
+    /// Decides what can be decided without a person.
+    pub fn rule(&self, call: Option<&ToolCall>, given: &Circumstances<'_>) -> Ruling {
+        let impossible = |text: String| Ruling::Settled(Permit::Impossible(text), None);
+        let by_recipe = |why: String| Ruling::Settled(Permit::Denied(why), refused_by(Decider::Recipe));
+        let Some(call) = call else {
+            return impossible("This call is not in the conversation.".to_owned());
+        };
+        let Some(tool) = given.toolbox.get(&call.name) else {
+            let names: Vec<String> = given.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+            return impossible(format!(
+                "There is no tool {:?}. The tools are {}.",
+                call.name,
+                names.join(", ")
+            ));
+        };
+        if let Some(text) = call.input.get("invalid_json").and_then(|text| text.as_str()) {
+            let shown = &text[..text.floor_char_boundary(SHOWN_ARGUMENT_BYTES_MAX)];
+            return impossible(format!(
+                "The arguments are no JSON object: {shown:?}. Call the tool again with a whole one."
+            ));
+        }
+        if given.wraps_up {
+            let why = "No call is run any more. Report now.".to_owned();
+            return Ruling::Settled(Permit::Denied(why), None);
+        }
+        if given.allowed_tools.is_some_and(|allowed| !allowed.contains(&call.name)) {
+            return by_recipe(format!("The recipe that runs may not use {}.", call.name));
+        }
+        let access = match tool.access(&call.input, given.workspace) {
+            Ok(access) => access,
+            Err(text) => return impossible(text),
+        };
+        if matches!(access, Access::Write(_) | Access::Command { .. })
+            && given.settings.mask_secrets
+            && secrets::has_mask_in(&call.input)
+        {
+            return impossible(MASK_WRITTEN.to_owned());
+        }
+        if let (Access::Command { line, .. }, Some(listed)) = (&access, given.allowed_commands)
+            && let Some(why) = command_line::refused(line, listed)
+        {
+            return by_recipe(why);
+        }
+        let judged = ruled::judge(&ruled::Asked {
+            tool: &call.name,
+            access: &access,
+            mode: given.mode,
+            remembered: &self.session.rules(),
+            kept: given.saved,
+            rules: &given.settings.permissions,
+            workspace: given.workspace,
+        });
+        let ask = |always, because| match given.is_alone {
+            true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),
+            false => Ruling::AskPerson(Question { access, always, because }),
+        };
+        // A hook's word stands for the person's; what the mode forbids stays forbidden, and what a rule of a file
+        // asks for is asked.
+        match (judged.verdict, given.by_hook) {
+            (Verdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => ask(None, judged.because),
+            (Verdict::Ask { .. }, Some((PermissionDecision::Allow, hook, _))) if judged.because.is_none() => {
+                let by = Decider::Hook { hook: hook.clone() };
+                Ruling::Settled(Permit::Allowed, Some(Decided { allowed: true, by }))
+            }
+            (Verdict::Allow { .. }, _) => Ruling::Settled(Permit::Allowed, judged.decided),
+            (Verdict::Deny { why }, _) => Ruling::Settled(Permit::Denied(why), judged.decided),
+            (Verdict::Ask { always }, _) => ask(always, judged.because),
+        }
+    }
+
+    // ── The card ───────────────────────────────────────────────────────────────────────────────
+
+    /// Opens a card for a call, which is shown once its preview is there.
+    pub fn open(&mut self, call: CallId, question: Question) {
+        let Question { access, always, because } = question;
+        self.open = Some(OpenCard { ask: AskId::fresh(), call, access, always, because, shown: None });
+    }
+
+    /// The question that is open.
+    pub fn open_ask(&self) -> Option<AskId> {
+        self.open.as_ref().map(|open| open.ask)
+    }
+
+    /// What the person is asked about, if that is this call.
+    pub fn asked_access(&self, call: &CallId) -> Option<&Access> {
+        self.open.as_ref().filter(|open| open.call == *call).map(|open| &open.access)
+    }
+
+    /// The same by the question, with the call.
+    pub fn asked_call(&self, ask: AskId) -> Option<(CallId, Access)> {
+        let open = self.open.as_ref().filter(|open| open.ask == ask)?;
+        Some((open.call.clone(), open.access.clone()))
+    }
+
+    /// Completes the card of a call, which is shown from now on.
+    pub fn show(
+        &mut self,
+        call: &ToolCall,
+        mut preview: Vec<Shown>,
+        by_hook: Option<&HookDecision>,
+    ) -> Option<Out> {
+        let open = self.open.as_mut().filter(|open| open.call == call.id)?;
+        if let Some((PermissionDecision::Ask, by, Some(why))) = by_hook
+            && !why.trim().is_empty()
+        {
+            preview.insert(0, Shown::Text { text: format!("The hook {by} asks: {}", why.trim()) });
+        }
+        if let Some(because) = &open.because {
+            preview.insert(0, Shown::Text { text: because.clone() });
+        }
+        open.shown = Some(Arc::new(PermissionAsk {
+            call: call.id.clone(),
+            tool: call.name.clone(),
+            input: call.input.clone(),
+            card: call.card.clone(),
+            preview,
+            always: open.always.as_ref().map(|(_, words)| words.clone()),
+            never: None,
+            agent: None,
+        }));
+        self.shown()
+    }
+
+    /// The card that clients are shown.
+    pub fn shown(&self) -> Option<Out> {
+        let open = self.open.as_ref()?;
+        Some(Out::Ask { ask: open.ask, permission: open.shown.clone()? })
+    }
+
+    /// Takes the card back.
+    pub fn withdraw(&mut self) -> Option<Out> {
+        self.open.take().map(|open| Out::Withdrawn { ask: open.ask })
+    }
+
+    /// Forgets the card of a call that can't run; returns whether it was open.
+    pub fn drop_card(&mut self, call: &CallId) -> bool {
+        self.open.take_if(|open| open.call == *call).is_some()
+    }
+
+    /// Takes an answer in; a late or unknown one is `None`. `is_same`: whether the call would still touch what the person
+    /// was asked about.
+    pub fn answer(&mut self, ask: AskId, decision: &Decision, is_same: bool) -> Option<Answer> {
+        let OpenCard { call, always, .. } = self.open.take_if(|open| open.ask == ask)?;
+        let person = |answer| Decider::Person { answer };
+        let mut rule = None;
+        let (permit, by) = match decision {
+            Decision::AllowOnce | Decision::AllowAlways if !is_same => {
+                let why = "What this call would touch changed while the person was asked.".to_owned();
+                (Permit::Denied(why), person(Answered::TooLate))
+            }
+            Decision::AllowOnce => (Permit::Allowed, person(Answered::Once)),
+            Decision::AllowAlways => {
+                rule = always.map(|(rule, _)| rule);
+                let answer = if rule.is_some() { Answered::Always } else { Answered::Once };
+                (Permit::Allowed, person(answer))
+            }
+            Decision::Reject | Decision::RejectAlways => {
+                let why = "The person said no to this call. Don't try the same again; go another way or ask what they \
+                           want.";
+                (Permit::Denied(why.to_owned()), person(Answered::No))
+            }
+            Decision::Dismissed => (
+                Permit::Denied("The person did not allow this call.".to_owned()),
+                person(Answered::Dismissed),
+            ),
+            Decision::Absent => (Permit::Denied(NOBODY_THERE.to_owned()), Decider::Nobody),
+        };
+        let decided = Decided { allowed: permit == Permit::Allowed, by };
+        Some(Answer { call, permit, decided, rule })
+    }
+}
+
+fn refused_by(by: Decider) -> Option<Decided> {
+    Some(Decided { allowed: false, by })
+}

@@ -1,0 +1,73 @@
+//! The recipes of a session's places, and the prompt whose recipe is being rendered.
+
+use std::sync::Arc;
+
+use super::Ticket;
+use super::recipes::Rendering;
+use epitome_recipe::catalog::Catalog;
+use epitome_recipe::watch::Registration;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Recipes {
+    catalog: Arc<Catalog>,
+    /// Whether the recipes were read once; they are, off the session's task, when it begins.
+    is_read: bool,
+    watch: Option<Arc<Registration>>,
+    rendering: Option<Rendering>,
+}
+
+impl Recipes {
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub fn are_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// Waits for no reading: the session needs no recipe, or they can't be read.
+    pub fn give_up_reading(&mut self) {
+        self.is_read = true;
+    }
+
+    pub fn watch(&self) -> Option<Arc<Registration>> {
+        self.watch.clone()
+    }
+
+    /// Takes in what was read; returns whether it is the first time.
+    pub fn read(&mut self, catalog: Catalog, watch: Option<Arc<Registration>>) -> bool {
+        (self.catalog, self.watch) = (Arc::new(catalog), watch);
+        !std::mem::replace(&mut self.is_read, true)
+    }
+
+    // ── Rendering ──────────────────────────────────────────────────────────────────────────────
+
+    pub fn render(&mut self, rendering: Rendering) {
+        self.rendering = Some(rendering);
+    }
+
+    /// Whether a prompt waits for its recipe; other prompts wait for it.
+    pub fn are_rendering(&self) -> bool {
+        self.rendering.is_some()
+    }
+
+    pub fn are_rendering_for(&self, ticket: Ticket) -> bool {
+        self.rendering.as_ref().is_some_and(|rendering| rendering.is_for(ticket))
+    }
+
+    /// The prompt of this ticket goes on.
+    pub fn take_rendered(&mut self, ticket: Ticket) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.is_for(ticket))
+    }
+
+    /// The prompt whose rendering has panicked, if there is one.
+    pub fn take_failed(&mut self) -> Option<Rendering> {
+        self.rendering.take_if(|rendering| rendering.job.is_finished())
+    }
+
+    /// The prompt is taken back.
+    pub fn cancel_rendering(&mut self) -> Option<Rendering> {
+        self.rendering.take()
+    }
+}

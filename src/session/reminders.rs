@@ -1,0 +1,207 @@
+//! Reminders: what the model has to know and its view does not say. Pure.
+//!
+//! What the model knows is what its view says: a mutation, an undo or a mask may have taken something out of it, and a
+//! compaction's summary may have brought it along. So nothing is remembered here: before each model call, each topic
+//! is compared with the view, and what is missing is said behind it. The instructions' files have a comparison of
+//! their own (`instructions::known`).
+
+pub(super) mod background;
+#[cfg(test)]
+pub(super) mod scaffold;
+
+use epitome_compaction::{GOAL_HEAD, goal_words};
+use epitome_thread::{Change, Mode, Origin, Thread, View};
+
+const GOAL_ENDED: &str = "The goal of the work is ended; there is none now.";
+
+const PLAN_MODE_ON: &str = "Plan mode is on: nothing may be changed now. Read and search as far as you need, then \
+present a plan: what you would change, where, in which order, and how you would check it; say what you are not sure of. \
+Don't try to edit files or to run commands: they are refused. The person reads the plan and takes you out of plan mode \
+to have it carried out.";
+
+const PLAN_MODE_OFF: &str = "Plan mode is off: you may change files and run commands again, as the person allows. If \
+they have agreed to a plan, carry it out.";
+
+/// Something that the model has to know.
+pub(super) struct Topic {
+    /// Who says it, in the log. No hook has this name: a hook's is that of a file.
+    pub by: &'static str,
+    pub what: What,
+}
+
+pub(super) enum What {
+    /// A state, of which the newest word counts.
+    State {
+        /// What holds now; `None` where that is as it always was.
+        now: Option<String>,
+        /// What is said where nothing holds any more, if the newest word has the first of these in it.
+        over: (&'static str, &'static str),
+        /// How a summary begins to speak of it.
+        summary_head: Option<&'static str>,
+    },
+    /// Lines that are each said once, with what they are found by, behind a head.
+    Lines { head: String, lines: Vec<(String, String)> },
+    /// What was compared with the view already.
+    Untold(Vec<String>),
+}
+
+impl Topic {
+    /// What the model has to be told; `None` where its view says the same.
+    pub fn untold(self, view: &View) -> Option<String> {
+        let by = self.by;
+        let said = || view.entries().iter().rev().filter_map(|entry| text_by(by, &entry.change));
+        let lines = match self.what {
+            What::State { now, over: (before, over), summary_head } => {
+                let newest =
+                    view.entries().iter().rev().find_map(|entry| match (&entry.change, summary_head) {
+                        (Change::Compacted { summary, .. }, Some(head)) => {
+                            Some(summary.text()).filter(|text| text.contains(head))
+                        }
+                        (change, _) => text_by(by, change),
+                    });
+                let has = |words: &str| newest.as_ref().is_some_and(|text| text.contains(words));
+                return match now {
+                    Some(now) => (!has(&now)).then_some(now),
+                    None => (has(before) && !has(over)).then(|| over.to_owned()),
+                };
+            }
+            What::Lines { head, lines } => {
+                let is_new = |marker: &String| !said().any(|text| text.contains(marker));
+                let new: Vec<String> =
+                    lines.into_iter().filter(|(marker, _)| is_new(marker)).map(|(_, line)| line).collect();
+                let head = Some(head).filter(|head| !head.is_empty() && !new.is_empty());
+                head.into_iter().chain(new).collect()
+            }
+            What::Untold(lines) => lines,
+        };
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+}
+
+/// The words of this speaker.
+pub(super) fn text_by(speaker: &str, change: &Change) -> Option<String> {
+    match change {
+        Change::Said { message, origin: Origin::Context { by } } if by == speaker => Some(message.text()),
+        _ => None,
+    }
+}
+
+/// The goal of the work.
+pub(super) fn goal(thread: &Thread) -> Topic {
+    let what = What::State {
+        now: thread.goal().map(goal_words),
+        over: ("", GOAL_ENDED),
+        summary_head: Some(GOAL_HEAD),
+    };
+    Topic { by: "/goal", what }
+}
+
+/// Whether something may be changed now. The system text stays as it is.
+pub(super) fn plan_mode(mode: Mode) -> Topic {
+    let now = match mode {
+        Mode::ReadOnly => Some(PLAN_MODE_ON.to_owned()),
+        Mode::Ask | Mode::AcceptEdits | Mode::Full => None,
+    };
+    Topic { by: "/mode", what: What::State { now, over: (PLAN_MODE_ON, PLAN_MODE_OFF), summary_head: None } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scaffold::{compacted, context, mutated, person, thread};
+    use super::*;
+    use epitome_thread::Seq;
+
+    /// Each row is a log behind its opening entry, e0, and what the model is then told.
+    #[test]
+    fn the_model_is_told_of_the_goal_where_its_view_says_otherwise() {
+        let (a, b) = (goal_words("A"), goal_words("B"));
+        let goal = |goal: Option<&str>| Change::GoalSet { goal: goal.map(str::to_owned) };
+        let (set_a, set_b) = (goal(Some("A")), goal(Some("B")));
+        let told = |text: &str| context("/goal", text);
+        let said_a = told(&a);
+        for (story, log, wanted) in [
+            ("there is none", vec![person("hi")], None),
+            ("it is new", vec![person("hi"), set_a.clone()], Some(a.clone())),
+            ("it was told", vec![set_a.clone(), said_a.clone()], None),
+            ("it is another now", vec![set_a.clone(), said_a.clone(), set_b.clone()], Some(b.clone())),
+            ("it is ended", vec![set_a.clone(), said_a.clone(), goal(None)], Some(GOAL_ENDED.to_owned())),
+            ("the end was told", vec![set_a.clone(), said_a.clone(), goal(None), told(GOAL_ENDED)], None),
+            ("it ended before it was told", vec![set_a.clone(), goal(None)], None),
+            (
+                "a compaction brought it along",
+                vec![set_a.clone(), said_a.clone(), compacted(2, &format!("Past.\n\n{a}"))],
+                None,
+            ),
+            (
+                "it changed since the compaction",
+                vec![set_a.clone(), said_a.clone(), compacted(2, &a), set_b.clone()],
+                Some(b.clone()),
+            ),
+            (
+                "an old one stands behind the summary, which has the new one",
+                vec![set_a.clone(), said_a.clone(), set_b.clone(), compacted(1, &b)],
+                Some(b.clone()),
+            ),
+            ("a hook replaced the history", vec![set_a.clone(), said_a.clone(), mutated(2)], Some(a.clone())),
+            (
+                "that was undone",
+                vec![set_a.clone(), said_a.clone(), mutated(2), Change::Undone { entry: Seq(3) }],
+                None,
+            ),
+            ("a person's words are not the goal's", vec![set_a.clone(), person(&a)], Some(a.clone())),
+        ] {
+            let thread = thread(log);
+            assert_eq!(super::goal(&thread).untold(thread.view()), wanted, "{story}");
+        }
+    }
+
+    #[test]
+    fn the_model_is_told_of_plan_mode_where_its_view_says_otherwise() {
+        let mode = |mode| Change::ModeChosen { mode };
+        let (on, off) = (|| context("/mode", PLAN_MODE_ON), || context("/mode", PLAN_MODE_OFF));
+        for (story, log, wanted) in [
+            ("it may do what it always may", vec![mode(Mode::Full)], None),
+            ("plan mode is new", vec![mode(Mode::ReadOnly)], Some(PLAN_MODE_ON)),
+            ("it was told", vec![mode(Mode::ReadOnly), on()], None),
+            ("it is over", vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask)], Some(PLAN_MODE_OFF)),
+            ("the end was told", vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask), off()], None),
+            ("it was never told of it", vec![mode(Mode::ReadOnly), mode(Mode::Ask)], None),
+            (
+                "it is on again",
+                vec![mode(Mode::ReadOnly), on(), mode(Mode::Ask), off(), mode(Mode::ReadOnly)],
+                Some(PLAN_MODE_ON),
+            ),
+        ] {
+            let thread = thread(log);
+            assert_eq!(plan_mode(thread.mode()).untold(thread.view()).as_deref(), wanted, "{story}");
+        }
+    }
+
+    #[test]
+    fn each_line_is_told_once_behind_its_head() {
+        let line = |name: &str| (format!("{name}:"), format!("{name}: does it"));
+        let list = |names: &[&str]| Topic {
+            by: "skills",
+            what: What::Lines {
+                head: "New:".to_owned(),
+                lines: names.iter().map(|name| line(name)).collect(),
+            },
+        };
+        for (story, log, names, wanted) in [
+            ("there are none", vec![], vec![], None),
+            ("they are new", vec![], vec!["a", "b"], Some("New:\na: does it\nb: does it")),
+            ("one was told", vec![context("skills", "a: did it")], vec!["a", "b"], Some("New:\nb: does it")),
+            ("all were told", vec![context("skills", "a: x\nb: y"), person("hi")], vec!["a", "b"], None),
+            ("another said it", vec![context("mcp", "a: x")], vec!["a"], Some("New:\na: does it")),
+            (
+                "a hook replaced the history",
+                vec![context("skills", "a: x"), mutated(1)],
+                vec!["a"],
+                Some("New:\na: does it"),
+            ),
+        ] {
+            let thread = thread(log);
+            assert_eq!(list(&names).untold(thread.view()).as_deref(), wanted, "{story}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Children of a session at work: agents that the model hands work to, callbacks and recipes. Their questions go to this
+//! session's clients, and the answers back; clients that show agents get their streams (`shown`).
+//!
+//! Calls of a child are not in the parent's log. A client that a card was shown to is told of the call's
+//! outcome; nothing of it is replayed.
+
+mod shown;
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+
+use super::child::ChildNews;
+use super::client_list::Clients;
+use super::{AskId, ClientId, Decision, Out, PermissionAsk, SessionCommand, Ticket};
+use epitome_recipe::agents::Agents;
+use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, Rule, SessionId, ToolOutcome, Usage};
+use shown::ShownAgent;
+pub(super) use shown::{agent_id, call_with_place, lost_agent};
+
+/// The ticket of a choice that a session passes on to its children; nobody waits for its answer.
+const PASSED_ON: Ticket = Ticket(2);
+
+/// See the module.
+pub(super) struct Subagents {
+    session: SessionId,
+    /// What children of this session have to say; each gets a sender. It has no capacity, because a child
+    /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
+    news: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
+    calls: Vec<ChildCall>,
+    at_work: Vec<Child>,
+    /// Agents at work, at any depth, for clients that show them; each behind who started it.
+    shown: Vec<ShownAgent>,
+    /// The agents that the model is told of, once their files were read.
+    definitions: Arc<Agents>,
+    /// As many as may work at a time.
+    slots: Arc<Semaphore>,
+}
+
+/// A child at work.
+struct Child {
+    session: SessionId,
+    commands: mpsc::WeakSender<SessionCommand>,
+    /// Whether it takes the modes that are chosen meanwhile.
+    follows_mode: bool,
+}
+
+/// A call of a child that this session's person was asked about, until it has its outcome.
+struct ChildCall {
+    child: SessionId,
+    call: CallId,
+    open: Option<ChildCard>,
+}
+
+/// An open card of a child.
+struct ChildCard {
+    /// The id that this session's clients know.
+    ask: AskId,
+    /// The id that the child knows.
+    theirs: AskId,
+    permission: Arc<PermissionAsk>,
+    answers: mpsc::WeakSender<SessionCommand>,
+}
+
+impl ChildCard {
+    /// Passes a decision on. A child that is gone needs none, and its channel has room for one answer to
+    /// each card.
+    fn answer(&self, decision: Decision) {
+        if let Some(answers) = self.answers.upgrade() {
+            drop(answers.try_send(SessionCommand::Decide { ask: self.theirs, decision }));
+        }
+    }
+}
+
+/// What a child's news want of the session's log.
+pub(super) enum ForLog {
+    /// The person said "always" to a child. It holds already.
+    Allowed(Rule),
+    /// A model call was paid for; with whose it was.
+    Spent(ModelName, Usage, String),
+}
+
+impl Subagents {
+    /// `slots`: how many agents may work at a time.
+    pub fn new(session: SessionId, slots: u32) -> Subagents {
+        Subagents {
+            session,
+            news: mpsc::unbounded_channel(),
+            calls: Vec::new(),
+            at_work: Vec::new(),
+            shown: Vec::new(),
+            definitions: Arc::default(),
+            slots: Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(usize::MAX))),
+        }
+    }
+
+    pub fn definitions(&self) -> &Agents {
+        &self.definitions
+    }
+
+    pub fn define(&mut self, agents: Agents) {
+        self.definitions = Arc::new(agents);
+    }
+
+    pub fn slots(&self) -> Arc<Semaphore> {
+        self.slots.clone()
+    }
+
+    // ── News ───────────────────────────────────────────────────────────────────────────────────
+
+    /// Where a child says what it has to say.
+    pub fn sender(&self) -> mpsc::UnboundedSender<ChildNews> {
+        self.news.0.clone()
+    }
+
+    /// The next news of a child.
+    pub async fn next(&mut self) -> Option<ChildNews> {
+        self.news.1.recv().await
+    }
+
+    /// The next news, if there is one by now.
+    pub fn next_now(&mut self) -> Option<ChildNews> {
+        self.news.1.try_recv().ok()
+    }
+
+    /// Takes news of a child in. Returns what belongs into the log.
+    pub fn hear(&mut self, news: ChildNews, clients: &Clients) -> Option<ForLog> {
+        match news {
+            ChildNews::Asked { child, ask: theirs, permission, answers } => {
+                let ask = AskId::fresh();
+                let open = ChildCard { ask, theirs, permission: permission.clone(), answers };
+                if clients.is_empty() {
+                    open.answer(Decision::Absent);
+                    return None;
+                }
+                let call = permission.call.clone();
+                self.calls.push(ChildCall { child: child.clone(), call, open: Some(open) });
+                self.show_waiting(&child, clients);
+                clients.announce(&Out::Ask { ask, permission });
+            }
+            ChildNews::Settled { child, ask } => {
+                let settled = self
+                    .calls
+                    .iter_mut()
+                    .filter(|call| call.child == child)
+                    .find_map(|call| call.open.take_if(|open| open.theirs == ask));
+                if let Some(open) = settled {
+                    clients.announce(&Out::Withdrawn { ask: open.ask });
+                    self.show_waiting(&child, clients);
+                }
+            }
+            ChildNews::Finished { child, outcome } => {
+                self.calls.retain(|call| call.child != child || call.call != outcome.call);
+                clients.announce(&Out::CallFinished { outcome });
+            }
+            ChildNews::Allowed { rule } => return Some(ForLog::Allowed(rule)),
+            ChildNews::Spent { model, usage, by } => return Some(ForLog::Spent(model, usage, by)),
+            ChildNews::Began { child, commands, follows_mode, about } => {
+                self.at_work.push(Child { session: child.clone(), commands, follows_mode });
+                if let Some(about) = about {
+                    self.show_begun(child, about, clients);
+                }
+            }
+            ChildNews::Streamed { session, out } => self.show_stream(session, out, clients),
+            ChildNews::Ended { child, end } => {
+                self.at_work.retain(|known| known.session != child);
+                self.end_calls(|call| call.child == child, clients);
+                self.show_end(&child, end, clients);
+            }
+        }
+        None
+    }
+
+    /// Passes a new mode on to the children that are at work.
+    pub fn set_mode(&self, mode: Mode) {
+        for child in self.at_work.iter().filter(|child| child.follows_mode) {
+            if let Some(commands) = child.commands.upgrade() {
+                let (client, mode) = (ClientId(0), mode.id().to_owned());
+                // It takes its commands as fast as they come; one that is stuck is asked about nothing either.
+                drop(commands.try_send(SessionCommand::SetMode { ticket: PASSED_ON, client, mode }));
+            }
+        }
+    }
+
+    /// Cancels one agent, wherever below this session it works.
+    pub fn cancel(&self, agent: SessionId) {
+        let (mut through, mut command) = (agent.clone(), SessionCommand::Cancel);
+        // Of those below one another there are at most as many as are shown.
+        for _ in 0..=self.shown.len() {
+            let direct = self.at_work.iter().find(|child| child.session == through);
+            if let Some(commands) = direct.and_then(|child| child.commands.upgrade()) {
+                // A cancel must not get lost because of what stands before it.
+                tokio::spawn(async move { commands.send(command).await });
+                return;
+            }
+            let Some(above) = self.shown_above(&through) else { return };
+            (through, command) = (above, SessionCommand::CancelAgent { agent: agent.clone() });
+        }
+    }
+
+    // ── Cards ──────────────────────────────────────────────────────────────────────────────────
+
+    /// Whether a call of a child waits for its outcome, of which a card was shown.
+    pub fn have_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    fn cards(&self) -> impl Iterator<Item = &ChildCard> {
+        self.calls.iter().filter_map(|call| call.open.as_ref())
+    }
+
+    /// The open cards, for a client that comes later.
+    pub fn open_cards(&self) -> impl Iterator<Item = Out> {
+        self.cards().map(|open| Out::Ask { ask: open.ask, permission: open.permission.clone() })
+    }
+
+    /// The open cards, by the ids that this session's clients know.
+    pub fn open_asks(&self) -> impl Iterator<Item = AskId> {
+        self.cards().map(|open| open.ask)
+    }
+
+    /// Passes a decision on to the child that asked; `false` if none did. The card is withdrawn when the
+    /// child has taken it.
+    pub fn decided(&self, ask: AskId, decision: &Decision) -> bool {
+        let Some(open) = self.cards().find(|open| open.ask == ask) else { return false };
+        open.answer(decision.clone());
+        true
+    }
+
+    /// Takes back all cards: the session ends.
+    pub fn end_all_calls(&mut self, clients: &Clients) {
+        self.end_calls(|_| true, clients);
+    }
+
+    /// Takes back the cards of children that are gone, and ends their calls for whoever saw them.
+    fn end_calls(&mut self, is_gone: impl Fn(&ChildCall) -> bool, clients: &Clients) {
+        for ChildCall { call, open, .. } in self.calls.extract_if(.., |call| is_gone(call)) {
+            if let Some(open) = open {
+                clients.announce(&Out::Withdrawn { ask: open.ask });
+            }
+            let text = "Who made this call was stopped.";
+            let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
+            clients.announce(&Out::CallFinished { outcome });
+        }
+    }
+}

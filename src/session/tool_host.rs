@@ -1,0 +1,113 @@
+//! What the tool calls of a session share: what the model knows of files, the commands that run in the background, live
+//! output on its way to the clients, and what masks keys.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::arrival::Wholes;
+use epitome_secrets::Masker;
+use epitome_thread::{CallId, Thread};
+use epitome_tools::background::Background;
+use epitome_tools::read_state::{Entrance, Files};
+use epitome_tools::{Access, Workspace};
+
+/// How many pieces of live output may wait for the session. What a command prints beyond that is not
+/// shown live; its outcome has the whole.
+const OUTPUT_MAX: usize = 64;
+
+/// The names and values that a client's editor has.
+type Environment = Vec<(OsString, OsString)>;
+
+/// See the module.
+pub(super) struct ToolHost {
+    files: Arc<Files>,
+    /// The model's commands in the background; with the session they end.
+    background: Arc<Background>,
+    output: (mpsc::Sender<(CallId, String)>, mpsc::Receiver<(CallId, String)>),
+    /// With the environment that it was made for.
+    masker: Option<(Arc<Environment>, Arc<Masker>)>,
+    /// What the log holds of outcomes that were too long for the view.
+    stored: Wholes,
+}
+
+impl ToolHost {
+    pub fn new() -> ToolHost {
+        ToolHost {
+            files: Arc::default(),
+            background: Arc::default(),
+            output: mpsc::channel(OUTPUT_MAX),
+            masker: None,
+            stored: Wholes::default(),
+        }
+    }
+
+    /// Goes on with the commands that were there before the session rested. They have ended, and what they printed
+    /// last may not have been read.
+    pub fn wake(&mut self, background: Arc<Background>) {
+        self.background = background;
+    }
+
+    pub fn background(&self) -> &Arc<Background> {
+        &self.background
+    }
+
+    /// What the model knows of files by now.
+    pub fn files(&self, thread: &Thread, workspace: &Workspace) -> Arc<Files> {
+        self.files.follow(thread, workspace);
+        self.files.clone()
+    }
+
+    /// Where a call waits for its turn to touch files.
+    pub fn enter(&self, access: &Access) -> Entrance {
+        self.files.enter(access)
+    }
+
+    /// What knows the keys of an environment. It is made once for it.
+    pub fn masker(&mut self, environment: &Arc<Environment>) -> Arc<Masker> {
+        match &self.masker {
+            Some((made_for, masker)) if Arc::ptr_eq(made_for, environment) => masker.clone(),
+            Some(_) | None => {
+                let masker = Arc::new(Masker::new(environment));
+                self.masker = Some((environment.clone(), masker.clone()));
+                masker
+            }
+        }
+    }
+
+    /// Takes the live output of a call; where a hook will see the outcome first, none is shown.
+    pub fn output_of(
+        &self,
+        call: CallId,
+        masker: Option<Arc<Masker>>,
+        is_hidden: bool,
+    ) -> Arc<dyn Fn(String) + Send + Sync> {
+        let sender = self.output.0.clone();
+        Arc::new(move |mut output: String| {
+            if is_hidden {
+                return;
+            }
+            if let Some(masker) = &masker {
+                masker.mask_in(&mut output);
+            }
+            // A full channel drops the piece: the outcome has the whole.
+            let _ = sender.try_send((call.clone(), output));
+        })
+    }
+
+    /// The next piece of live output.
+    pub async fn next_output(&mut self) -> Option<(CallId, String)> {
+        self.output.1.recv().await
+    }
+
+    /// What running calls had printed so far; no more than may wait.
+    pub fn output_by_now(&mut self) -> Vec<(CallId, String)> {
+        std::iter::from_fn(|| self.output.1.try_recv().ok()).take(OUTPUT_MAX).collect()
+    }
+
+    /// Bytes of the outcomes that the log holds as a whole.
+    pub fn stored_bytes(&mut self, thread: &Thread) -> usize {
+        self.stored.of(thread)
+    }
+}
