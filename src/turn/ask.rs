@@ -1,107 +1,107 @@
-//! What a turn asks for, and what it is told.
+//! The requests of a turn to its session, and the answers.
 
 use epitome_thread::{CallId, Change, StopReason, ToolOutcome};
 
-/// What the session is to do next.
+/// The next step of a turn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// Journal, apply and announce this, then ask again.
+    /// Journal, apply and announce this change, then call [`Turn::next`](super::Turn::next) again.
     Commit(Box<Change>),
-    /// Start this and come back with its answer; meanwhile ask again.
+    /// Start this work and call `next` again; report the result later with [`Turn::tell`](super::Turn::tell).
     Ask(Ask),
-    /// Nothing to do until an answer comes.
+    /// Nothing to do until an answer arrives.
     Wait,
-    /// The turn is over and its `TurnEnded` is committed.
+    /// The turn is over, and its `TurnEnded` is committed.
     End(StopReason),
 }
 
-/// What a turn needs.
+/// Work that a turn needs done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// A prompt is about to enter the view: what do hooks say to it?
+    /// Run prompt hooks: this prompt is about to enter the view.
     Greet(Box<Change>),
     /// Send the thread's view to the model.
     CallModel,
-    /// Replace old entries by a summary.
+    /// Replace old entries with a summary.
     Compact {
         focus: Option<String>,
         why: Why,
     },
-    /// What do hooks say to this call? Asked for all calls of a reply at once.
+    /// Run hooks before this call. Asked for all calls of a reply at once.
     BeforeTool(CallId),
-    /// May this call run? Asked for one call at a time.
+    /// Decide whether this call may run. Asked for one call at a time.
     Permission(CallId),
     RunTool(CallId),
-    /// A reply and the outcomes of its calls are in: what do hooks want done? `last` tells whether the
-    /// agent would stop here.
+    /// Run hooks after a round: a reply and the outcomes of its calls are committed. `last` if the agent
+    /// would stop here.
     RoundEnd {
         last: bool,
     },
-    /// The agent would stop: what do hooks want done?
+    /// Run stop hooks: the agent is about to stop.
     Stop(StopReason),
-    /// A compaction is committed: what do hooks have to add?
+    /// Run hooks after a compaction was committed.
     Swapped,
 }
 
-/// What made a compaction necessary.
+/// Why a compaction is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     Command,
     Overflow,
-    /// The configured share of the window was reached.
+    /// The configured share of the window is used.
     Threshold,
-    /// A hook or a recipe's handler asked for it.
+    /// A hook or a recipe's handler requested it.
     Hook,
     /// The next request might not fit.
     Must,
 }
 
-/// What came of an ask. An answer that nothing waits for is ignored.
+/// The result of an [`Ask`]. An answer that the turn does not wait for is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     Model(ModelAnswer),
     Compacted(CompactAnswer),
-    /// The changes to commit, the prompt's `Said` among them if it enters the view.
+    /// The changes to commit, including the prompt's `Said` if it enters the view.
     Greeted {
         commits: Vec<Change>,
         enters: bool,
     },
-    /// The call goes on its way to permission.
+    /// Hooks let the call continue to the permission check.
     ToolSeen(CallId, Vec<Change>),
     Permission(CallId, Permit),
-    /// Also of a call that a hook stopped.
+    /// The outcome of a call, from the tool or from a hook that stopped it.
     Tool(CallId, Box<ToolOutcome>),
-    /// To `RoundEnd`, `Stop` and `Swapped`.
+    /// Answers `RoundEnd`, `Stop` and `Swapped`.
     Hooks(HooksAnswer),
 }
 
-/// What hooks want at the end of a round, at the agent's stop or behind a compaction.
+/// What hooks request at the end of a round, when the agent is about to stop, or after a compaction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HooksAnswer {
-    /// Mutations, follow-ups, the trail.
+    /// Mutations, follow-ups and the trail of the hook runs.
     pub commits: Vec<Change>,
     /// Call the model again.
     pub go_on: bool,
-    /// Compact first. Not heard behind a compaction.
+    /// Compact first. Ignored if the view was already compacted since the last reply.
     pub compact: Option<Why>,
-    /// End the turn here, whatever else is asked.
+    /// End the turn here; overrides every other request.
     pub halt: bool,
-    /// The history was replaced: a summary that waits to take its place is dropped.
+    /// The history was replaced, so a pending summary is dropped.
     pub replaced: bool,
-    /// The `Compacted` to commit behind the rest: a recipe's text takes the history's place.
+    /// A `Compacted` to commit after `commits`: the text of a recipe that replaces the history.
     pub swap: Option<Box<Change>>,
 }
 
-/// What came of a model call.
+/// The result of a model call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelAnswer {
-    /// A reply, as the `Replied` to commit.
+    /// A reply, as the `Replied` to commit; for an empty one, a `Noted` that says so.
     Reply { replied: Box<Change>, stop: ReplyEnd },
-    /// The request does not fit the window.
+    /// The request exceeds the context window.
     TooLong(String),
-    /// It might not fit, and was not made.
+    /// The request might not fit and was not sent.
     MustCompact,
-    /// It failed for good and nothing of it was shown.
+    /// It failed permanently, and nothing of it was shown.
     Failed(String),
 }
 
@@ -109,28 +109,28 @@ pub enum ModelAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyEnd {
     Finished,
-    /// To be sent back as it is.
+    /// The provider paused it; it must be sent back unchanged.
     Paused,
     MaxTokens,
-    /// The window was full; with less before it, the agent can go on.
+    /// The window was full; the agent can continue after a compaction.
     WindowFull,
     Refused,
-    /// Held back by a filter of the provider's.
+    /// Withheld by a filter of the provider.
     Filtered,
-    /// For a reason that nobody knows here: as if it were finished, with a word about it.
+    /// An unknown reason. Treated as finished, but the reason is recorded.
     Other,
-    /// It broke off after something had been shown.
+    /// It broke off after part of it had been shown.
     Broken,
 }
 
-/// What came of a compaction.
+/// The result of a compaction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CompactAnswer {
-    /// The `Compacted` to commit, or the `Mutated` that a hook put in its place.
+    /// The `Compacted` or `Pruned` to commit, or the `Mutated` of a hook that replaces it.
     Done(Box<Change>),
-    /// There was nothing to gain; nothing changes.
+    /// Nothing to gain; the view is unchanged.
     Nothing,
-    /// It could not be done; nothing changes.
+    /// It failed; the view is unchanged.
     Failed(String),
 }
 
@@ -138,8 +138,8 @@ pub enum CompactAnswer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permit {
     Allowed,
-    /// Somebody said no. With a sentence for the model.
+    /// The user or a rule refused; the text is for the model.
     Denied(String),
-    /// It can't run at all: an unknown tool, arguments that make no sense.
+    /// It cannot run at all, for example because the tool is unknown or the arguments are invalid.
     Impossible(String),
 }

@@ -1,5 +1,7 @@
-//! The calls of one reply on their way to their outcomes: hooks see all of them, a person is asked about
-//! one at a time, and what is allowed runs meanwhile.
+//! The tool calls of one reply, from the hooks that see them to their outcomes.
+//!
+//! Hooks see all calls at once and permission is requested for one call at a time, while permitted calls
+//! already run.
 
 use super::ask::{Ask, Permit};
 use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
@@ -16,7 +18,7 @@ struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     New,
-    /// Hooks see it.
+    /// Hooks are checking it.
     Seen,
     Waiting,
     Asking,
@@ -30,7 +32,7 @@ impl Calls {
         Calls(calls.into_iter().map(|id| Call { id, step: Step::New }).collect())
     }
 
-    /// What they need next; `None` while only answers can bring them on.
+    /// Returns the next ask, or `None` if every unfinished call waits for an answer.
     pub(super) fn next(&mut self) -> Option<Ask> {
         if let Some(call) = self.at(Step::New) {
             call.step = Step::Seen;
@@ -40,7 +42,7 @@ impl Calls {
             call.step = Step::Running;
             return Some(Ask::RunTool(call.id.clone()));
         }
-        // A person answers one card at a time; what is allowed runs meanwhile.
+        // The user answers one permission prompt at a time; permitted calls run meanwhile.
         if self.at(Step::Asking).is_some() {
             return None;
         }
@@ -53,18 +55,19 @@ impl Calls {
         self.open().next().is_none()
     }
 
-    /// Those without an outcome.
+    /// Calls without an outcome.
     pub(super) fn open(&self) -> impl Iterator<Item = &CallId> {
         self.0.iter().filter(|call| call.step != Step::Finished).map(|call| &call.id)
     }
 
-    /// Hooks let a call go on. `false` if none were asked about it: an answer that comes too late.
+    /// Records that hooks let a call continue. Returns `false` if no hooks were running for it, which means
+    /// that the answer came too late.
     pub(super) fn seen(&mut self, id: &CallId) -> bool {
         let call = self.of(id, &[Step::Seen]);
         call.map(|call| call.step = Step::Waiting).is_some()
     }
 
-    /// A permission was decided. A call that may not run has its outcome with that.
+    /// Records a permission decision. A call that may not run gets its outcome here.
     pub(super) fn decided(&mut self, id: CallId, permit: Permit) -> Option<Change> {
         let call = self.of(&id, &[Step::Asking])?;
         let (status, why) = match permit {
@@ -79,7 +82,7 @@ impl Calls {
         Some(Change::ToolFinished { outcome: ToolOutcome::text(id, status, why) })
     }
 
-    /// A call has its outcome, from the tool or from a hook that stopped it.
+    /// Records the outcome of a call, from the tool or from a hook that stopped it.
     pub(super) fn finished(&mut self, id: &CallId, outcome: ToolOutcome) -> Option<Change> {
         self.of(id, &[Step::Seen, Step::Running])?.step = Step::Finished;
         Some(Change::ToolFinished { outcome })

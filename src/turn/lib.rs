@@ -1,21 +1,39 @@
-//! The agent loop as a state machine: from a prompt to its stop reason.
+//! The agent loop as a state machine, from a prompt to its stop reason.
 //!
-//! A turn decides and does nothing: it asks for a model call, a permission, a tool, a compaction, what
-//! hooks say, or a commit, and is told what came of it. It holds nothing that the thread holds, so a
-//! request is built from the thread at the moment when it is sent.
+//! A [`Turn`] is pure: it decides what happens next and performs nothing itself. The session drives it:
+//!
+//! 1. [`Turn::next`] returns a [`Next`]: a [`Change`] to commit to the log, an [`Ask`] to start (call the
+//!    model, run hooks, request permission, run a tool, compact), [`Next::Wait`] or [`Next::End`].
+//! 2. The session commits the change or starts the work, and calls `next` again until it gets `Wait` or
+//!    `End`.
+//! 3. When a piece of work finishes, the session passes the result to [`Turn::tell`] as an [`Answer`] and
+//!    calls `next` again.
+//!
+//! A turn stores only the state of the loop. Messages, queued prompts and settings are in the [`Thread`],
+//! which is passed in, so a request is built from the thread as it is at the moment of sending.
 //!
 //! ```text
-//!  Greeting ─► Ready ── CallModel ──► Sampling ──► Calls (hooks together, permission one at a time,
-//!    ▲           ▲                      │  │         │     tools together)
-//!    │ queued    │ calls, follow-ups    │  ▼         ▼
-//!    │           └──────────────────────┼─ RoundEnd ◄┘
-//!    │                                  │  │ no calls
-//!    └──────────────────────────────────┼─ Stopping ──► Ending ──► Ended
-//!                                       ▼
-//!                        Compacting ─► Swapping ─► back to where it was asked for
+//!  Greeting ─► Ready ─► Sampling ─┬─ tool calls ─► Calls ─┬─► RoundEnd ─► Stopping ─► Ending ─► Ended
+//!     ▲          ▲                └─ no calls ────────────┘      │           │
+//!     │          └─ calls answered, or a hook continues ─────────┼───────────┤
+//!     └──────────── a prompt was queued ─────────────────────────┴───────────┘
+//!
+//!  Sampling, RoundEnd, Stopping ─► Compacting ─► Swapping ─► the state that would have come next
 //! ```
 //!
-//! Where a session has no hooks their asks are answered at once.
+//! | state | what happens in it |
+//! | --- | --- |
+//! | `Greeting` | prompt hooks check each prompt before it enters the view |
+//! | `Ready` | takes a queued prompt, or starts the next round, up to the round limit |
+//! | `Sampling` | the model replies |
+//! | `Calls` | hooks check all calls; permission is requested for one at a time; permitted calls run |
+//! | `RoundEnd` | hooks see the finished round |
+//! | `Stopping` | the agent is about to stop; stop hooks can make it continue |
+//! | `Compacting` | the session compacts the view |
+//! | `Swapping` | the compaction is committed; hooks can react to it |
+//! | `Ending` | the turn's last entry, `TurnEnded`, is committed |
+//!
+//! In a session without hooks, the session answers the hook asks immediately.
 
 mod ask;
 mod calls;
@@ -31,8 +49,9 @@ use epitome_thread::{
     CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage, Withheld,
 };
 
-/// Overflows with one reply between them that are compacted. A model that reads the same long file again
-/// after each compaction would do so until its rounds are used up, each at the price of two calls.
+/// Maximum number of overflows in a row, with at most one reply between them, that lead to a compaction.
+/// Without this bound, a model that reads the same long file again after each compaction would continue until
+/// its rounds are used up, and each cycle costs two model calls.
 const OVERFLOWS_IN_A_ROW_MAX: u32 = 3;
 
 /// One turn of a session.
@@ -43,24 +62,26 @@ pub struct Turn {
     max_rounds: u32,
     rounds: u32,
     usage: Usage,
-    /// Since the last reply. A second overflow in a row ends the turn: no loop is possible.
+    /// Whether the view was compacted since the last reply. A request that is still too long then ends the
+    /// turn, so overflows cannot loop.
     compacted: bool,
-    /// One was tried before the next call and came to nothing; now the provider has the word.
+    /// Whether a compaction before the next call was tried and freed nothing. The request is then sent as it
+    /// is, and the provider decides whether it fits.
     tried: bool,
-    /// The round of the last overflow, and how many came with one reply between them.
+    /// The round of the last overflow, and the number of overflows with at most one reply between them.
     overflowed_at: Option<u32>,
     overflows: u32,
     withdrawn: Vec<Seq>,
     failure: Option<String>,
     quiet_hooks: u32,
-    /// The last reply is to be sent back as it is.
+    /// Whether the provider paused the last reply, which must be sent back unchanged.
     paused: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Prompts on their way into the view, the first of them `asked` about; `then` follows if none of
-    /// them gets in.
+    /// Hooks check the prompts in `said`, in order; `asked` if they are checking the first one now. `entered`
+    /// if at least one prompt entered the view; otherwise the turn goes on with `then`.
     Greeting {
         said: VecDeque<Change>,
         asked: bool,
@@ -70,7 +91,7 @@ enum State {
     Ready,
     Sampling,
     Calls(Calls),
-    /// Hooks see the round. `swap` is a compaction by command that waits for them.
+    /// Hooks see the round. `swap` is the result of a compaction by command, committed after they answer.
     RoundEnd {
         asked: bool,
         then: Then,
@@ -80,13 +101,13 @@ enum State {
         asked: bool,
         reason: StopReason,
     },
-    /// `ask` until the compaction was asked for.
+    /// `ask` is taken when it is returned from `next`.
     Compacting {
         ask: Option<Ask>,
         why: Why,
         then: Then,
     },
-    /// A compaction is committed, and hooks see it.
+    /// A compaction is committed, and hooks can react to it.
     Swapping {
         asked: bool,
         then: Then,
@@ -95,19 +116,19 @@ enum State {
     Ended(StopReason),
 }
 
-/// Where a turn goes on.
+/// How a turn continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     CallModel,
-    /// Stop, if hooks let it and nothing was said meanwhile.
+    /// Stop, unless hooks continue or a prompt was queued.
     Stop(StopReason),
-    /// Stop, if nothing was said meanwhile.
+    /// Stop, unless a prompt was queued.
     End(StopReason),
 }
 
 impl Turn {
-    /// A turn that begins with `said`, if hooks let it in. What a crash left in the queue was said
-    /// before it, and enters the view before it.
+    /// Creates a turn that starts with the prompt `said`, if hooks let it into the view. Prompts that a
+    /// crashed turn left in the queue are older, so they enter the view first.
     pub fn prompt(said: Change, thread: &Thread, max_rounds: u32) -> Turn {
         let mut all: VecDeque<Change> = thread.queued().iter().filter_map(|entry| taken(entry)).collect();
         all.push_back(said);
@@ -116,8 +137,8 @@ impl Turn {
         Turn::new(state, VecDeque::new(), max_rounds)
     }
 
-    /// A turn that is one compaction, begun by the command that `commanded` records. What the person
-    /// says meanwhile is answered behind it.
+    /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
+    /// Prompts queued meanwhile are answered after it.
     pub fn compact(commanded: Change, focus: Option<String>, max_rounds: u32) -> Turn {
         let why = Why::Command;
         let ask = Some(Ask::Compact { focus, why });
@@ -143,7 +164,8 @@ impl Turn {
         }
     }
 
-    /// What to do now. After a `Commit` or an `Ask`, call it again until it says `Wait` or `End`.
+    /// Returns the next step. After a `Commit` or an `Ask`, the caller calls this again until it returns
+    /// `Wait` or `End`.
     pub fn next(&mut self, thread: &Thread) -> Next {
         loop {
             if let Some(change) = self.commits.pop_front() {
@@ -210,23 +232,23 @@ impl Turn {
         }
     }
 
-    /// Takes an answer in.
+    /// Processes an answer. One that the current state does not wait for is ignored.
     pub fn tell(&mut self, answer: Answer, thread: &Thread) {
         match (&mut self.state, answer) {
             (State::Greeting { said, asked, entered, .. }, Answer::Greeted { commits, enters }) if *asked => {
                 *asked = false;
                 if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = said.pop_front() {
-                    // Taken back while hooks saw it.
+                    // Withdrawn while hooks checked it.
                     if self.withdrawn.contains(&entry) {
                         return;
                     }
-                    // One that a hook kept out is not taken from the queue again.
+                    // A prompt that a hook blocked must not be taken from the queue again.
                     if !enters {
                         self.withdrawn.push(entry);
                     }
                 }
                 *entered |= enters;
-                // What was said since may be what does not fit.
+                // The new prompt may be what makes the next request too long, so compaction is allowed again.
                 self.compacted &= !enters;
                 self.tried &= !enters;
                 self.commits.extend(commits);
@@ -253,7 +275,7 @@ impl Turn {
                 | State::Swapping { asked: true, .. },
                 Answer::Hooks(answer),
             ) => self.tell_hooks(answer, thread),
-            // Late answers of what a cancel or an end overtook.
+            // Late answers that a cancel or the end of the turn has overtaken.
             (
                 State::Greeting { .. }
                 | State::Ready
@@ -276,9 +298,9 @@ impl Turn {
         }
     }
 
-    /// Ends the turn as cancelled. `partial` is what had been shown of a running reply, as the
-    /// `Replied` to keep. Every open call gets the outcome "interrupted"; what hooks had not decided
-    /// does not happen. No-op on a turn that ends.
+    /// Ends the turn as cancelled. `partial` is the part of a running reply that was already shown, as the
+    /// `Replied` to commit. Every open tool call gets the outcome "interrupted", and hook decisions that are
+    /// still pending are discarded. No-op on a turn that is ending or has ended.
     pub fn cancel(&mut self, partial: Option<Change>) {
         match &self.state {
             State::Ending(_) | State::Ended(_) => return,
@@ -300,27 +322,27 @@ impl Turn {
         self.state = State::Ending(StopReason::Cancelled);
     }
 
-    /// A queued prompt is taken back; its text stays in the log and never enters the view.
+    /// Withdraws a queued prompt: its text stays in the log but never enters the view.
     pub fn withdraw(&mut self, queued: Seq) {
         self.withdrawn.push(queued);
     }
 
-    /// Hook runs that did nothing, for the turn's last entry.
+    /// Counts hook runs that did nothing, for the turn's last entry.
     pub fn count_quiet_hooks(&mut self, runs: u32) {
         self.quiet_hooks = self.quiet_hooks.saturating_add(runs);
     }
 
-    /// Tokens that were taken for this turn beside its own model calls: by callbacks.
+    /// Adds tokens used for this turn outside of its own model calls, by callbacks.
     pub fn add_usage(&mut self, usage: &Usage) {
         self.usage.add(usage);
     }
 
-    /// Whether a compaction by command waits for the hooks of a round's end.
+    /// Whether the result of a compaction by command is waiting for round-end hooks.
     pub fn waits_to_swap(&self) -> bool {
         matches!(self.state, State::RoundEnd { swap: Some(_), .. })
     }
 
-    /// Whether the provider paused the last reply: it goes on where that is the end of the request.
+    /// Whether the provider paused the last reply. It resumes only if that reply is the end of the request.
     pub fn is_paused(&self) -> bool {
         self.paused
     }
@@ -330,7 +352,7 @@ impl Turn {
         self.failure.as_deref()
     }
 
-    /// Tokens that the turn has taken so far.
+    /// Tokens used by the turn so far.
     pub fn usage(&self) -> Usage {
         self.usage
     }
@@ -345,7 +367,7 @@ impl Turn {
         self.compacted
     }
 
-    /// Whether the next request may be made shorter before it is sent: it is tried once.
+    /// Whether the next request may still be compacted before it is sent; this is tried once.
     pub fn may_compact_before_call(&self) -> bool {
         !self.compacted && !self.tried
     }
@@ -395,7 +417,7 @@ impl Turn {
                 self.compact_for(Why::Overflow, Then::CallModel);
             }
             ModelAnswer::MustCompact => {
-                // A request that was not made was no round.
+                // The request was not sent, so it does not count as a round.
                 self.rounds -= 1;
                 self.compact_for(Why::Must, Then::CallModel);
             }
@@ -410,20 +432,20 @@ impl Turn {
             self.usage.add(usage);
         }
         match (why, answer) {
-            // A recipe's text takes the place of the history once hooks have seen it.
+            // A compaction by command replaces the history only after the round-end hooks have seen it.
             (Why::Command, CompactAnswer::Done(change)) => {
                 self.state = State::RoundEnd { asked: false, then, swap: Some(change) };
             }
             (Why::Command, CompactAnswer::Nothing) => self.follow(Then::End(StopReason::EndTurn), thread),
             (Why::Command, CompactAnswer::Failed(message)) => self.fail(message),
             (Why::Overflow, CompactAnswer::Done(change)) => {
-                // A refused request was no round.
+                // The refused request does not count as a round.
                 if self.failure.take().is_some() {
                     self.rounds -= 1;
                 }
                 self.swap(*change, then);
             }
-            // The reply is there, cut where the window was full.
+            // The reply itself was kept, cut off where the window was full.
             (Why::Overflow, CompactAnswer::Nothing | CompactAnswer::Failed(_)) if self.failure.is_none() => {
                 let then = Then::Stop(StopReason::MaxTokens);
                 self.state = State::RoundEnd { asked: false, then, swap: None };
@@ -441,7 +463,7 @@ impl Turn {
                 self.tried = true;
                 self.follow(then, thread);
             }
-            // The conversation goes on as it is; the session has told why.
+            // The conversation continues unchanged; the session has already reported why.
             (Why::Threshold | Why::Hook, CompactAnswer::Nothing | CompactAnswer::Failed(_)) => {
                 self.follow(then, thread);
             }
@@ -477,14 +499,14 @@ impl Turn {
     }
 
     fn swap(&mut self, compacted: Change, then: Then) {
-        // Cutting old outcomes is not the last that can be done.
+        // Pruning alone leaves compaction as a further step, so it does not count as one.
         self.compacted |= !matches!(compacted, Change::Pruned { .. });
         self.commits.push_back(compacted);
         self.state = State::Swapping { asked: false, then };
     }
 
-    /// Goes on, first with what the person said meanwhile: it was accepted, so the model must see it,
-    /// however the reply before it ended.
+    /// Continues the turn. Prompts that were queued meanwhile come first, however the last reply ended: they
+    /// were accepted, so the model must see them.
     fn follow(&mut self, then: Then, thread: &Thread) {
         let reason = match then {
             Then::CallModel => return self.state = State::Ready,
@@ -503,7 +525,8 @@ impl Turn {
         self.state = State::Greeting { said: VecDeque::from([said]), asked: false, entered: false, then };
     }
 
-    /// Counts an overflow, and tells whether too many came right behind a compaction each.
+    /// Records an overflow, and returns whether too many followed each other with at most one reply between
+    /// them.
     fn overflows_again(&mut self) -> bool {
         let follows = self.overflowed_at.is_some_and(|round| self.rounds <= round + 1);
         self.overflows = if follows { self.overflows + 1 } else { 1 };
@@ -523,7 +546,7 @@ impl Turn {
         }
     }
 
-    /// Gives back the calls of the reply.
+    /// Commits a reply and returns the ids of its calls.
     fn keep_reply(&mut self, replied: Change) -> Vec<CallId> {
         let mut calls = Vec::new();
         if let Change::Replied { message, usage, .. } = &replied {
@@ -542,20 +565,21 @@ impl Turn {
     }
 }
 
-/// A queued prompt as it enters the view.
+/// Converts a queued prompt into the `Said` that enters the view.
 fn taken(queued: &Entry) -> Option<Change> {
     let Change::Queued { message } = &queued.change else { return None };
     Some(Change::Said { message: message.clone(), origin: Origin::Queue { entry: queued.seq } })
 }
 
-/// What is kept of a prompt that a cancel overtook. A queued one is in the log already.
+/// What is recorded of a prompt that was cancelled before it entered the view. A queued one is already in the
+/// log.
 fn never_entered(said: &Change) -> Option<Change> {
     match said {
         Change::Said { origin: Origin::Queue { .. }, .. } => None,
         Change::Said { message, origin } => {
             let (note, mut message) = (message.id, message.clone());
             if let Origin::Recipe { typed, .. } = origin {
-                // It is shown as the person gave it.
+                // Shown as the user typed it.
                 message.set_text(typed.clone());
             }
             Some(Change::Withheld { message, note, why: Withheld::Cancelled })
@@ -564,20 +588,20 @@ fn never_entered(said: &Change) -> Option<Change> {
     }
 }
 
-/// The outcome of a call that a cancel or a crash overtook.
+/// The outcome of a call that was interrupted by a cancel or a crash.
 pub fn interrupted(call: CallId) -> Change {
     let text = "Interrupted before it finished; what it did until then stands.";
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 
-/// The outcome of a call of a reply that was not let end: nothing of it was done, and whoever reads it, the model
-/// too, has nothing to look after.
+/// The outcome of a call from a reply that broke off or was refused. The call never ran, so neither the user
+/// nor the model has anything to clean up.
 fn not_run(call: CallId) -> Change {
     let text = "Not run: the reply that asked for it broke off.";
     Change::ToolFinished { outcome: ToolOutcome::text(call, OutcomeStatus::Interrupted, text) }
 }
 
-/// The cut that goes with a reply's end, where there is one.
+/// The `Cut` to record for a reply that ended this way, if any.
 pub fn cut_of(stop: ReplyEnd, reason: &str) -> Option<Cut> {
     match stop {
         ReplyEnd::Finished | ReplyEnd::Paused => None,
