@@ -11,7 +11,7 @@ use super::elsewhere::Handed;
 use super::hooks::refuse;
 use super::rounds::text_content;
 use super::thinking;
-use super::work::{Done, Pending};
+use super::work::{Done, Pending, Thought};
 use epitome_compaction::{self as compaction, Decision};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
@@ -109,23 +109,9 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
-            let by = by.to_owned();
-            return self.think(self.deciding(None, Why::Hook), move |session, decided| {
-                let ordered = match decided {
-                    Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
-                    Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
-                        session.compaction_called(recipe, callback)
-                    }
-                    None => Err(thinking::FAULT.to_owned()),
-                };
-                match ordered {
-                    Ok(order) => {
-                        pending.answer.compact = Some(Why::Hook);
-                        session.order_compaction(order);
-                    }
-                    Err(why) => refuse(&mut pending.resolution, &by, why),
-                }
-                session.settle_round(pending);
+            let deciding = self.deciding(None, Why::Hook);
+            return self.think(deciding, move |decided| {
+                Thought::Called(Box::new(pending), recipe, callback, decided)
             });
         }
         match self.child_run(&recipe, &callback.args) {
@@ -139,6 +125,34 @@ impl Session {
                 self.settle_round(pending);
             }
         }
+    }
+
+    /// A hook calls a recipe that makes a summary of this conversation, and it is known whether that gains anything.
+    pub(super) fn compaction_weighed(
+        &mut self,
+        mut pending: Pending,
+        recipe: Arc<Recipe>,
+        callback: Callback,
+        decided: Option<(Seq, Decision)>,
+    ) {
+        let ordered = match decided {
+            Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
+            Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
+                self.compaction_called(recipe, callback)
+            }
+            None => Err(thinking::FAULT.to_owned()),
+        };
+        match ordered {
+            Ok(order) => {
+                pending.answer.compact = Some(Why::Hook);
+                self.order_compaction(order);
+            }
+            Err(why) => {
+                let by = pending.resolution.action_by.clone();
+                refuse(&mut pending.resolution, &by, why);
+            }
+        }
+        self.settle_round(pending);
     }
 
     /// How a recipe that makes a summary of this conversation is run for a hook.

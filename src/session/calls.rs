@@ -1,13 +1,12 @@
 //! A session's tool calls: who may run, who is asked, and what came of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::field::Empty;
 use tracing::{Instrument as _, info_span};
 
 use super::actor::Session;
-use super::work::{Done, Ended, OpenAsk};
+use super::work::{Done, OpenAsk};
 use super::{AskId, Decision, Out, PermissionAsk};
 use super::{arrival, buffers, checkpoints, effects, kept, trace};
 use epitome_hooks::output::PermissionDecision;
@@ -16,7 +15,7 @@ use epitome_recall::Log;
 use epitome_secrets::{self as secrets, Masker};
 use epitome_spans::Timed;
 use epitome_thread::{
-    Answered, CallId, Change, Decided, Decider, OutcomeStatus, Rule, Shown, ToolCall, ToolOutcome,
+    Answered, CallId, Change, Decided, Decider, OutcomeStatus, PlanStep, Rule, Shown, ToolCall, ToolOutcome,
 };
 use epitome_tools::command_line;
 use epitome_tools::permission::Verdict;
@@ -186,7 +185,7 @@ impl Session {
     }
 
     /// A call that was to be asked about cannot run as things stand.
-    fn cannot_run(&mut self, id: CallId, why: String) {
+    pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
         let Some(work) = &mut self.work else { return };
         if work.ask.take_if(|open| open.call == id).is_some() {
             self.tell(Told::Permission(id, Permit::Impossible(why)));
@@ -365,34 +364,25 @@ impl Session {
         }
     }
 
-    pub(super) fn job_done(&mut self, done: Done) {
-        match done {
-            Done::Tool(call, outcome, plan) => {
-                self.tell_checkpoint_troubles();
-                if let Some(steps) = plan
-                    && let Err(error) = self.commit(Change::Planned { steps })
-                {
-                    return self.abandon(&error);
-                }
-                if let Some(work) = &mut self.work {
-                    work.running_agents.remove(&call);
-                }
-                // What an agent spent is told before it ends, and what a call printed before its outcome.
-                self.hear_children();
-                self.hear_progress();
-                let started = self.work.as_mut().and_then(|work| work.started.remove(&call));
-                let took = started.map_or(Duration::ZERO, |at| at.elapsed());
-                let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-                self.outcome_known(Ended { outcome: *outcome, milliseconds, blocked: false });
-            }
-            Done::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
-            Done::Preview(call, Err(why)) => self.cannot_run(call, why),
-            Done::Summary(summarised) => self.summarised(*summarised),
-            Done::Thought(then) => then(self),
-            Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),
-            Done::Callback(pending, called) => self.called_back(*pending, called),
-            Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),
+    pub(super) fn tool_done(
+        &mut self,
+        call: &CallId,
+        outcome: Box<ToolOutcome>,
+        plan: Option<Vec<PlanStep>>,
+    ) {
+        self.tell_checkpoint_troubles();
+        if let Some(steps) = plan
+            && let Err(error) = self.commit(Change::Planned { steps })
+        {
+            return self.abandon(&error);
         }
+        if let Some(work) = &mut self.work {
+            work.running_agents.remove(call);
+        }
+        // What an agent spent is told before it ends, and what a call printed before its outcome.
+        self.hear_children();
+        self.hear_progress();
+        self.tell(Told::Ran(outcome));
     }
 }
 

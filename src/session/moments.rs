@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 use super::actor::Session;
 use super::effects;
 use super::replies::with_full_stop;
-use super::work::{Done, Point};
+use super::work::Done;
 use super::{Out, Severity};
 use epitome_config::Threshold;
 use epitome_hooks::chain::{self, Chain, Link, Takes};
@@ -21,6 +21,7 @@ use epitome_hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageF
 use epitome_hooks::output::Resolution;
 use epitome_hooks::run;
 use epitome_thread::{Change, Entry, HookRun, Seq, Verdict};
+use epitome_turn::HookAsk;
 
 /// The window that hooks are told where none is known. Scripts divide by it.
 const WINDOW_UNKNOWN: u64 = 128_000;
@@ -29,19 +30,18 @@ const WINDOW_UNKNOWN: u64 = 128_000;
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl Session {
-    /// Runs what there is for a moment. Where there is nothing the point comes back, at the price of a
-    /// look-up.
-    pub(super) fn run_hooks(&mut self, what: What, point: Point) -> Result<(), Point> {
+    /// Runs what there is for a moment, and tells whether there is anything.
+    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> bool {
         if !self.may_run(what.event()) {
-            return Err(point);
+            return false;
         }
         let moment = self.moment(what);
         let links = self.links(&moment);
         if links.is_empty() || self.work.is_none() {
-            return Err(point);
+            return false;
         }
-        self.start_hooks(links, moment, point);
-        Ok(())
+        self.start_hooks(links, moment, ask);
+        true
     }
 
     /// Whether anything may run at an event: asked before a moment is put together.
@@ -62,8 +62,8 @@ impl Session {
         handlers::plan(declared, scripts, moment, &self.fired)
     }
 
-    /// Runs these off this task; `hooks_done` hears at which point the work goes on. No-op without a turn.
-    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, point: Point) {
+    /// Runs these off this task, for what the turn asked. No-op without a turn.
+    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, ask: HookAsk) {
         let runner = self.runner();
         let event = moment.what.event();
         let takes = self.takes(&moment.what);
@@ -77,7 +77,7 @@ impl Session {
             };
             let perform = run::perform(&runner, chain);
             let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
-            Done::Hooks(point, Box::new(resolution))
+            Done::Hooks(ask, Box::new(resolution))
         };
         work.jobs.spawn(job.instrument(scope));
     }

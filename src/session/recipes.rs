@@ -142,7 +142,7 @@ impl Session {
             self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
+            let turn = Turn::compact(commanded, self.settings.max_rounds);
             let trace = TurnTrace::begin(self.timed.span(), self.thread.next_seq());
             let mut work = Work::new(turn, trace, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
@@ -150,6 +150,7 @@ impl Session {
             work.order = CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
+                focus,
                 instruction: Some(text),
                 keep: swap.keep,
                 above,
