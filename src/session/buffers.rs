@@ -82,7 +82,7 @@ impl Session {
                     false
                 }
             };
-            Background::Thought(Box::new(move |session| session.wish_over(ask, in_time)))
+            Background::WishOver { ask, in_time }
         });
     }
 
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// What was not answered is taken back.
-    fn wish_over(&mut self, ask: AskId, in_time: bool) {
+    pub(super) fn wish_over(&mut self, ask: AskId, in_time: bool) {
         let Some(at) = self.wishes_open.iter().position(|open| open.ask == ask) else { return };
         let open = self.wishes_open.remove(at);
         self.withdraw_wish(&open);

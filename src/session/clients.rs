@@ -374,7 +374,16 @@ impl Session {
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
-            Background::Thought(then) => then(self),
+            Background::Foreseen(decided) => self.foreseen(decided),
+            Background::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
+            Background::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
+            Background::OnDisk(prompt, came) => self.on_disk(*prompt, came),
+            Background::TakenUp(reports) => self.taken_up(reports),
+            Background::WishOver { ask, in_time } => self.wish_over(ask, in_time),
+            Background::QuestionOver(ask) => {
+                self.close_question(ask, epitome_tools::question::Reply::Cancelled)
+            }
+            Background::ServersAwaited => self.waited_for_servers(),
             Background::Side(called) => self.side_done(called),
             Background::ModelsAsked(asked) => self.models_asked(*asked),
             Background::Served => {}

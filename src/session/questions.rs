@@ -57,7 +57,7 @@ impl Session {
                     let _ = reply.send(Reply::TimedOut);
                 }
             }
-            Background::Thought(Box::new(move |session| session.close_question(ask, Reply::Cancelled)))
+            Background::QuestionOver(ask)
         });
     }
 

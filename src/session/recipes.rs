@@ -15,7 +15,7 @@ use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
-use epitome_compaction::{self as compaction, Wish};
+use epitome_compaction::{self as compaction, Budget, Preview, Wish};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
 use epitome_provider::endpoint::{self, Endpoint};
@@ -33,6 +33,17 @@ use epitome_turn::Turn;
 pub struct Rendering {
     pub prompt: Prompt,
     pub job: AbortHandle,
+}
+
+/// What a compaction would do, for the command that asks.
+pub struct Previewed {
+    typed: String,
+    /// The command that does it.
+    command: String,
+    revision: Seq,
+    budget: Budget,
+    /// `None` where the work on it panicked.
+    preview: Option<Preview>,
 }
 
 impl Rendering {
@@ -211,25 +222,26 @@ impl Session {
         let (ruler, budget) = (self.ruler(), self.budget_for(swap.summary_tokens_max));
         let thread = self.thread.clone();
         let ticket = prompt.responder.ticket;
-        let previewing = move || {
-            let preview = compaction::preview(&ruler, &thread, &budget, &wish);
-            (thread.view().revision(), budget, preview)
-        };
-        let job = self.think_beside(previewing, move |session, previewed| {
-            let Some(rendering) = session.rendering.take_if(|rendering| rendering.is_for(ticket)) else {
-                return;
-            };
-            session.carry_out(rendering.prompt, typed, |session| {
-                let Some((revision, budget, preview)) = previewed else {
-                    return session.no_compaction(&format!("{}.", thinking::FAULT));
-                };
-                if revision != session.thread.view().revision() {
-                    return session.no_compaction("the conversation was changed meanwhile. Say it again.");
-                }
-                session.dry_run(&preview, &budget, command)
-            });
+        let (revision, told) = (thread.view().revision(), budget.clone());
+        let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
+        let job = self.think_beside(previewing, move |preview| {
+            let previewed = Previewed { typed, command, revision, budget: told, preview };
+            Background::Previewed(ticket, Box::new(previewed))
         });
         self.rendering = Some(Rendering { prompt, job });
+    }
+
+    /// Tells what the compaction would do, where its command was not cancelled meanwhile.
+    pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
+        let Some(rendering) = self.rendering.take_if(|rendering| rendering.is_for(ticket)) else { return };
+        let Previewed { typed, command, revision, budget, preview } = previewed;
+        self.carry_out(rendering.prompt, typed, |session| match preview {
+            None => session.no_compaction(&format!("{}.", thinking::FAULT)),
+            Some(_) if revision != session.thread.view().revision() => {
+                session.no_compaction("the conversation was changed meanwhile. Say it again.")
+            }
+            Some(preview) => session.dry_run(&preview, &budget, command),
+        });
     }
 
     /// Renders a recipe with what its shell calls printed so far.

@@ -102,12 +102,9 @@ impl Session {
     pub(super) fn think_beside<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        then: impl FnOnce(&mut Session, Option<T>) + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
     ) -> AbortHandle {
-        self.background.spawn(async move {
-            let thought = think(work).await;
-            Background::Thought(Box::new(move |session| then(session, thought)))
-        })
+        self.background.spawn(async move { named(think(work).await) })
     }
 }
 

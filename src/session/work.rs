@@ -6,20 +6,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::actor::Session;
 use super::callbacks::Called;
 use super::clients::outer_texts;
+use super::commands::OnDisk;
 use super::compacting::{CompactionOrder, Draft};
 use super::effects::ModelCall;
 use super::instructions::Looked;
+use super::recipes::Previewed;
 use super::summary::Attempt;
 use super::tasks::Running;
 use super::trace::TurnTrace;
 use super::windows::Asked;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
+use epitome_checkpoint::{CheckpointError, Report};
 use epitome_compaction::{Decision, Plan};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
@@ -78,7 +81,7 @@ pub struct Work {
     /// The command lines that it is limited to, as patterns.
     pub allowed_commands: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
-    pub meta: Option<serde_json::Value>,
+    pub meta: Option<Value>,
     /// The model that the recipe asks for, where it is another than the session's.
     pub endpoint: Option<Endpoint>,
     /// The recipe that runs, and what it declares to be done at moments of its run.
@@ -230,9 +233,6 @@ impl Drop for Responder {
     }
 }
 
-/// How the session goes on once work that was done elsewhere is there.
-pub type Then = Box<dyn FnOnce(&mut Session) + Send>;
-
 /// The result of a job of a turn.
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
@@ -289,7 +289,24 @@ pub enum Background {
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A summary that was written ahead.
     Ahead(Box<Plan>, Box<Attempt>),
-    Thought(Then),
+    /// What a compaction would do soon, for the view of this revision; `None` where deciding it panicked.
+    Foreseen(Option<(Seq, Decision)>),
+    /// What the compaction would do that the command of this ticket asks about.
+    Previewed(Ticket, Box<Previewed>),
+    /// The same for a resident hook.
+    ServicePlan(String, Option<Value>, oneshot::Sender<Result<Value, String>>),
+    /// What a command found or did on the disk; `None` where that panicked.
+    OnDisk(Box<Prompt>, Option<OnDisk>),
+    /// What a process before this one left half done with files is finished.
+    TakenUp(Option<Result<Vec<Report>, CheckpointError>>),
+    /// A wish to an editor is answered, given up, or out of time.
+    WishOver {
+        ask: AskId,
+        in_time: bool,
+    },
+    QuestionOver(AskId),
+    /// The first prompt has waited long enough for MCP servers.
+    ServersAwaited,
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.
