@@ -20,10 +20,10 @@ use super::arrival::Wholes;
 use super::audience::{Audience, Pulse};
 use super::buffers::{self, OpenWish};
 use super::child::{ChildNews, Lineage};
-use super::consent::Consent;
 use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
+use super::hook_host::HookHost;
 use super::instructions::Watch;
 use super::kept;
 use super::mcp::Mcp;
@@ -40,9 +40,6 @@ use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_compaction::pace::Pace;
 use epitome_config::Settings;
-use epitome_hooks::discover::Found;
-use epitome_hooks::handlers::Fired;
-use epitome_hooks::run::Runner;
 use epitome_mcp::News;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::{Endpoint, LocalServer};
@@ -55,7 +52,7 @@ use epitome_recipe::watch::Registration;
 use epitome_secrets::Masker;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
-use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread, Verdict};
+use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread};
 use epitome_tokens as tokens;
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
@@ -116,19 +113,7 @@ pub struct Session {
     pub(super) journal: Journal,
     pub(super) progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
     pub(super) lineage: Lineage,
-    /// The hooks of this session, and whether they were looked for once.
-    pub(super) hooks: Arc<Found>,
-    pub(super) hooks_read: bool,
-    pub(super) hooks_watch: Option<Arc<Registration>>,
-    pub(super) consent: Consent,
-    pub(super) runner: Option<Arc<Runner>>,
-    pub(super) fired: Fired,
-    /// Whether `session_start` was announced to hooks, and how the session began.
-    pub(super) started: bool,
-    pub(super) source: &'static str,
-    /// What hooks want in the system text, until it is frozen.
-    pub(super) start_context: Vec<String>,
-    pub(super) told_hooks: HashSet<(String, Verdict)>,
+    pub(super) hooks: HookHost,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
@@ -274,16 +259,7 @@ impl Session {
             journal,
             progress: mpsc::channel(PROGRESS_MAX),
             lineage: Lineage::default(),
-            hooks: Arc::new(Found::default()),
-            hooks_read: false,
-            hooks_watch: None,
-            consent: Consent::default(),
-            runner: None,
-            fired: Fired::default(),
-            started: false,
-            source: "startup",
-            start_context: Vec::new(),
-            told_hooks: HashSet::new(),
+            hooks: HookHost::default(),
             active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),

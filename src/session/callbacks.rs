@@ -13,11 +13,9 @@ use super::rounds::text_content;
 use super::thinking;
 use super::work::{Done, Pending, Thought};
 use epitome_compaction::{self as compaction, Decision};
-use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
 use epitome_hooks::handlers;
-use epitome_hooks::hook::Place;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::{Callback, Utterance};
 use epitome_provider::models;
@@ -378,17 +376,11 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: args.clone(),
             time: self.settings.hooks.callback_timeout,
-            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            hooks: self.hooks.for_child(recipe.run_hooks),
             handlers,
             agent: None,
         }
     }
-}
-
-/// The hooks that no recipe can switch off.
-pub(super) fn enforced(found: &Found) -> Found {
-    let hooks = found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
-    Found { hooks, ..Found::default() }
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.

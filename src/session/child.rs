@@ -23,6 +23,7 @@ use super::actor::Session;
 use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
+use super::hook_host::HookHost;
 use super::registry::{Overrides, Services, new_id};
 use super::remembered::Remembered;
 use super::replies::sentence;
@@ -374,10 +375,7 @@ impl Child {
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
         session.catalog_read = true;
-        session.hooks = order.hooks.clone();
-        session.hooks_read = true;
-        // It is a part of its parent's session, which has started.
-        session.started = true;
+        session.hooks = HookHost::of_child(order.hooks.clone());
         session.endpoint = Some(endpoint.clone());
         session.remembered = order.remembered.clone();
         session.timed.span().record("parent", tracing::field::display(&order.parent));

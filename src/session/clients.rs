@@ -120,7 +120,7 @@ impl Session {
         self.show_open_asks(&attachment);
         let problems = std::mem::take(&mut self.untold_problems);
         self.show_problems(&problems);
-        if !self.hooks_read {
+        if !self.hooks.is_read() {
             self.load_hooks();
         }
         if !self.catalog_read {
@@ -414,7 +414,7 @@ impl Session {
             self.local_server_found(None);
         }
         self.catalog_read = true;
-        self.hooks_read = true;
+        self.hooks.set_read(true);
         self.sync_due = false;
     }
 

@@ -137,7 +137,7 @@ impl Session {
     }
 
     pub(super) fn start_work(&mut self, mut work: Work) {
-        if !self.started {
+        if !self.hooks.has_started() {
             work.turn.start_session();
         }
         self.work = Some(work);

@@ -23,8 +23,8 @@ impl Session {
     /// The session starts, before its first prompt or compaction.
     pub(super) fn session_starts(&mut self) {
         // Where a cancel overtakes them, the next turn starts the session again.
-        if !self.run_hooks(What::SessionStart { source: self.source }, HookAsk::SessionStart) {
-            self.started = true;
+        if !self.run_hooks(What::SessionStart { source: self.hooks.source() }, HookAsk::SessionStart) {
+            self.hooks.set_started();
             self.tell(Told::Started(Vec::new()));
         }
     }
@@ -32,11 +32,11 @@ impl Session {
     /// What a session begins with goes into the system text while that is open, else behind what is
     /// there.
     pub(super) fn start_resolved(&mut self, mut resolution: Resolution) {
-        self.started = true;
+        self.hooks.set_started();
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
             match self.thread.frame() {
-                None => self.start_context.push(text),
+                None => self.hooks.add_context(text),
                 Some(_) => commits.push(self.context(by, text)),
             }
         }
@@ -197,7 +197,7 @@ impl Session {
         let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, String::new());
         let result = result_of(call, &outcome, Duration::ZERO);
         let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
-        let scripts = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
+        let scripts = self.hooks.scripts(&moment, true);
         let declared =
             self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()

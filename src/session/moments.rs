@@ -13,10 +13,8 @@ use super::replies::with_full_stop;
 use super::work::Done;
 use super::{Out, Severity};
 use epitome_config::Threshold;
-use epitome_hooks::chain::{self, Chain, Link, Takes};
+use epitome_hooks::chain::{Chain, Link, Takes};
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::handlers::{self, Declared};
-use epitome_hooks::hook::{Hook, Place};
 use epitome_hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
 use epitome_hooks::output::Resolution;
 use epitome_hooks::run;
@@ -47,19 +45,16 @@ impl Session {
     /// Whether anything may run at an event: asked before a moment is put together.
     pub(super) fn may_run(&self, event: HookEvent) -> bool {
         let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
-        declared || self.hooks.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
+        declared || self.hooks.has_any_for(event)
     }
 
     /// What runs at this moment, in its order.
     pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
         let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
-        let scripts: Vec<Arc<Hook>> = self.hooks.hooks.iter().filter(heard).cloned().collect();
-        let scripts = chain::links(&scripts, moment);
-        let Some(work) = &self.work else { return scripts };
+        let Some(work) = &self.work else { return self.hooks.scripts(moment, all) };
         let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
-        handlers::plan(declared, scripts, moment, &self.fired)
+        self.hooks.links(moment, declared, all)
     }
 
     /// Runs these off this task, for what the turn asked. No-op without a turn.
@@ -185,7 +180,7 @@ impl Session {
 
     /// The session ends: hooks hear of it, and get a moment for it.
     pub(super) async fn tell_of_end(&mut self) {
-        if !self.started || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
+        if !self.hooks.has_started() || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
         }
         let moment = self.moment(What::SessionEnd { reason: "other" });
@@ -231,15 +226,7 @@ impl Session {
     /// A handler or script that a recipe has run `once` is not run again for this invocation.
     fn count_success(&mut self, event: HookEvent, name: &str) {
         let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
-        let handlers = declared.into_iter().flatten().filter_map(|place| match place {
-            Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
-            Declared::External { .. } | Declared::Script { .. } => None,
-        });
-        let scripts = self.hooks.hooks.iter().cloned().map(Link::Hook);
-        let link = handlers.chain(scripts).find(|link| link.name() == name);
-        if let Some(link) = link {
-            self.fired.succeeded(event, &link);
-        }
+        self.hooks.succeeded(event, name, declared);
     }
 
     /// What went wrong with a hook, once for each hook; the trail has all of it.
@@ -252,7 +239,7 @@ impl Session {
             Verdict::Failed | Verdict::Skipped => Severity::Warning,
         };
         tracing::info!(session = %self.id, hook = run.hook, %event, end = run.end, "a hook has a remark");
-        if !self.told_hooks.insert((run.hook.clone(), run.verdict)) {
+        if !self.hooks.is_news(run) {
             return;
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());

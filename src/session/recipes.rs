@@ -148,7 +148,7 @@ impl Session {
             recipe.source.path(),
         );
         self.show_problems(&problems);
-        self.fired.invoked();
+        self.hooks.invoked();
         if recipe.is_compaction() {
             self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());

@@ -13,16 +13,15 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::audience::Audience;
-use super::consent::Consent;
+use super::hook_host::HookHost;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
 use epitome_compaction::pace::Pace;
 use epitome_config::{McpServer, Settings};
-use epitome_hooks::handlers::Fired;
 use epitome_problem::Problem;
 use epitome_store::Journal;
-use epitome_thread::{Seq, Thread, Verdict};
+use epitome_thread::{Seq, Thread};
 use epitome_tools::background::Background;
 use epitome_tools::buffers::Buffers;
 
@@ -39,13 +38,8 @@ pub struct Resting {
     seen: Seq,
     settings: Arc<Settings>,
     overrides: Arc<Overrides>,
-    consent: Consent,
-    fired: Fired,
-    started: bool,
-    source: &'static str,
-    start_context: Vec<String>,
+    hooks: HookHost,
     told_problems: HashSet<Problem>,
-    told_hooks: HashSet<(String, Verdict)>,
     told_of_sandbox: bool,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
@@ -81,7 +75,7 @@ impl Session {
             || self.sync_due
             || self.background_commands.running() > 0
             || self.lineage.is_child()
-            || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
+            || self.hooks.has_residents();
         !holds && !self.closing && self.active_at.elapsed() >= self.services.rest_after
     }
 
@@ -93,13 +87,8 @@ impl Session {
             audience: self.audience,
             settings: self.settings,
             overrides: self.overrides,
-            consent: self.consent,
-            fired: self.fired,
-            started: self.started,
-            source: self.source,
-            start_context: self.start_context,
+            hooks: self.hooks.at_rest(),
             told_problems: self.told_problems,
-            told_hooks: self.told_hooks,
             told_of_sandbox: self.told_of_sandbox,
             background_commands: self.background_commands,
             buffers: self.buffers,
@@ -127,13 +116,8 @@ impl Resting {
         session.audience = self.audience;
         session.settings = self.settings;
         session.overrides = self.overrides;
-        session.consent = self.consent;
-        session.fired = self.fired;
-        session.started = self.started;
-        session.source = self.source;
-        session.start_context = self.start_context;
+        session.hooks = self.hooks;
         session.told_problems = self.told_problems;
-        session.told_hooks = self.told_hooks;
         session.told_of_sandbox = self.told_of_sandbox;
         session.background_commands = self.background_commands;
         let (buffers, wishes) = self.buffers.on_another_way();

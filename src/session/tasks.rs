@@ -13,7 +13,6 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::actor::Session;
 use super::agents_shown::agent_id;
-use super::callbacks::enforced;
 use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
 use super::registry::{Services, new_id};
 use super::{SessionCommand, SubagentAbout, Ticket};
@@ -115,7 +114,7 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: Default::default(),
             time: self.settings.agents.timeout,
-            hooks: if runs_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            hooks: self.hooks.for_child(runs_hooks),
             handlers: Table::new(),
             agent: None,
         };
