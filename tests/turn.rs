@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use epitome::thread::{
-    CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
+    CallId, Card, Change, Content, Cut, Edit, Entry, FORMAT_VERSION, Message, MessageId, ModelName, Origin,
     OutcomeStatus, Seq, SessionId, StopReason, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
 };
 
 #[test]
@@ -101,7 +101,12 @@ struct Play {
     messages: u64,
     /// Whether the script includes hooks; otherwise there are none, and their requests are not shown.
     hooks: bool,
-    /// The prompt that prompt hooks are run for.
+    /// Whether it plays each stage of a compaction, the hooks of a session's start and those behind a tool.
+    /// Otherwise a compaction is one ask, and the others say nothing.
+    stages: bool,
+    /// Whether the turn is the first of its session.
+    starts: bool,
+    /// The prompt that hooks see.
     greeted: Option<Change>,
 }
 
@@ -123,6 +128,8 @@ impl Play {
             ended: None,
             messages: 0,
             hooks: false,
+            stages: false,
+            starts: false,
             greeted: None,
         }
     }
@@ -153,15 +160,39 @@ impl Play {
         match verb {
             "prompt" => {
                 let message = self.message(quoted(rest));
-                self.turn =
-                    Some(Turn::prompt(Change::Said { message, origin: Origin::Person }, &self.thread, limit));
+                let said = Change::Said { message, origin: Origin::Person };
+                self.begin(Turn::prompt(said, &self.thread, limit));
             }
             "compact" => {
                 let message = self.fresh();
                 let commanded = Change::Commanded { message, typed: "/compact".into() };
-                self.turn = Some(Turn::compact(commanded, None, limit));
+                self.begin(Turn::compact(commanded, limit));
             }
             "hooks" => self.hooks = true,
+            "stages" => (self.hooks, self.stages) = (true, true),
+            "start" => self.starts = true,
+            "started" => {
+                let commits = if rest.is_empty() { Vec::new() } else { vec![self.context(quoted(rest))] };
+                self.tell(Answer::Started(commits));
+            }
+            "planned" if rest == "old" => self.tell(Answer::Planned(Seq(0))),
+            "planned" => self.tell(Answer::Planned(self.thread.view().revision())),
+            "edited" => {
+                let at = self.thread.entries().last().expect("an entry").seq.to_string();
+                let edit = Edit::Mask { at: at.parse().expect("a part"), note: String::new() };
+                self.commit(Change::Edited { by: "h".into(), edits: vec![edit] });
+            }
+            "instructed" => self.tell(Answer::Instructed { edited: rest == "edited" }),
+            "summarised" => self.tell(Answer::Summarised),
+            "composed" => {
+                let change = self.compacted();
+                self.tell(Answer::Composed(Box::new(change)));
+            }
+            "eased" => self.tell(Answer::Eased(None)),
+            "after" => {
+                let outcome = outcome(rest, OutcomeStatus::Completed);
+                self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));
+            }
             "let" => {
                 let commits = vec![self.greeted.take().expect("hooks see a prompt")];
                 self.tell(Answer::Greeted { commits, enters: true });
@@ -175,7 +206,7 @@ impl Play {
             "seen" => self.tell(Answer::ToolSeen(CallId(rest.into()), Vec::new())),
             "stopped" => {
                 let outcome = outcome(rest, OutcomeStatus::Denied);
-                self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));
+                self.tell(Answer::Ran(Box::new(outcome)));
             }
             "want" => {
                 let answer = self.wanted(rest);
@@ -199,29 +230,24 @@ impl Play {
             }
             "done" => {
                 let outcome = outcome(rest, OutcomeStatus::Completed);
-                self.tell(Answer::Tool(CallId(rest.into()), Box::new(outcome)));
+                self.tell(Answer::Ran(Box::new(outcome)));
             }
-            "compacted" => {
-                let through = self.thread.entries().last().expect("an entry").seq;
-                let change = Change::Compacted {
-                    through,
-                    summary: self.message("summary".into()),
-                    trigger: Trigger::Manual,
-                    focus: None,
-                    tokens_before: 10,
-                    tokens_after: 1,
-                    window: None,
-                    model: None,
-                    usage: None,
-                    masks: Vec::new(),
-                    account: Default::default(),
-                };
+            "compacted" if self.stages => {
+                let change = self.compacted();
                 self.tell(Answer::Compacted(CompactAnswer::Done(Box::new(change))));
             }
+            "compacted" => self.tell(Answer::Planned(self.thread.view().revision())),
             "nothing" => self.tell(Answer::Compacted(CompactAnswer::Nothing)),
             "not" => self.tell(Answer::Compacted(CompactAnswer::Failed("no model".into()))),
             other => panic!("{}: nothing is told by {other:?}", self.name),
         }
+    }
+
+    fn begin(&mut self, mut turn: Turn) {
+        if self.starts {
+            turn.start_session();
+        }
+        self.turn = Some(turn);
     }
 
     fn reply(&mut self, rest: &str) -> ModelAnswer {
@@ -250,7 +276,28 @@ impl Play {
         ModelAnswer::Reply { replied: Box::new(replied), stop }
     }
 
-    /// Parses the hooks' result: `nothing`, or a list of `go_on`, `compact`, `halt`, `replaced`, `say`.
+    fn compacted(&mut self) -> Change {
+        Change::Compacted {
+            through: self.thread.entries().last().expect("an entry").seq,
+            summary: self.message("summary".into()),
+            trigger: Trigger::Manual,
+            focus: None,
+            tokens_before: 10,
+            tokens_after: 1,
+            window: None,
+            model: None,
+            usage: None,
+            masks: Vec::new(),
+            account: Default::default(),
+        }
+    }
+
+    fn context(&mut self, text: String) -> Change {
+        let message = self.message(text);
+        Change::Said { message, origin: Origin::Context { by: "h".into() } }
+    }
+
+    /// What hooks want: `nothing`, or words of `go_on`, `compact`, `halt`, `replaced`, `say`.
     fn wanted(&mut self, words: &str) -> HooksAnswer {
         let mut answer = HooksAnswer::default();
         for word in words.split_whitespace() {
@@ -271,11 +318,11 @@ impl Play {
         answer
     }
 
-    /// A request to run hooks: shown if the script includes hooks, otherwise answered immediately.
-    fn hook_ask(&mut self, ask: String, none: Answer) {
-        match self.hooks {
-            true => self.said.push(ask),
-            false => self.tell(none),
+    /// Says an ask where the script plays it, and else answers it at once.
+    fn ask(&mut self, is_played: bool, ask: String, else_answer: Answer) {
+        match is_played {
+            true => self.said.push(format!("ask {ask}")),
+            false => self.tell(else_answer),
         }
     }
 
@@ -292,29 +339,7 @@ impl Play {
                     self.said.push(format!("commit {}", in_words(&change)));
                     self.commit(*change);
                 }
-                Next::Ask(Ask::Greet(said)) => {
-                    self.greeted = Some((*said).clone());
-                    let ask = format!("ask greet {}", in_words(&said));
-                    self.hook_ask(ask, Answer::Greeted { commits: vec![*said], enters: true });
-                }
-                Next::Ask(Ask::BeforeTool(id)) => {
-                    self.hook_ask(format!("ask before {id}"), Answer::ToolSeen(id.clone(), Vec::new()));
-                }
-                Next::Ask(Ask::RoundEnd { last }) => {
-                    let ask = if last { "ask round_end last" } else { "ask round_end" };
-                    self.hook_ask(ask.into(), Answer::Hooks(HooksAnswer::default()));
-                }
-                Next::Ask(Ask::Stop(reason)) => {
-                    let ask = format!("ask stop {}", word(&reason));
-                    self.hook_ask(ask, Answer::Hooks(HooksAnswer::default()));
-                }
-                Next::Ask(Ask::Swapped) => {
-                    self.hook_ask("ask swapped".into(), Answer::Hooks(HooksAnswer::default()));
-                }
-                Next::Ask(Ask::CallModel) => self.said.push("ask model".into()),
-                Next::Ask(Ask::Compact { .. }) => self.said.push("ask compact".into()),
-                Next::Ask(Ask::Permission(id)) => self.said.push(format!("ask permission {id}")),
-                Next::Ask(Ask::RunTool(id)) => self.said.push(format!("ask run {id}")),
+                Next::Ask(ask) => self.asked(ask),
                 Next::Wait => return,
                 Next::End(reason) => {
                     if self.ended.is_none() {
@@ -323,6 +348,62 @@ impl Play {
                     self.ended = Some(reason);
                     return;
                 }
+            }
+        }
+    }
+
+    fn asked(&mut self, ask: Ask) {
+        let (hooks, stages) = (self.hooks, self.stages);
+        let nothing = || Answer::Hooks(HooksAnswer::default());
+        match ask {
+            Ask::CallModel => self.said.push("ask model".into()),
+            Ask::Permission(id) => self.said.push(format!("ask permission {id}")),
+            Ask::RunTool(id) => self.said.push(format!("ask run {id}")),
+            Ask::Ease { edited } => {
+                let ask = if edited { "ease edited" } else { "ease" };
+                self.ask(stages, ask.into(), Answer::Eased(None));
+            }
+            Ask::PlanCompaction(_) => {
+                self.said.push(if stages { "ask plan" } else { "ask compact" }.into());
+            }
+            Ask::Summarise => self.ask(stages, "summarise".into(), Answer::Summarised),
+            Ask::Compose => {
+                let change = self.compacted();
+                self.ask(stages, "compose".into(), Answer::Composed(Box::new(change)));
+            }
+            Ask::AbandonCompaction(why) => {
+                self.ask(stages, "abandon".into(), Answer::Compacted(CompactAnswer::Failed(why)));
+            }
+            Ask::RunHooks(HookAsk::SessionStart) => self.said.push("ask start".into()),
+            Ask::RunHooks(HookAsk::Prompt(said)) => {
+                self.greeted = Some((*said).clone());
+                let ask = format!("greet {}", in_words(&said));
+                self.ask(hooks, ask, Answer::Greeted { commits: vec![*said], enters: true });
+            }
+            Ask::RunHooks(HookAsk::BeforeTool(id)) => {
+                self.ask(hooks, format!("before {id}"), Answer::ToolSeen(id.clone(), Vec::new()));
+            }
+            Ask::RunHooks(HookAsk::AfterTool(outcome)) => {
+                let id = outcome.call.clone();
+                self.ask(stages, format!("after {id}"), Answer::Tool(id.clone(), outcome));
+            }
+            Ask::RunHooks(HookAsk::RoundEnd { last }) => {
+                let ask = if last { "round_end last" } else { "round_end" };
+                self.ask(hooks, ask.into(), nothing());
+            }
+            Ask::RunHooks(HookAsk::Stop(reason)) => {
+                self.ask(hooks, format!("stop {}", word(&reason)), nothing());
+            }
+            Ask::RunHooks(HookAsk::PreCompact) => {
+                self.ask(stages, "pre_compact".into(), Answer::Instructed { edited: false });
+            }
+            Ask::RunHooks(HookAsk::Composed(change)) => {
+                let done = Answer::Compacted(CompactAnswer::Done(change));
+                self.ask(stages, "composed".into(), done);
+            }
+            Ask::RunHooks(HookAsk::PostCompact) => self.ask(hooks, "swapped".into(), nothing()),
+            Ask::RunHooks(HookAsk::Restart) => {
+                self.ask(stages, "restart".into(), Answer::Started(Vec::new()));
             }
         }
     }

@@ -8,7 +8,7 @@ use epitome::thread::{
     OutcomeStatus, Seq, SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
 use epitome::turn::{
-    Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
+    Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Turn, Why,
 };
 use proptest::prelude::*;
 
@@ -34,10 +34,13 @@ impl Play {
         let thread = Thread::replay([entry]).expect("an opened thread");
         let commanded = Change::Commanded { message: MessageId(0), typed: "/compact".into() };
         let said = Change::Said { message: message(0), origin: Origin::Person };
-        let turn = match compact {
-            true => Turn::compact(commanded, None, 5),
+        let mut turn = match compact {
+            true => Turn::compact(commanded, 5),
             false => Turn::prompt(said, &thread, 5),
         };
+        if choices.first().is_some_and(|first| first % 2 == 0) {
+            turn.start_session();
+        }
         Play { thread, turn, open: Vec::new(), messages: 0, calls: 0, choices: choices.into() }
     }
 
@@ -101,16 +104,7 @@ impl Play {
         let ask = self.open.remove(at);
         let how = self.choice();
         let answer = match ask {
-            Ask::Greet(_) if how % 4 == 1 => Answer::Greeted { commits: Vec::new(), enters: false },
-            Ask::Greet(said) => Answer::Greeted { commits: vec![*said], enters: true },
             Ask::CallModel => Answer::Model(self.reply(how)),
-            Ask::Compact { .. } => Answer::Compacted(match how % 4 {
-                0 => CompactAnswer::Nothing,
-                1 => CompactAnswer::Failed("no".into()),
-                _ => CompactAnswer::Done(Box::new(self.compacted())),
-            }),
-            Ask::BeforeTool(id) if how % 4 == 1 => Answer::Tool(id.clone(), Box::new(outcome(id))),
-            Ask::BeforeTool(id) => Answer::ToolSeen(id, Vec::new()),
             Ask::Permission(id) => Answer::Permission(
                 id,
                 match how % 3 {
@@ -119,17 +113,51 @@ impl Play {
                     _ => Permit::Impossible("no".into()),
                 },
             ),
-            Ask::RunTool(id) => Answer::Tool(id.clone(), Box::new(outcome(id))),
-            Ask::RoundEnd { .. } | Ask::Stop(_) | Ask::Swapped => Answer::Hooks(HooksAnswer {
-                commits: Vec::new(),
-                go_on: how & 1 != 0,
-                compact: (how & 2 != 0).then_some(Why::Hook),
-                halt: how & 12 == 12,
-                replaced: how & 16 != 0,
-                swap: (how & 96 == 96).then(|| Box::new(self.compacted())),
-            }),
+            Ask::RunTool(id) => Answer::Ran(Box::new(outcome(id))),
+            Ask::Ease { .. } => Answer::Eased(None),
+            Ask::AbandonCompaction(why) => Answer::Compacted(CompactAnswer::Failed(why)),
+            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::RunHooks(HookAsk::PreCompact)
+                if how % 8 == 1 =>
+            {
+                Answer::Compacted(CompactAnswer::Nothing)
+            }
+            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose if how % 8 == 2 => {
+                Answer::Compacted(CompactAnswer::Failed("no".into()))
+            }
+            Ask::PlanCompaction(_) if how % 8 == 3 => {
+                Answer::Compacted(CompactAnswer::Done(Box::new(self.compacted())))
+            }
+            // The view has changed meanwhile.
+            Ask::PlanCompaction(_) if how % 8 == 4 => Answer::Planned(Seq(1_000_000)),
+            Ask::PlanCompaction(_) => Answer::Planned(self.thread.view().revision()),
+            Ask::Summarise => Answer::Summarised,
+            Ask::Compose => Answer::Composed(Box::new(self.compacted())),
+            Ask::RunHooks(hooks) => self.hooks(hooks, how),
         };
         self.turn.tell(answer, &self.thread.clone());
+    }
+
+    fn hooks(&mut self, ask: HookAsk, how: u8) -> Answer {
+        match ask {
+            HookAsk::SessionStart | HookAsk::Restart => Answer::Started(Vec::new()),
+            HookAsk::Prompt(_) if how % 4 == 1 => Answer::Greeted { commits: Vec::new(), enters: false },
+            HookAsk::Prompt(said) => Answer::Greeted { commits: vec![*said], enters: true },
+            HookAsk::BeforeTool(id) if how % 4 == 1 => Answer::Ran(Box::new(outcome(id))),
+            HookAsk::BeforeTool(id) => Answer::ToolSeen(id, Vec::new()),
+            HookAsk::AfterTool(outcome) => Answer::Tool(outcome.call.clone(), outcome),
+            HookAsk::PreCompact => Answer::Instructed { edited: how & 16 != 0 },
+            HookAsk::Composed(change) => Answer::Compacted(CompactAnswer::Done(change)),
+            HookAsk::RoundEnd { .. } | HookAsk::Stop(_) | HookAsk::PostCompact => {
+                Answer::Hooks(HooksAnswer {
+                    commits: Vec::new(),
+                    go_on: how & 1 != 0,
+                    compact: (how & 2 != 0).then_some(Why::Hook),
+                    halt: how & 12 == 12,
+                    replaced: how & 16 != 0,
+                    swap: (how & 96 == 96).then(|| Box::new(self.compacted())),
+                })
+            }
+        }
     }
 
     fn reply(&mut self, how: u8) -> ModelAnswer {

@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use super::ahead::Ahead;
 use super::child::{ChildNews, Lineage};
 use super::client_list::{Activity, Clients};
-use super::consent::Consent;
 use super::counts::Counts;
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
+use super::hook_host::HookHost;
 use super::instructions::Watch;
 use super::mcp::Mcp;
 use super::model_link::ModelLink;
@@ -39,19 +39,15 @@ use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_compaction::pace::Pace;
 use epitome_config::Settings;
-use epitome_hooks::discover::Found;
-use epitome_hooks::handlers::Fired;
-use epitome_hooks::run::Runner;
 use epitome_mcp::News;
 use epitome_provider::spent::cost_of_change;
-use epitome_recipe::watch::Registration;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread};
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::Wished;
-use epitome_tools::question::{Asked, Reply};
+use epitome_tools::question::Asked;
 
 /// Entries are on disk at the latest this long after they were appended.
 const SYNC_WITHIN: Duration = Duration::from_secs(1);
@@ -77,18 +73,7 @@ pub struct Session {
     pub(super) journal: Journal,
     pub(super) tools: ToolHost,
     pub(super) lineage: Lineage,
-    /// The hooks of this session, and whether they were looked for once.
-    pub(super) hooks: Arc<Found>,
-    pub(super) hooks_read: bool,
-    pub(super) hooks_watch: Option<Arc<Registration>>,
-    pub(super) consent: Consent,
-    pub(super) runner: Option<Arc<Runner>>,
-    pub(super) fired: Fired,
-    /// Whether `session_start` was announced to hooks, and how the session began.
-    pub(super) started: bool,
-    pub(super) source: &'static str,
-    /// What hooks want in the system text, until it is frozen.
-    pub(super) start_context: Vec<String>,
+    pub(super) hooks: HookHost,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
@@ -178,15 +163,7 @@ impl Session {
             journal,
             tools: ToolHost::new(),
             lineage: Lineage::default(),
-            hooks: Arc::new(Found::default()),
-            hooks_read: false,
-            hooks_watch: None,
-            consent: Consent::default(),
-            runner: None,
-            fired: Fired::default(),
-            started: false,
-            source: "startup",
-            start_context: Vec::new(),
+            hooks: HookHost::default(),
             active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
@@ -301,22 +278,12 @@ impl Session {
             Event::Server(news) => self.heard_of_server(news),
             Event::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.clients) {
-                    self.background.spawn(async move {
-                        let ask = closed.await;
-                        Background::Thought(Box::new(move |session| {
-                            session.questions.close(ask, Reply::Cancelled, &session.clients);
-                        }))
-                    });
+                    self.background.spawn(async move { Background::QuestionOver(closed.await) });
                 }
             }
             Event::Wished(wished) => {
                 if let Some(waited) = self.editors.request(wished, self.prompting_client(), &self.clients) {
-                    self.background.spawn(async move {
-                        let waited = waited.await;
-                        Background::Thought(Box::new(move |session| {
-                            session.editors.waited(waited, &session.clients);
-                        }))
-                    });
+                    self.background.spawn(async move { Background::EditorRequestOver(waited.await) });
                 }
             }
             Event::Background(Ok(done)) => self.background_done(done),

@@ -65,19 +65,15 @@ impl Session {
         }
         self.drop_ahead();
         let deciding = self.deciding(None, Why::Threshold);
-        let job = self.think_beside(deciding, |session, decided| {
-            if let Some((revision, decision)) = decided {
-                session.foreseen(revision, decision);
-            }
-        });
+        let job = self.think_beside(deciding, Background::Foreseen);
         self.ahead = Ahead::Writing { job, revision };
     }
 
     /// What a compaction would do soon is decided: its summary is begun, where the view still is as it was.
-    fn foreseen(&mut self, revision: Seq, decision: Decision) {
-        if !self.is_awaited(revision) {
+    pub(super) fn foreseen(&mut self, decided: Option<(Seq, Decision)>) {
+        let Some((revision, decision)) = decided.filter(|(revision, _)| self.is_awaited(*revision)) else {
             return;
-        }
+        };
         let stands = revision == self.thread.view().revision();
         let (Decision::Summarise(plan), Some(main), true) =
             (decision, self.model.endpoint().cloned(), stands)

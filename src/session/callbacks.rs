@@ -11,13 +11,11 @@ use super::elsewhere::Handed;
 use super::hooks::refuse;
 use super::rounds::text_content;
 use super::thinking;
-use super::work::{Done, Pending};
+use super::work::{Done, Pending, Thought};
 use epitome_compaction::{self as compaction, Decision};
-use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
 use epitome_hooks::handlers;
-use epitome_hooks::hook::Place;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::{Callback, Utterance};
 use epitome_provider::models;
@@ -109,24 +107,9 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
-            let by = by.to_owned();
             let deciding = self.deciding(None, Why::Hook);
-            return self.think(deciding, move |session, decided| {
-                let ordered = match decided {
-                    Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
-                    Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
-                        session.compaction_called(recipe, callback)
-                    }
-                    None => Err(thinking::FAULT.to_owned()),
-                };
-                match ordered {
-                    Ok(order) => {
-                        pending.answer.compact = Some(Why::Hook);
-                        session.order_compaction(order);
-                    }
-                    Err(why) => refuse(&mut pending.resolution, &by, why),
-                }
-                session.settle_round(pending);
+            return self.think(deciding, move |decided| {
+                Thought::Called(Box::new(pending), recipe, callback, decided)
             });
         }
         match self.child_run(&recipe, &callback.args) {
@@ -140,6 +123,34 @@ impl Session {
                 self.settle_round(pending);
             }
         }
+    }
+
+    /// A hook calls a recipe that makes a summary of this conversation, and it is known whether that gains anything.
+    pub(super) fn compaction_weighed(
+        &mut self,
+        mut pending: Pending,
+        recipe: Arc<Recipe>,
+        callback: Callback,
+        decided: Option<(Seq, Decision)>,
+    ) {
+        let ordered = match decided {
+            Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
+            Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
+                self.compaction_called(recipe, callback)
+            }
+            None => Err(thinking::FAULT.to_owned()),
+        };
+        match ordered {
+            Ok(order) => {
+                pending.answer.compact = Some(Why::Hook);
+                self.order_compaction(order);
+            }
+            Err(why) => {
+                let by = pending.resolution.action_by.clone();
+                refuse(&mut pending.resolution, &by, why);
+            }
+        }
+        self.settle_round(pending);
     }
 
     /// How a recipe that makes a summary of this conversation is run for a hook.
@@ -365,17 +376,11 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: args.clone(),
             time: self.settings.hooks.callback_timeout,
-            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            hooks: self.hooks.for_child(recipe.run_hooks),
             handlers,
             agent: None,
         }
     }
-}
-
-/// The hooks that no recipe can switch off.
-pub(super) fn enforced(found: &Found) -> Found {
-    let hooks = found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
-    Found { hooks, ..Found::default() }
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.

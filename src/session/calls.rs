@@ -1,20 +1,19 @@
 //! A session's tool calls: who may run, who is asked, and what came of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::field::Empty;
 use tracing::{Instrument as _, info_span};
 
 use super::actor::Session;
 use super::permissions::{Circumstances, Ruling};
-use super::work::{Done, Ended};
+use super::work::Done;
 use super::{AskId, Decision, Out};
 use super::{arrival, checkpoints, editor_buffers, effects, trace};
 use epitome_recall::Log;
 use epitome_secrets::Masker;
 use epitome_spans::Timed;
-use epitome_thread::{CallId, Change, Decided, OutcomeStatus, Shown, ToolCall, ToolOutcome};
+use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::{Access, Tool, ToolContext, task};
@@ -88,7 +87,7 @@ impl Session {
     }
 
     /// A call that was to be asked about cannot run as things stand.
-    fn cannot_run(&mut self, id: CallId, why: String) {
+    pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
         if self.permissions.drop_card(&id) {
             self.tell(Told::Permission(id, Permit::Impossible(why)));
         }
@@ -210,34 +209,25 @@ impl Session {
         }
     }
 
-    pub(super) fn job_done(&mut self, done: Done) {
-        match done {
-            Done::Tool(call, outcome, plan) => {
-                self.tell_checkpoint_troubles();
-                if let Some(steps) = plan
-                    && let Err(error) = self.commit(Change::Planned { steps })
-                {
-                    return self.abandon(&error);
-                }
-                if let Some(work) = &mut self.work {
-                    work.running_agents.remove(&call);
-                }
-                // What an agent spent is told before it ends, and what a call printed before its outcome.
-                self.hear_children();
-                self.hear_progress();
-                let started = self.work.as_mut().and_then(|work| work.started.remove(&call));
-                let took = started.map_or(Duration::ZERO, |at| at.elapsed());
-                let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-                self.outcome_known(Ended { outcome: *outcome, milliseconds, blocked: false });
-            }
-            Done::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
-            Done::Preview(call, Err(why)) => self.cannot_run(call, why),
-            Done::Summary(summarised) => self.summarised(*summarised),
-            Done::Thought(then) => then(self),
-            Done::Hooks(point, resolution) => self.hooks_done(point, *resolution),
-            Done::Callback(pending, called) => self.called_back(*pending, called),
-            Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),
+    pub(super) fn tool_done(
+        &mut self,
+        call: &CallId,
+        outcome: Box<ToolOutcome>,
+        plan: Option<Vec<PlanStep>>,
+    ) {
+        self.tell_checkpoint_troubles();
+        if let Some(steps) = plan
+            && let Err(error) = self.commit(Change::Planned { steps })
+        {
+            return self.abandon(&error);
         }
+        if let Some(work) = &mut self.work {
+            work.running_agents.remove(call);
+        }
+        // What an agent spent is told before it ends, and what a call printed before its outcome.
+        self.hear_children();
+        self.hear_progress();
+        self.tell(Told::Ran(outcome));
     }
 }
 

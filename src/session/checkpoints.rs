@@ -10,7 +10,7 @@ use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::rounds::text_content;
 use super::work::Background;
-use epitome_checkpoint::{Checkpoints, Report, What};
+use epitome_checkpoint::{CheckpointError, Checkpoints, Report, What};
 use epitome_thread::{Change, Message, Origin};
 use epitome_tools::Access;
 
@@ -65,18 +65,17 @@ impl Session {
         self.rewinding = true;
         let roots = self.roots();
         self.background.spawn(async move {
-            let taken_up = tokio::task::spawn_blocking(move || checkpoints.take_up(&roots)).await;
-            Background::Thought(Box::new(move |session: &mut Session| {
-                session.rewinding = false;
-                match taken_up {
-                    Ok(Ok(reports)) => reports.iter().for_each(|report| session.tell_of_late(report)),
-                    Ok(Err(error)) => {
-                        session.say(Severity::Warning, format!("The checkpoints of files: {error}."))
-                    }
-                    Err(error) => tracing::error!(session = %session.id, %error, "checkpoints panicked"),
-                }
-            }))
+            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.take_up(&roots)).await.ok())
         });
+    }
+
+    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<Report>, CheckpointError>>) {
+        self.rewinding = false;
+        match reports {
+            Some(Ok(reports)) => reports.iter().for_each(|report| self.tell_of_late(report)),
+            Some(Err(error)) => self.say(Severity::Warning, format!("The checkpoints of files: {error}.")),
+            None => tracing::error!(session = %self.id, "checkpoints panicked"),
+        }
     }
 
     /// A rewind that the process before this one did, or only began, and did not write into the log.

@@ -23,6 +23,7 @@ use super::actor::Session;
 use super::complete::find_endpoint;
 use super::effects::half_of;
 use super::elsewhere::{Handed, Handover};
+use super::hook_host::HookHost;
 use super::registry::{Overrides, Services, new_id};
 use super::replies::sentence;
 use super::session_permissions::SessionPermissions;
@@ -374,10 +375,7 @@ impl Child {
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
         session.recipes.give_up_reading();
-        session.hooks = order.hooks.clone();
-        session.hooks_read = true;
-        // It is a part of its parent's session, which has started.
-        session.started = true;
+        session.hooks = HookHost::of_child(order.hooks.clone());
         session.model.inherit(endpoint.clone());
         session.permissions.share(order.session_permissions.clone());
         session.timed.span().record("parent", tracing::field::display(&order.parent));

@@ -23,6 +23,7 @@ use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{CallId, Change, Content, Message, Origin, Seq, StopReason, ToolCall};
 use epitome_tools::Workspace;
+use epitome_tools::question::Reply;
 use epitome_turn::Turn;
 
 /// How many prompts may wait for a turn to end or for a model to be found.
@@ -122,7 +123,7 @@ impl Session {
         self.begin_mcp(&opening.mcp_servers);
         self.show_open_asks(&attachment);
         self.notices.tell_untold(&self.clients);
-        if !self.hooks_read {
+        if !self.hooks.is_read() {
             self.load_hooks();
         }
         if !self.recipes.are_read() {
@@ -495,7 +496,14 @@ impl Session {
             Background::LocalServer(server) => self.local_server_found(server),
             Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
-            Background::Thought(then) => then(self),
+            Background::Foreseen(decided) => self.foreseen(decided),
+            Background::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
+            Background::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
+            Background::OnDisk(prompt, came) => self.on_disk(*prompt, came),
+            Background::TakenUp(reports) => self.taken_up(reports),
+            Background::EditorRequestOver(waited) => self.editors.waited(waited, &self.clients),
+            Background::QuestionOver(ask) => self.questions.close(ask, Reply::Cancelled, &self.clients),
+            Background::ServersAwaited => self.waited_for_servers(),
             Background::Side(called) => self.side_done(called),
             Background::ModelsAsked(asked) => {
                 let effects = self.model.asked(*asked, &self.settings);
@@ -529,7 +537,7 @@ impl Session {
             self.local_server_found(None);
         }
         self.recipes.give_up_reading();
-        self.hooks_read = true;
+        self.hooks.set_read(true);
         self.sync_due = false;
     }
 

@@ -19,7 +19,7 @@ pub mod why;
 use super::actor::Session;
 use super::work::{Background, Prompt};
 use super::{Answer, CommandInfo, Out, Severity, summary, thinking};
-use epitome_checkpoint::Report;
+use epitome_checkpoint::{CheckpointError, Report, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
 use epitome_provider::models;
@@ -153,8 +153,14 @@ pub(super) struct Ran {
     told_of: Option<Report>,
 }
 
-/// Work on the disk, and how the session goes on with what it came to.
-type Later = Box<dyn FnOnce() -> Box<dyn FnOnce(&mut Session) -> Ran + Send> + Send>;
+/// Work on the disk, for a command.
+type Later = Box<dyn FnOnce() -> OnDisk + Send>;
+
+/// What work on the disk came to.
+pub enum OnDisk {
+    Rewound(Box<rewind::Plan>, Option<Result<Report, CheckpointError>>),
+    Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
+}
 
 impl Ran {
     fn of(changes: Vec<Change>) -> Ran {
@@ -220,15 +226,7 @@ impl Session {
         if let Some(work) = later {
             self.rewinding = true;
             self.background.spawn(async move {
-                let made = tokio::task::spawn_blocking(work).await;
-                Background::Thought(Box::new(move |session: &mut Session| {
-                    session.rewinding = false;
-                    let ran = match made {
-                        Ok(then) => then(session),
-                        Err(_) => session.said(format!("Not done: {}.", thinking::FAULT)),
-                    };
-                    session.finish_command(prompt, ran);
-                }))
+                Background::OnDisk(Box::new(prompt), tokio::task::spawn_blocking(work).await.ok())
             });
             return;
         }
@@ -243,6 +241,18 @@ impl Session {
             self.told_of(report);
         }
         self.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
+    }
+
+    /// A command's work on the disk is done.
+    pub(super) fn on_disk(&mut self, prompt: Prompt, came: Option<OnDisk>) {
+        self.rewinding = false;
+        let ran = match came {
+            Some(OnDisk::Rewound(plan, came)) => self.rewound(*plan, came),
+            Some(OnDisk::Checkpoints(Ok(turns))) => self.list_checkpoints(&turns),
+            Some(OnDisk::Checkpoints(Err(error))) => self.not_rewound(&error.to_string()),
+            None => self.said(format!("Not done: {}.", thinking::FAULT)),
+        };
+        self.finish_command(prompt, ran);
     }
 
     /// For commands that send the model nothing of what came beside them.
@@ -358,7 +368,7 @@ impl Session {
     }
 
     fn show_hooks(&mut self, _: &str) -> Ran {
-        let text = hooks::text(&self.hooks, self.settings.hooks.enabled, &self.thread);
+        let text = hooks::text(self.hooks.found(), self.settings.hooks.enabled, &self.thread);
         self.said(text)
     }
 

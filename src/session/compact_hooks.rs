@@ -2,14 +2,13 @@
 //! and behind it.
 
 use super::actor::Session;
-use super::compacting::CompactionOrder;
+use super::compacting::{CompactionOrder, Draft};
 use super::foreign::UNUSED_SUMMARY;
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::rounds::{apply_to, text_content};
-use super::work::{Pending, Point};
+use super::work::Pending;
 use super::{CompactionState, Severity};
-use epitome_compaction::Plan;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::{CompactTrigger, Round, What};
 use epitome_hooks::output::{Action, Resolution};
@@ -17,16 +16,18 @@ use epitome_provider::spent::call_of;
 use epitome_recipe::command::Arguments;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
-use epitome_turn::{Answer as Told, CompactAnswer, HooksAnswer, Why};
+use epitome_turn::{Answer as Told, CompactAnswer, HookAsk, HooksAnswer, Why};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
-    pub(super) fn pre_compact(&mut self, plan: &Plan, why: Why) -> What {
+    /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
+    pub(super) fn pre_compact(&mut self) {
         let used = self.tokens_in_context();
-        let view = self.thread.view();
+        let Some(Draft { why, plan, .. }) = self.draft() else { return };
+        let (why, view) = (*why, self.thread.view());
         let preserve_count = view.kept_behind(plan.through).len();
-        What::PreCompact {
+        let what = What::PreCompact {
             trigger: trigger_word(why),
             reason: match why {
                 Why::Command => "command",
@@ -46,21 +47,21 @@ impl Session {
                 .and_then(|order| order.recipe.as_ref())
                 .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
             must: matches!(why, Why::Overflow | Why::Must),
+        };
+        if !self.run_hooks(what, HookAsk::PreCompact) {
+            self.tell(Told::Instructed { edited: false });
         }
     }
 
-    pub(super) fn pre_compact_resolved(
-        &mut self,
-        why: Why,
-        focus: Option<String>,
-        mut resolution: Resolution,
-    ) {
+    pub(super) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
+        let Some(why) = self.draft().map(|draft| draft.why) else { return };
         let made_for = self.thread.view().revision();
         let mut pending =
             Pending { event: HookEvent::PreCompact, last: false, resolution, answer: HooksAnswer::default() };
         self.edit(&mut pending, made_for);
         resolution = pending.resolution;
         let mut commits = self.record(HookEvent::PreCompact, &mut resolution);
+        let edited = !pending.answer.commits.is_empty();
         commits.extend(pending.answer.commits);
         self.commit_all(commits);
         if let Some((hook, reason)) = resolution.block {
@@ -82,15 +83,18 @@ impl Session {
             self.compaction_meta("blocked", None);
             return self.end_compaction(CompactAnswer::Nothing);
         }
-        let focus = resolution.custom_instructions.clone().or(focus);
-        let renewed = resolution.custom_instructions.map(|instructions| self.instruction_for(&instructions));
+        let renewed = resolution.custom_instructions.map(|instructions| {
+            let renewed = self.instruction_for(&instructions);
+            self.refocus(instructions);
+            renewed
+        });
         if let Some(work) = &mut self.work {
             let order = &mut work.order;
             order.instruction = renewed.or(order.instruction.take());
             order.context = resolution.context;
             order.summary = resolution.summary.map(|(_, text)| text);
         }
-        self.compact(focus, why);
+        self.tell(Told::Instructed { edited });
     }
 
     /// The recipe's text for other instructions of a hook.
@@ -128,11 +132,11 @@ impl Session {
         moment.base.invoked_by = epitome_hooks::moment::InvokedBy::Subagent;
         moment.base.callback_args =
             order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
-        let links = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
+        let links = self.hooks.scripts(&moment, true);
         if links.is_empty() {
             return false;
         }
-        self.start_hooks(links, moment, Point::CallbackStop(Box::new(change.clone())));
+        self.start_hooks(links, moment, HookAsk::Composed(Box::new(change.clone())));
         true
     }
 
@@ -195,8 +199,8 @@ impl Session {
 
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
-    /// A compaction is committed: hooks hear of it, and the session starts again on it.
-    pub(super) fn swapped(&mut self) {
+    /// A compaction is committed: hooks hear of it.
+    pub(super) fn committed(&mut self) {
         self.pace.gained();
         // A hook's own history may have taken the summary's place: that is no compaction.
         let newest = self.thread.last_layer();
@@ -235,27 +239,22 @@ impl Session {
             }
             _ => None,
         });
-        let asked = what.is_some_and(|what| self.run_hooks(what, Point::PostCompact).is_ok());
+        let asked = what.is_some_and(|what| self.run_hooks(what, HookAsk::PostCompact));
         if !asked {
-            self.restart();
-        }
-    }
-
-    pub(super) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
-        let trail = self.record(HookEvent::PostCompact, &mut resolution);
-        self.commit_all(trail);
-        self.restart();
-    }
-
-    fn restart(&mut self) {
-        if self.run_hooks(What::SessionStart { source: "compact" }, Point::Restart).is_err() {
             self.tell(Told::Hooks(HooksAnswer::default()));
         }
     }
 
-    pub(super) fn restart_resolved(&mut self, resolution: Resolution) {
-        self.start_resolved(resolution);
-        self.tell(Told::Hooks(HooksAnswer::default()));
+    pub(super) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
+        let commits = self.record(HookEvent::PostCompact, &mut resolution);
+        self.tell(Told::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
+    }
+
+    /// The session starts again on the summary.
+    pub(super) fn restart(&mut self) {
+        if !self.run_hooks(What::SessionStart { source: "compact" }, HookAsk::Restart) {
+            self.tell(Told::Started(Vec::new()));
+        }
     }
 }
 

@@ -12,42 +12,32 @@ use tracing::Instrument as _;
 use super::actor::Session;
 use super::effects;
 use super::foreign::UNUSED_SUMMARY;
+use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
-use super::work::{Compacting, Done, Point, Summarised};
+use super::work::{Compacting, Done, LookedFor, Pending, Thought};
 use super::{CompactionState, Out, Severity, thinking};
 use epitome_compaction::{self as compaction, Budget, Decision, Plan, Scene, Wish, Written};
 use epitome_config::Summariser;
-use epitome_hooks::moment::What;
 use epitome_hooks::output::Keep;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{Change, Content, Mask, MessageId, ModelName, Seq, Trigger, Usage};
-use epitome_turn::{Answer as Told, Ask, CompactAnswer, Why};
+use epitome_thread::{Change, Content, Mask, Seq, Trigger};
+use epitome_turn::{Answer as Told, Ask, CHANGED, CompactAnswer, Why};
 
 pub(super) use budget::{keep_of, trigger_of};
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
 
-/// How often a compaction is decided anew, because the conversation was changed under it.
-const DECISIONS_MAX: u32 = 3;
-
-const CHANGED: &str = "the conversation was changed while its summary was written; nothing was replaced";
-
-/// What is known of a compaction while its change is put together.
-struct Swap {
-    /// The summary, as hooks see it.
-    shown: String,
-    /// No model's summary stands in it.
-    is_fallback: bool,
-    /// What the summary took, and of which model.
-    spent: Option<(ModelName, Usage)>,
-    /// The view that it is for.
-    revision: Seq,
-    trigger: Trigger,
-    why: Why,
+/// A compaction that is planned; how far it is, the turn knows.
+#[derive(Clone)]
+pub struct Draft {
+    pub(super) why: Why,
+    pub(super) plan: Plan,
+    /// What stands for the plan's part of the view, once it is there.
+    written: Written,
 }
 
 impl Session {
@@ -68,21 +58,33 @@ impl Session {
     /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
     /// next one asks its hooks anew, and keeps what it should itself.
     pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
-        match &answer {
-            CompactAnswer::Done(_) => {}
-            CompactAnswer::Nothing => {
-                self.take_order();
-                self.compaction_came_to_nothing(CompactionState::Cancelled);
-            }
-            CompactAnswer::Failed(why) => {
-                self.take_order();
-                self.compaction_came_to_nothing(CompactionState::Failed(why.clone()));
-            }
-        }
+        let state = match &answer {
+            CompactAnswer::Done(_) => return self.tell(Told::Compacted(answer)),
+            CompactAnswer::Nothing => CompactionState::Cancelled,
+            CompactAnswer::Failed(why) => CompactionState::Failed(why.clone()),
+        };
+        self.drop_draft();
+        self.take_order();
+        self.compaction_came_to_nothing(state);
         self.tell(Told::Compacted(answer));
     }
 
-    pub(super) fn compact(&mut self, focus: Option<String>, why: Why) {
+    /// A summary that is not used was paid for all the same.
+    fn drop_draft(&mut self) {
+        let draft = self.work.as_mut().and_then(|work| work.draft.take());
+        if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
+            self.spend(model, usage, UNUSED_SUMMARY.to_owned());
+        }
+    }
+
+    pub(super) fn draft(&self) -> Option<&Draft> {
+        self.work.as_ref().and_then(|work| work.draft.as_ref())
+    }
+
+    // ── The plan ───────────────────────────────────────────────────────────────────────────────
+
+    /// Plans a compaction, where it can be one, once the files of instructions were looked at.
+    pub(super) fn plan_compaction(&mut self, why: Why) {
         if why == Why::Overflow && self.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
                 work.too_long = true;
@@ -96,81 +98,94 @@ impl Session {
         {
             return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
         }
-        if !self.started {
-            let what = What::SessionStart { source: self.source };
-            if self.run_hooks(what, Point::StartCompact { why, focus: focus.clone() }).is_ok() {
-                return;
-            }
-            self.started = true;
+        match self.thread.frame() {
+            None => self.look_first(LookedFor::Compaction(why)),
+            Some(_) => self.plan(why),
         }
-        if self.thread.frame().is_none() {
-            return self.look_first(move |session| session.weigh(focus, why, DECISIONS_MAX));
-        }
-        self.weigh(focus, why, DECISIONS_MAX);
     }
 
-    /// Decides what the compaction does, away from this task. `left` is how often that may be done.
-    fn weigh(&mut self, focus: Option<String>, why: Why, left: u32) {
-        let deciding = self.deciding(focus.clone(), why);
-        self.think(deciding, move |session, decided| match decided {
-            Some((revision, decision)) if revision == session.thread.view().revision() => {
-                session.compact_as(focus, why, decision);
-            }
-            Some(_) if left > 1 => session.weigh(focus, why, left - 1),
-            Some(_) => session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
-            None => session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
-        });
+    /// Decides what the compaction does, away from this task.
+    pub(super) fn plan(&mut self, why: Why) {
+        let focus = self.order().and_then(|order| order.focus.clone());
+        let deciding = self.deciding(focus, why);
+        self.think(deciding, move |decided| Thought::Planned(why, decided));
     }
 
-    fn compact_as(&mut self, focus: Option<String>, why: Why, decision: Decision) {
-        let plan = match decision {
-            Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
-            Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
-            Decision::Summarise(plan) => plan,
+    /// The turn has it planned anew where the view is another one by now.
+    pub(super) fn planned(&mut self, why: Why, decided: Option<(Seq, Decision)>) {
+        let Some((revision, decision)) = decided else {
+            return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned()));
         };
-        if self.order().is_some_and(|order| !order.seen) {
-            if let Some(work) = &mut self.work {
-                work.order.seen = true;
-            }
-            let what = self.pre_compact(&plan, why);
-            if self.run_hooks(what, Point::PreCompact { why, focus }).is_ok() {
-                return;
+        if revision == self.thread.view().revision() {
+            match decision {
+                Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
+                Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
+                Decision::Summarise(plan) => {
+                    if let Some(work) = &mut self.work {
+                        work.draft = Some(Draft { why, plan, written: Written::default() });
+                    }
+                }
             }
         }
+        self.tell(Told::Planned(revision));
+    }
+
+    /// Hooks have given the planned compaction another focus.
+    pub(super) fn refocus(&mut self, focus: String) {
+        let Some(work) = &mut self.work else { return };
+        if let Some(draft) = &mut work.draft {
+            draft.plan.focus = Some(focus.clone());
+        }
+        work.order.focus = Some(focus);
+    }
+
+    // ── The summary ────────────────────────────────────────────────────────────────────────────
+
+    /// Gets what stands for the plan's part of the view: from a hook, from nobody, or from a model.
+    pub(super) fn summarise(&mut self) {
+        let Some(Draft { why, plan, .. }) = self.draft().cloned() else { return };
         if let Some(summary) = self.work.as_mut().and_then(|work| work.order.summary.take()) {
-            let written = Written { text: Some(summary), ..Written::default() };
-            return self.swap_in(plan, written, why);
+            return self.written(Written { text: Some(summary), ..Written::default() });
         }
         // No model writes it, so that none need be configured.
         if self.settings.compaction.model == Summariser::Nobody {
-            return self.swap_in(plan, Written::default(), why);
+            return self.written(Written::default());
         }
-        let ask = Ask::Compact { focus: plan.focus.clone(), why };
-        let Some(endpoint) = self.endpoint_for(&ask) else { return };
+        // Once the model is found that was not there yet, the plan is another one.
+        let Some(endpoint) = self.endpoint_for(&Ask::PlanCompaction(why)) else { return };
         if let Err(message) = self.ensure_frame() {
             return self.end_compaction(CompactAnswer::Failed(message));
         }
-        if let Some((plan, written)) = self.take_ahead(&plan, why) {
-            return self.swap_in(plan, written, why);
+        if let Some((ahead, written)) = self.take_ahead(&plan, why) {
+            if let Some(work) = &mut self.work {
+                work.draft = Some(Draft { why, plan: ahead, written: Written::default() });
+            }
+            return self.written(written);
         }
-        self.write_summary(endpoint, plan, why);
+        self.write_summary(endpoint, &plan);
+    }
+
+    fn written(&mut self, mut written: Written) {
+        let Some(work) = &mut self.work else { return };
+        written.text = with_context(written.text, &work.order.context);
+        if let Some(draft) = &mut work.draft {
+            draft.written = written;
+        }
+        self.tell(Told::Summarised);
     }
 
     /// Has a model write what stands for the plan's part of the view. Clients see it grow.
-    fn write_summary(&mut self, main: Endpoint, plan: Plan, why: Why) {
+    fn write_summary(&mut self, main: Endpoint, plan: &Plan) {
         let instruction = self.instruction();
         let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
-        let writing = self.writing(main, &plan, instruction, pieces);
+        let writing = self.writing(main, plan, instruction, pieces);
         let (id, tokens) = (self.fresh_message(), self.tokens_in_context());
         self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         let Some(work) = &mut self.work else { return };
         work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
         work.pieces = Some(shown);
         let scope = work.trace.scope().clone();
-        let job = async move {
-            let attempt = effects::guarded(writing, Attempt::panicked).await;
-            Done::Summary(Box::new(Summarised { attempt, plan, why }))
-        };
+        let job = async move { Done::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
         work.jobs.spawn(job.instrument(scope));
     }
 
@@ -223,17 +238,19 @@ impl Session {
         let (ruler, thread) = (self.ruler(), self.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.think(pruning, move |session, pruned| {
-            let change = match pruned {
-                Some(change) if revision == session.thread.view().revision() => session.sized(change),
-                Some(_) => return session.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
-                None => return session.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
-            };
-            if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
-                session.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
-            }
-            session.end_compaction(CompactAnswer::Done(Box::new(change)));
-        });
+        self.think(pruning, move |pruned| Thought::Pruned(revision, pruned));
+    }
+
+    pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
+        let change = match pruned {
+            Some(change) if revision == self.thread.view().revision() => self.sized(change),
+            Some(_) => return self.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
+            None => return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
+        };
+        if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
+            self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
+        }
+        self.end_compaction(CompactAnswer::Done(Box::new(change)));
     }
 
     /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
@@ -269,8 +286,7 @@ impl Session {
         }
     }
 
-    pub(super) fn summarised(&mut self, summarised: Summarised) {
-        let Summarised { attempt, plan, why } = summarised;
+    pub(super) fn summarised(&mut self, attempt: Attempt) {
         // What was written last may have come at the same moment.
         let pieces = self.work.as_mut().and_then(|work| work.pieces.take());
         for piece in
@@ -286,7 +302,7 @@ impl Session {
             Ok(summary) => summary.written(),
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
-        self.swap_in(plan, written, why);
+        self.written(written);
     }
 
     /// What an attempt came to, once what it tells of windows is known.
@@ -298,57 +314,41 @@ impl Session {
         attempt.summary
     }
 
-    /// Puts together what stands for the plan's part of the view, away from this task.
-    fn swap_in(&mut self, plan: Plan, mut written: Written, why: Why) {
-        let kept = self.order().map(|order| order.context.clone()).unwrap_or_default();
-        written.text = with_context(written.text, &kept);
-        let swap = Swap {
-            shown: written.text.clone().unwrap_or_default(),
-            is_fallback: written.fallback.is_some(),
-            spent: written.by.clone(),
-            revision: plan.revision,
-            trigger: plan.trigger,
-            why,
-        };
-        if swap.revision != self.thread.view().revision() {
-            return self.swap_failed(&swap, CHANGED);
-        }
+    // ── The change ─────────────────────────────────────────────────────────────────────────────
+
+    /// Makes the one change of a compaction away from this task, or finds out why it gains nothing.
+    pub(super) fn compose(&mut self) {
+        let Some(Draft { plan, written, .. }) = self.draft().cloned() else { return };
         let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
         let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
-        let composing = self.composing(plan, id, written);
-        self.think(composing, move |session, composed| match composed {
-            Some(change) => session.swap_composed(&swap, change),
-            None => session.swap_failed(&swap, thinking::FAULT),
-        });
-    }
-
-    /// The work of making the one change of a compaction, or of finding out why it gains nothing.
-    fn composing(
-        &mut self,
-        plan: Plan,
-        id: MessageId,
-        written: Written,
-    ) -> impl FnOnce() -> Result<Change, String> + Send + use<> {
         let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
-        move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written)
+        let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
+        self.think(composing, Thought::Composed);
     }
 
-    fn swap_composed(&mut self, swap: &Swap, change: Result<Change, String>) {
-        if swap.revision != self.thread.view().revision() {
-            return self.swap_failed(swap, CHANGED);
-        }
-        let change = match change {
-            Ok(change) => self.sized(change),
-            Err(no_gain) => {
-                self.spend_on(swap);
-                return self.nothing_to_compact(swap.why, &no_gain);
+    pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
+        let why = self.draft().map_or(Why::Command, |draft| draft.why);
+        match composed {
+            Some(Ok(change)) => {
+                let change = self.sized(change);
+                self.tell(Told::Composed(Box::new(change)));
             }
+            Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
+            None => self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
+        }
+    }
+
+    /// A composed change that still fits the view: it is told of, and hooks see the stop of the recipe that
+    /// wrote its summary, where one of them called it.
+    pub(super) fn accept(&mut self, change: Change) {
+        let Some(Draft { why, plan, written }) = self.work.as_mut().and_then(|work| work.draft.take()) else {
+            return;
         };
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
-            let status = if swap.is_fallback { "truncated" } else { "compacted" };
+            let status = if written.fallback.is_some() { "truncated" } else { "compacted" };
             self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
         }
-        if swap.trigger == Trigger::Overflow && self.drops_attachments(&change) {
+        if plan.trigger == Trigger::Overflow && self.drops_attachments(&change) {
             self.say(
                 Severity::Warning,
                 "The request was larger than the provider takes, so what you attached to your last message is \
@@ -357,25 +357,14 @@ impl Session {
                     .to_owned(),
             );
         }
-        if let Some(work) = &mut self.work {
-            work.summary = (swap.why == Why::Command).then(|| swap.shown.clone());
-        }
-        if swap.why == Why::Hook && self.ask_of_callback(&swap.shown, &change) {
+        let shown = written.text.unwrap_or_default();
+        if why == Why::Hook && self.ask_of_callback(&shown, &change) {
             return;
         }
-        self.end_compaction(CompactAnswer::Done(Box::new(change)));
-    }
-
-    fn swap_failed(&mut self, swap: &Swap, why: &str) {
-        self.spend_on(swap);
-        self.end_compaction(CompactAnswer::Failed(why.to_owned()));
-    }
-
-    /// A summary that is not used was paid for all the same.
-    fn spend_on(&mut self, swap: &Swap) {
-        if let Some((model, usage)) = swap.spent.clone() {
-            self.spend(model, usage, UNUSED_SUMMARY.to_owned());
+        if let Some(work) = &mut self.work {
+            work.summary = (why == Why::Command).then_some(shown);
         }
+        self.end_compaction(CompactAnswer::Done(Box::new(change)));
     }
 
     /// Whether the newest that the person said holds an image or a document, and is not sent any more.
@@ -393,21 +382,19 @@ impl Session {
         })
     }
 
-    /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`).
-    pub(super) fn swap_text(
-        &mut self,
-        text: &str,
-        keep: Keep,
-        then: impl FnOnce(&mut Session, Result<Change, String>) + Send + 'static,
-    ) {
+    /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`), for
+    /// the hook whose action this is.
+    pub(super) fn swap_text(&mut self, pending: Pending, text: &str, keep: Keep) {
+        let revision = self.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
-            return then(self, Err("the reply has no text that could be a summary".to_owned()));
+            let why = "the reply has no text that could be a summary".to_owned();
+            return self.text_made(pending, Err(why));
         };
         let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
         let used = Some(self.tokens_in_context());
         let (ruler, budget) = (self.ruler(), Budget { used, ..self.budget() });
         let thread = self.thread.clone();
-        let (id, revision) = (self.fresh_message(), thread.view().revision());
+        let id = self.fresh_message();
         let composing = move || {
             let scene = Scene::of(&ruler, &thread, &budget);
             match compaction::decided(&scene, &wish) {
@@ -419,15 +406,36 @@ impl Session {
                 Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
             }
         };
-        self.think(composing, move |session, composed| {
-            let change = composed.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
-            let stands = revision == session.thread.view().revision();
-            let change = change.map_err(|no_gain| format!("nothing is gained: {no_gain}"));
-            then(session, if stands { change } else { Err(CHANGED.to_owned()) });
-        });
+        self.think(composing, move |made| Thought::Swapped(Box::new(pending), revision, made));
+    }
+
+    pub(super) fn text_composed(
+        &mut self,
+        pending: Pending,
+        revision: Seq,
+        made: Option<Result<Change, String>>,
+    ) {
+        let made = made.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
+        let made = match revision == self.thread.view().revision() {
+            true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
+            false => Err(CHANGED.to_owned()),
+        };
+        self.text_made(pending, made);
+    }
+
+    fn text_made(&mut self, mut pending: Pending, made: Result<Change, String>) {
+        match made {
+            Ok(change) => pending.answer.swap = Some(Box::new(change)),
+            Err(why) => {
+                let by = pending.resolution.action_by.clone();
+                refuse(&mut pending.resolution, &by, why);
+            }
+        }
+        self.settle_round(pending);
     }
 
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {
+        self.drop_draft();
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
             Why::Command | Why::Overflow => {

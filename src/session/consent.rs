@@ -50,10 +50,10 @@ impl Session {
         let settings = self.settings.hooks.clone();
         let environment = self.workspace.environment.clone();
         let sessions = self.commands_sender();
-        let watch = self.hooks_watch.clone();
-        let known = self.consent.trust.clone();
-        self.consent.looks += 1;
-        let look = self.consent.looks;
+        let watch = self.hooks.watch();
+        let known = self.hooks.consent.trust.clone();
+        self.hooks.consent.looks += 1;
+        let look = self.hooks.consent.looks;
         self.background.spawn_blocking(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
@@ -92,15 +92,13 @@ impl Session {
         watch: Option<Arc<epitome_recipe::watch::Registration>>,
     ) {
         // It began before something changed: what the person allowed meanwhile is not in it.
-        if look != self.consent.looks {
+        if look != self.hooks.consent.looks {
             return;
         }
         tracing::debug!(session = %self.id, hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
         let problems = found.problems.clone();
-        self.hooks = Arc::new(found);
-        self.hooks_read = true;
-        self.hooks_watch = watch;
-        self.consent.trust = Some(trust);
+        self.hooks.take_in(found, watch);
+        self.hooks.consent.trust = Some(trust);
         self.show_problems(&problems);
         self.start_trusted_servers();
     }
@@ -110,27 +108,22 @@ impl Session {
         let at = At { workspace: self.workspace.clone(), functions: self.services.functions.clone() };
         // The environment is that of the editor that sent the prompt.
         let http = self.services.http.within(Network::read(&self.workspace.environment));
-        if let Some(runner) = &mut self.runner {
-            let renewed = Runner { at, http, ..(**runner).clone() };
-            *runner = Arc::new(renewed);
-            return runner.clone();
-        }
-        let runner = Arc::new(Runner {
-            session: self.id.0.clone(),
+        let (services, session) = (&self.services, &self.id.0);
+        let calls = &self.service_calls.0;
+        self.hooks.runner(at, http, |at, http| Runner {
+            session: session.clone(),
             at,
-            reaper: self.services.reaper.clone(),
+            reaper: services.reaper.clone(),
             http,
             residents: Arc::default(),
-            transcript: Arc::new(Transcript::of(&self.services.paths, &self.id.0)),
-            services: Arc::new(super::services::ServiceDoor { calls: self.service_calls.0.clone() }),
-        });
-        self.runner = Some(runner.clone());
-        runner
+            transcript: Arc::new(Transcript::of(&services.paths, session)),
+            services: Arc::new(super::services::ServiceDoor { calls: calls.clone() }),
+        })
     }
 
     /// What the person has said of something of a repository's; `None` until that is known.
     pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
-        self.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
+        self.hooks.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
     }
 
     // ── Asking ─────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +133,7 @@ impl Session {
         if self.work.is_some() || self.waiting.is_empty() || self.lineage.is_child() {
             return false;
         }
-        if !self.hooks_read || self.consent.open.is_some() {
+        if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
             return true;
         }
         // Our own commands run nothing of the repository's.
@@ -149,19 +142,20 @@ impl Session {
         }
         let new: Vec<(Item, String)> = self
             .hooks
+            .found()
             .untrusted
             .iter()
             .map(|untrusted| {
                 let item = Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() };
                 (item, format!("{} ({})", untrusted.what, self.workspace.display(&untrusted.path)))
             })
-            .filter(|(item, _)| !self.consent.asked.contains(item))
+            .filter(|(item, _)| !self.hooks.consent.asked.contains(item))
             .collect();
         if !new.is_empty() {
             return self.ask_consent(new, "hooks", None);
         }
         let mut servers = self.untrusted_servers();
-        servers.retain(|(item, _)| !self.consent.asked.contains(item));
+        servers.retain(|(item, _)| !self.hooks.consent.asked.contains(item));
         if !servers.is_empty() {
             return self.ask_consent(servers, "MCP servers", None);
         }
@@ -170,7 +164,7 @@ impl Session {
 
     /// Shows the question; `false` where nobody is there to answer it.
     fn ask_consent(&mut self, items: Vec<(Item, String)>, kind: &str, prompt: Option<Prompt>) -> bool {
-        self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
+        self.hooks.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
         if self.clients.is_empty() {
             let text =
@@ -208,18 +202,18 @@ impl Session {
         });
         self.announce(&Out::Ask { ask, permission: permission.clone() });
         let items = items.into_iter().map(|(item, _)| item).collect();
-        self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
+        self.hooks.consent.open = Some(OpenConsent { ask, permission, items, prompt });
         true
     }
 
     /// Shows an open question to a client that comes later.
     pub(super) fn open_consent(&self) -> Option<(AskId, Arc<PermissionAsk>)> {
-        self.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
+        self.hooks.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
     }
 
     /// Takes a decision in; `false` if it is about something else.
     pub(super) fn consented(&mut self, ask: AskId, decision: &Decision) -> bool {
-        let Some(open) = self.consent.open.take_if(|open| open.ask == ask) else { return false };
+        let Some(open) = self.hooks.consent.open.take_if(|open| open.ask == ask) else { return false };
         self.announce(&Out::Withdrawn { ask });
         let (status, words, kept) = match decision {
             Decision::AllowOnce => {
@@ -236,7 +230,7 @@ impl Session {
             outcome.decided = Some(Decided { allowed: false, by: Decider::Nobody });
         }
         self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
-        if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
+        if let (Some(trust), Some(kept)) = (&mut self.hooks.consent.trust, kept)
             && let Err(why) = trust.remember(&open.items, kept)
         {
             self.say(Severity::Warning, why);
@@ -244,7 +238,7 @@ impl Session {
         match open.prompt {
             Some(prompt) => self.begin_command(prompt, ShellOutputs::new()),
             None if kept.is_some() => {
-                self.hooks_read = false;
+                self.hooks.set_read(false);
                 self.load_hooks();
             }
             None => {}
@@ -254,15 +248,15 @@ impl Session {
 
     /// Whether the open question holds up this prompt alone; with `None`, all prompts.
     pub(super) fn consent_is_for(&self, ticket: Option<Ticket>) -> bool {
-        let open = self.consent.open.as_ref();
+        let open = self.hooks.consent.open.as_ref();
         open.is_some_and(|open| open.prompt.as_ref().map(|prompt| prompt.responder.ticket) == ticket)
     }
 
     /// Takes an open question back: the prompt that waited for it is cancelled.
     pub(super) fn drop_consent(&mut self) -> Option<Prompt> {
-        let open = self.consent.open.take()?;
+        let open = self.hooks.consent.open.take()?;
         for item in &open.items {
-            self.consent.asked.remove(item);
+            self.hooks.consent.asked.remove(item);
         }
         self.announce(&Out::Withdrawn { ask: open.ask });
         let outcome =
@@ -278,7 +272,7 @@ impl Session {
         let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = self.services.paths.repository_roots(self.thread.cwd());
         let (Some(trust), Ok(digest)) =
-            (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
+            (&self.hooks.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
         else {
             return MayRun::No;
         };
@@ -286,7 +280,7 @@ impl Session {
         match trust.verdict(&item.path, &item.digest) {
             Verdict::Trusted => MayRun::Yes,
             Verdict::Refused => MayRun::No,
-            Verdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
+            Verdict::Unknown if self.hooks.consent.asked.contains(&item) => MayRun::No,
             Verdict::Unknown => MayRun::Unknown(item),
         }
     }
@@ -295,7 +289,7 @@ impl Session {
     pub(super) fn ask_for_recipe(&mut self, item: Item, recipe: &Recipe, prompt: Prompt) -> Option<Prompt> {
         let what = format!("the commands of /{} ({})", recipe.id, self.workspace.display(&item.path));
         if self.clients.is_empty() {
-            self.consent.asked.insert(item);
+            self.hooks.consent.asked.insert(item);
             return Some(prompt);
         }
         self.ask_consent(vec![(item, what)], "recipes", Some(prompt));

@@ -1,8 +1,10 @@
-//! How a turn goes on: what it asks for is begun, until it waits or ends.
+//! How a turn goes on: what it asks for is begun, and what came of it is handed back, until it waits or ends.
 
 use super::actor::Session;
-use super::work::{Prompt, Work};
-use epitome_turn::{Answer as Told, Ask, Next};
+use super::work::{Done, LookedFor, Prompt, Thought, Work};
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::output::Resolution;
+use epitome_turn::{Answer as Told, Ask, CompactAnswer, HookAsk, Next};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
@@ -42,30 +44,103 @@ impl Session {
 
     pub(super) fn perform(&mut self, ask: Ask) {
         match ask {
-            Ask::Greet(said) => self.greet(*said),
+            Ask::RunHooks(ask) => self.ask_hooks(ask),
             Ask::CallModel => {
                 let from = self.thread.next_seq();
                 if let Some(work) = &mut self.work {
                     work.trace.asks_model(from);
                 }
-                self.call_model();
+                self.look_first(LookedFor::Call);
             }
-            Ask::Compact { focus, why } => self.compact(focus, why),
-            Ask::BeforeTool(call) => self.before_tool(call),
             Ask::Permission(call) => self.ask_permission(call),
             Ask::RunTool(call) => self.run_tool(call),
-            Ask::RoundEnd { last } => {
+            Ask::Ease { edited } => self.ease(edited),
+            Ask::PlanCompaction(why) => self.plan_compaction(why),
+            Ask::Summarise => self.summarise(),
+            Ask::Compose => self.compose(),
+            Ask::AbandonCompaction(why) => self.end_compaction(CompactAnswer::Failed(why)),
+        }
+    }
+
+    /// Runs the hooks that a turn asks for; without any, the turn is answered at once.
+    fn ask_hooks(&mut self, ask: HookAsk) {
+        match ask {
+            HookAsk::SessionStart => self.session_starts(),
+            HookAsk::Prompt(said) => self.greet(*said),
+            HookAsk::BeforeTool(call) => self.before_tool(call),
+            HookAsk::AfterTool(outcome) => self.after_tool(*outcome),
+            HookAsk::RoundEnd { last } => {
                 if let Some(work) = &mut self.work {
                     work.trace.round_ended(&self.thread);
                 }
                 self.round_ended(last);
             }
-            Ask::Stop(reason) => self.would_stop(reason),
-            Ask::Swapped => self.swapped(),
+            HookAsk::Stop(reason) => self.would_stop(reason),
+            HookAsk::PreCompact => self.pre_compact(),
+            HookAsk::Composed(change) => self.accept(*change),
+            HookAsk::PostCompact => self.committed(),
+            HookAsk::Restart => self.restart(),
         }
     }
 
-    pub(super) fn start_work(&mut self, work: Work) {
+    /// All hooks of an ask have spoken.
+    fn hooks_done(&mut self, ask: HookAsk, resolution: Resolution) {
+        match ask {
+            HookAsk::SessionStart | HookAsk::Restart => self.start_resolved(resolution),
+            HookAsk::Prompt(said) => self.greeted(*said, resolution),
+            HookAsk::BeforeTool(call) => self.tool_seen(call, resolution),
+            HookAsk::AfterTool(outcome) => self.outcome_seen(*outcome, resolution),
+            HookAsk::RoundEnd { last } => self.round_resolved(HookEvent::TurnEnd, last, resolution),
+            HookAsk::Stop(_) => self.round_resolved(HookEvent::AgentStop, true, resolution),
+            HookAsk::PreCompact => self.pre_compact_resolved(resolution),
+            HookAsk::Composed(change) => self.callback_stop_resolved(*change, resolution),
+            HookAsk::PostCompact => self.post_compact_resolved(resolution),
+        }
+    }
+
+    /// Takes the result of a job in.
+    pub(super) fn job_done(&mut self, done: Done) {
+        match done {
+            Done::Tool(call, outcome, plan) => self.tool_done(&call, outcome, plan),
+            Done::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
+            Done::Preview(call, Err(why)) => self.cannot_run(call, why),
+            Done::Summary(attempt) => self.summarised(*attempt),
+            Done::Thought(thought) => self.thought(*thought),
+            Done::Looked(looked, before) => {
+                self.looked(*looked);
+                self.go_on_looked(before);
+            }
+            Done::Hooks(ask, resolution) => self.hooks_done(ask, *resolution),
+            Done::Callback(pending, called) => self.called_back(*pending, called),
+            Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),
+        }
+    }
+
+    fn thought(&mut self, thought: Thought) {
+        match thought {
+            Thought::Planned(why, decided) => self.planned(why, decided),
+            Thought::Pruned(revision, pruned) => self.pruned(revision, pruned),
+            Thought::Composed(composed) => self.composed(composed),
+            Thought::Eased(revision, cut) => self.eased(revision, cut),
+            Thought::Swapped(pending, revision, made) => self.text_composed(*pending, revision, made),
+            Thought::Called(pending, recipe, callback, decided) => {
+                self.compaction_weighed(*pending, recipe, callback, decided);
+            }
+        }
+    }
+
+    /// Goes on once the files of instructions were looked at.
+    pub(super) fn go_on_looked(&mut self, before: LookedFor) {
+        match before {
+            LookedFor::Call => self.call_with_instructions(),
+            LookedFor::Compaction(why) => self.plan(why),
+        }
+    }
+
+    pub(super) fn start_work(&mut self, mut work: Work) {
+        if !self.hooks.has_started() {
+            work.turn.start_session();
+        }
         self.work = Some(work);
         self.sync_beside();
     }

@@ -107,11 +107,16 @@ impl Session {
     fn take_finished_tools(&mut self) {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
             match job {
-                Ok(done @ Done::Tool(..)) => self.job_done(done),
+                Ok(Done::Tool(call, outcome, plan)) => {
+                    self.tool_done(&call, outcome.clone(), plan);
+                    // Hooks that would see it are ended with everything else.
+                    self.after_tool(*outcome);
+                }
                 Ok(
                     Done::Preview(..)
                     | Done::Summary(..)
                     | Done::Thought(..)
+                    | Done::Looked(..)
                     | Done::Hooks(..)
                     | Done::Callback(..)
                     | Done::Elsewhere(..),

@@ -1,11 +1,10 @@
 //! Hooks at prompts and tool calls: what is asked of them, and what their answers mean.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
 use super::actor::Session;
-use super::work::{Ended, Point};
 use super::{Out, Severity};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::{Attachment, Call, CallResult, What};
@@ -16,81 +15,50 @@ use epitome_thread::{
     CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
     ToolCall, ToolOutcome, Verdict, Withheld,
 };
-use epitome_turn::Answer as Told;
+use epitome_turn::{Answer as Told, HookAsk};
 
 impl Session {
-    /// All hooks of a moment have spoken: the work goes on where it waited for them.
-    pub(super) fn hooks_done(&mut self, point: Point, resolution: Resolution) {
-        match point {
-            Point::Start(said) => {
-                self.started = true;
-                self.start_resolved(resolution);
-                self.greet_prompt(*said);
-            }
-            Point::StartCompact { why, focus } => {
-                self.start_resolved(resolution);
-                self.started = true;
-                self.compact(focus, why);
-            }
-            Point::Greet(said) => self.greeted(*said, resolution),
-            Point::BeforeTool(call) => self.tool_seen(call, resolution),
-            Point::AfterTool(outcome) => self.outcome_seen(*outcome, resolution),
-            Point::RoundEnd { last } => self.round_resolved(HookEvent::TurnEnd, last, resolution),
-            Point::Stop => self.round_resolved(HookEvent::AgentStop, true, resolution),
-            Point::PreCompact { why, focus } => self.pre_compact_resolved(why, focus, resolution),
-            Point::CallbackStop(swap) => self.callback_stop_resolved(*swap, resolution),
-            Point::PostCompact => self.post_compact_resolved(resolution),
-            Point::Restart => self.restart_resolved(resolution),
-        }
-    }
-
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
 
-    /// A prompt is about to enter the view; before the first one the session itself starts.
-    pub(super) fn greet(&mut self, said: Change) {
-        if !self.started {
-            let source = self.source;
-            let point = Point::Start(Box::new(said.clone()));
-            // Where a cancel overtakes them, the next prompt starts the session again.
-            if self.run_hooks(What::SessionStart { source }, point).is_ok() {
-                return;
-            }
-            self.started = true;
-        }
-        self.greet_prompt(said);
-    }
-
-    fn greet_prompt(&mut self, said: Change) {
-        let asked = match &said {
-            // A callback's prompt is no person's.
-            Change::Said { message, .. } if self.lineage.depth == 0 => {
-                let (text, attachments) = (message.text(), attachments(message));
-                self.run_hooks(
-                    What::UserMessageSend { message: text, attachments },
-                    Point::Greet(Box::new(said.clone())),
-                )
-            }
-            _ => Err(Point::Greet(Box::new(said.clone()))),
-        };
-        if asked.is_err() {
-            self.tell(Told::Greeted { commits: vec![said], enters: true });
+    /// The session starts, before its first prompt or compaction.
+    pub(super) fn session_starts(&mut self) {
+        // Where a cancel overtakes them, the next turn starts the session again.
+        if !self.run_hooks(What::SessionStart { source: self.hooks.source() }, HookAsk::SessionStart) {
+            self.hooks.set_started();
+            self.tell(Told::Started(Vec::new()));
         }
     }
 
     /// What a session begins with goes into the system text while that is open, else behind what is
     /// there.
     pub(super) fn start_resolved(&mut self, mut resolution: Resolution) {
+        self.hooks.set_started();
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
             match self.thread.frame() {
-                None => self.start_context.push(text),
+                None => self.hooks.add_context(text),
                 Some(_) => commits.push(self.context(by, text)),
             }
         }
-        self.commit_all(commits);
+        self.tell(Told::Started(commits));
     }
 
-    fn greeted(&mut self, said: Change, mut resolution: Resolution) {
+    /// A prompt is about to enter the view. A callback's prompt is no person's.
+    pub(super) fn greet(&mut self, said: Change) {
+        let asked = match &said {
+            Change::Said { message, .. } if self.lineage.depth == 0 => {
+                let what =
+                    What::UserMessageSend { message: message.text(), attachments: attachments(message) };
+                self.run_hooks(what, HookAsk::Prompt(Box::new(said.clone())))
+            }
+            _ => false,
+        };
+        if !asked {
+            self.tell(Told::Greeted { commits: vec![said], enters: true });
+        }
+    }
+
+    pub(super) fn greeted(&mut self, said: Change, mut resolution: Resolution) {
         let changed = resolution.message.take().filter(|text| {
             let is_blank = text.trim().is_empty();
             if is_blank {
@@ -149,15 +117,14 @@ impl Session {
             let runs = self.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
             runs.then(|| self.hook_call(call, input.clone()))
         });
-        let asked = known.is_some_and(|call| {
-            self.run_hooks(What::BeforeToolCall(call), Point::BeforeTool(id.clone())).is_ok()
-        });
+        let asked = known
+            .is_some_and(|call| self.run_hooks(What::BeforeToolCall(call), HookAsk::BeforeTool(id.clone())));
         if !asked {
             self.tell(Told::ToolSeen(id, Vec::new()));
         }
     }
 
-    fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
+    pub(super) fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
         let decided = resolution.decision.take();
         // A denied call, and one at which a hook ends the turn, is a blocked one.
         let denied = resolution.block.take();
@@ -178,7 +145,7 @@ impl Session {
                 reason => reason.to_owned(),
             };
             let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
-            return self.outcome_known(Ended { outcome, milliseconds: 0, blocked: true });
+            return self.tell(Told::Ran(Box::new(outcome)));
         }
         if let Some(decided) = decided
             && let Some(work) = &mut self.work
@@ -205,15 +172,17 @@ impl Session {
     }
 
     /// A call has its outcome; hooks see it before the model, the client and the log do.
-    pub(super) fn outcome_known(&mut self, ended: Ended) {
-        let id = ended.outcome.call.clone();
+    pub(super) fn after_tool(&mut self, outcome: ToolOutcome) {
+        let id = outcome.call.clone();
+        let started = self.work.as_mut().and_then(|work| work.started.remove(&id));
+        let took = started.map_or(Duration::ZERO, |at| at.elapsed());
         let what = self.thread.call(&id).map(|call| {
             let (input, _) = self.thread.input_of(&id).unwrap_or((&call.input, &call.card));
             let input = input.as_object().cloned().unwrap_or_default();
-            What::AfterToolCall { call: self.hook_call(call, input), result: result_of(call, &ended) }
+            What::AfterToolCall { call: self.hook_call(call, input), result: result_of(call, &outcome, took) }
         });
-        let outcome = ended.outcome.clone();
-        let asked = what.is_some_and(|what| self.run_hooks(what, Point::AfterTool(Box::new(ended))).is_ok());
+        let asked =
+            what.is_some_and(|what| self.run_hooks(what, HookAsk::AfterTool(Box::new(outcome.clone()))));
         if !asked {
             self.outcome_settled(outcome);
         }
@@ -226,22 +195,20 @@ impl Session {
         }
         let input = call.input.as_object().cloned().unwrap_or_default();
         let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, String::new());
-        let ended = Ended { outcome, milliseconds: 0, blocked: false };
-        let result = result_of(call, &ended);
+        let result = result_of(call, &outcome, Duration::ZERO);
         let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
-        let scripts = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
+        let scripts = self.hooks.scripts(&moment, true);
         let declared =
             self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()
     }
 
-    fn outcome_seen(&mut self, ended: Ended, mut resolution: Resolution) {
+    pub(super) fn outcome_seen(&mut self, mut outcome: ToolOutcome, mut resolution: Resolution) {
         let commits = self.record(HookEvent::AfterToolCall, &mut resolution);
         self.commit_all(commits);
         if let Some(work) = &mut self.work {
             work.halt = work.halt.take().or(resolution.halt);
         }
-        let mut outcome = ended.outcome;
         // A hook that takes secrets out has seen what is shown alone: nobody may read the rest.
         outcome.whole = None;
         if let Some(result) = resolution.result {
@@ -306,17 +273,19 @@ fn blocked_words(hook: &str, reason: &str) -> String {
     }
 }
 
-fn result_of(call: &ToolCall, ended: &Ended) -> CallResult {
-    let text = ended.outcome.model_text();
-    let success = ended.outcome.status == OutcomeStatus::Completed;
+/// No tool denies its own call: what is denied here was stopped by a hook.
+fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> CallResult {
+    let text = outcome.model_text();
+    let success = outcome.status == OutcomeStatus::Completed;
+    let blocked = outcome.status == OutcomeStatus::Denied;
     CallResult {
         success,
         error: (!success).then(|| text.clone()),
-        metadata_type: Some(if ended.blocked { "blocked".to_owned() } else { call.name.clone() }),
-        metadata: ended.outcome.raw.clone(),
+        metadata_type: Some(if blocked { "blocked".to_owned() } else { call.name.clone() }),
+        metadata: outcome.raw.clone(),
         text,
-        milliseconds: ended.milliseconds,
-        blocked: ended.blocked,
+        milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        blocked,
     }
 }
 

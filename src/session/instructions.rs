@@ -16,7 +16,7 @@ use known::{instructed, told_paths, touched, untold};
 
 use super::actor::Session;
 use super::prompt::{self, Instructions, Place};
-use super::work::Done;
+use super::work::{Done, LookedFor};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
 use epitome_recipe::agents::Agents;
@@ -124,7 +124,7 @@ struct Look {
 
 /// What a look found.
 #[derive(Default)]
-struct Looked {
+pub struct Looked {
     watch: Watch,
     problems: Vec<Problem>,
     agents: Option<Agents>,
@@ -150,19 +150,16 @@ impl Session {
     /// Goes on in the running turn once the files were looked at. Where nothing is to be said of them now, that is
     /// at once: a reply that its provider paused is what the model goes on from, and what a child sees is its
     /// parent's.
-    pub(super) fn look_first(&mut self, then: impl FnOnce(&mut Session) + Send + 'static) {
+    pub(super) fn look_first(&mut self, before: LookedFor) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if self.thread.frame().is_some() && (is_paused || self.lineage.is_child()) {
-            return then(self);
+            return self.go_on_looked(before);
         }
         let look = self.look();
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
             let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
-            Done::Thought(Box::new(move |session| {
-                session.looked(looked);
-                then(session);
-            }))
+            Done::Looked(Box::new(looked), before)
         });
     }
 
@@ -188,7 +185,7 @@ impl Session {
     }
 
     /// What a panic took is found again with the next look.
-    fn looked(&mut self, looked: Option<Looked>) {
+    pub(super) fn looked(&mut self, looked: Option<Looked>) {
         let Looked { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
         self.show_problems(&problems);
@@ -205,7 +202,7 @@ impl Session {
         if is_paused || self.lineage.is_child() {
             return Ok(());
         }
-        let at = (self.thread.view().revision(), self.window());
+        let at = (self.thread.view().revision(), self.model.window());
         if self.instructions.told_at == Some(at) {
             return Ok(());
         }

@@ -202,14 +202,14 @@ impl Session {
                 let wait = self.settings.mcp.wait;
                 self.background.spawn(async move {
                     tokio::time::sleep(wait).await;
-                    Background::Thought(Box::new(Session::waited_for_servers))
+                    Background::ServersAwaited
                 });
                 true
             }
         }
     }
 
-    fn waited_for_servers(&mut self) {
+    pub(super) fn waited_for_servers(&mut self) {
         self.mcp.wait = Wait::Over;
         let connecting = self.mcp.hub.as_ref().map(Hub::connecting).unwrap_or_default();
         // Nobody waits where the prompt was cancelled meanwhile.

@@ -10,17 +10,16 @@ use tracing::Instrument as _;
 use super::actor::Session;
 use super::effects;
 use super::replies::with_full_stop;
-use super::work::{Done, Point};
+use super::work::Done;
 use super::{Out, Severity};
 use epitome_config::Threshold;
-use epitome_hooks::chain::{self, Chain, Link, Takes};
+use epitome_hooks::chain::{Chain, Link, Takes};
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::handlers::{self, Declared};
-use epitome_hooks::hook::{Hook, Place};
 use epitome_hooks::moment::{Base, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What};
 use epitome_hooks::output::Resolution;
 use epitome_hooks::run;
 use epitome_thread::{Change, Entry, HookRun, Seq, Verdict};
+use epitome_turn::HookAsk;
 
 /// The window that hooks are told where none is known. Scripts divide by it.
 const WINDOW_UNKNOWN: u64 = 128_000;
@@ -29,41 +28,37 @@ const WINDOW_UNKNOWN: u64 = 128_000;
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl Session {
-    /// Runs what there is for a moment. Where there is nothing the point comes back, at the price of a
-    /// look-up.
-    pub(super) fn run_hooks(&mut self, what: What, point: Point) -> Result<(), Point> {
+    /// Runs what there is for a moment, and tells whether there is anything.
+    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> bool {
         if !self.may_run(what.event()) {
-            return Err(point);
+            return false;
         }
         let moment = self.moment(what);
         let links = self.links(&moment);
         if links.is_empty() || self.work.is_none() {
-            return Err(point);
+            return false;
         }
-        self.start_hooks(links, moment, point);
-        Ok(())
+        self.start_hooks(links, moment, ask);
+        true
     }
 
     /// Whether anything may run at an event: asked before a moment is put together.
     pub(super) fn may_run(&self, event: HookEvent) -> bool {
         let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
-        declared || self.hooks.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
+        declared || self.hooks.has_any_for(event)
     }
 
     /// What runs at this moment, in its order.
     pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
         let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
-        let scripts: Vec<Arc<Hook>> = self.hooks.hooks.iter().filter(heard).cloned().collect();
-        let scripts = chain::links(&scripts, moment);
-        let Some(work) = &self.work else { return scripts };
+        let Some(work) = &self.work else { return self.hooks.scripts(moment, all) };
         let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
-        handlers::plan(declared, scripts, moment, &self.fired)
+        self.hooks.links(moment, declared, all)
     }
 
-    /// Runs these off this task; `hooks_done` hears at which point the work goes on. No-op without a turn.
-    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, point: Point) {
+    /// Runs these off this task, for what the turn asked. No-op without a turn.
+    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, ask: HookAsk) {
         let runner = self.runner();
         let event = moment.what.event();
         let takes = self.takes(&moment.what);
@@ -77,7 +72,7 @@ impl Session {
             };
             let perform = run::perform(&runner, chain);
             let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
-            Done::Hooks(point, Box::new(resolution))
+            Done::Hooks(ask, Box::new(resolution))
         };
         work.jobs.spawn(job.instrument(scope));
     }
@@ -185,7 +180,7 @@ impl Session {
 
     /// The session ends: hooks hear of it, and get a moment for it.
     pub(super) async fn tell_of_end(&mut self) {
-        if !self.started || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
+        if !self.hooks.has_started() || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
         }
         let moment = self.moment(What::SessionEnd { reason: "other" });
@@ -231,15 +226,7 @@ impl Session {
     /// A handler or script that a recipe has run `once` is not run again for this invocation.
     fn count_success(&mut self, event: HookEvent, name: &str) {
         let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
-        let handlers = declared.into_iter().flatten().filter_map(|place| match place {
-            Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
-            Declared::External { .. } | Declared::Script { .. } => None,
-        });
-        let scripts = self.hooks.hooks.iter().cloned().map(Link::Hook);
-        let link = handlers.chain(scripts).find(|link| link.name() == name);
-        if let Some(link) = link {
-            self.fired.succeeded(event, &link);
-        }
+        self.hooks.succeeded(event, name, declared);
     }
 
     /// What went wrong with a hook, once for each hook; the trail has all of it.

@@ -15,7 +15,7 @@ use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
-use epitome_compaction::{self as compaction, Budget, Wish};
+use epitome_compaction::{self as compaction, Budget, Preview, Wish};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
 use epitome_provider::endpoint::{self, Endpoint};
@@ -33,6 +33,17 @@ use epitome_turn::Turn;
 pub struct Rendering {
     pub prompt: Prompt,
     pub job: AbortHandle,
+}
+
+/// What a compaction would do, for the command that asks.
+pub struct Previewed {
+    typed: String,
+    /// The command that does it.
+    command: String,
+    revision: Seq,
+    budget: Budget,
+    /// `None` where the work on it panicked.
+    preview: Option<Preview>,
 }
 
 impl Rendering {
@@ -142,12 +153,12 @@ impl Session {
             recipe.source.path(),
         );
         self.show_problems(&problems);
-        self.fired.invoked();
+        self.hooks.invoked();
         if recipe.is_compaction() {
             self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
             let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, focus, self.settings.max_rounds);
+            let turn = Turn::compact(commanded, self.settings.max_rounds);
             let trace = TurnTrace::begin(self.timed.span(), self.thread.next_seq());
             let mut work = Work::new(turn, trace, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
@@ -155,6 +166,7 @@ impl Session {
             work.order = CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
+                focus,
                 instruction: Some(text),
                 keep: swap.keep,
                 above,
@@ -217,25 +229,26 @@ impl Session {
         let budget = Budget { used, ..budget };
         let thread = self.thread.clone();
         let ticket = prompt.responder.ticket;
-        let previewing = move || {
-            let preview = compaction::preview(&ruler, &thread, &budget, &wish);
-            (thread.view().revision(), budget, preview)
-        };
-        let job = self.think_beside(previewing, move |session, previewed| {
-            let Some(rendering) = session.recipes.take_rendered(ticket) else {
-                return;
-            };
-            session.carry_out(rendering.prompt, typed, |session| {
-                let Some((revision, budget, preview)) = previewed else {
-                    return session.no_compaction(&format!("{}.", thinking::FAULT));
-                };
-                if revision != session.thread.view().revision() {
-                    return session.no_compaction("the conversation was changed meanwhile. Say it again.");
-                }
-                session.dry_run(&preview, &budget, command)
-            });
+        let (revision, told) = (thread.view().revision(), budget.clone());
+        let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
+        let job = self.think_beside(previewing, move |preview| {
+            let previewed = Previewed { typed, command, revision, budget: told, preview };
+            Background::Previewed(ticket, Box::new(previewed))
         });
         self.recipes.render(Rendering { prompt, job });
+    }
+
+    /// Tells what the compaction would do, where its command was not cancelled meanwhile.
+    pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
+        let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
+        let Previewed { typed, command, revision, budget, preview } = previewed;
+        self.carry_out(rendering.prompt, typed, |session| match preview {
+            None => session.no_compaction(&format!("{}.", thinking::FAULT)),
+            Some(_) if revision != session.thread.view().revision() => {
+                session.no_compaction("the conversation was changed meanwhile. Say it again.")
+            }
+            Some(preview) => session.dry_run(&preview, &budget, command),
+        });
     }
 
     /// Renders a recipe with what its shell calls printed so far.

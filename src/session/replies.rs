@@ -8,6 +8,7 @@ use super::actor::Session;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::model_link::Located;
 use super::reminders::{self, Topic};
+use super::work::LookedFor;
 use super::{Out, Severity, TextKind, UsageNow};
 use epitome_provider::collect::{Piece, PieceKind, Reply};
 use epitome_provider::endpoint::Endpoint;
@@ -27,11 +28,8 @@ const EMPTY_REPLY: &str = "an empty reply";
 const GO_ON: &str = "Go on.";
 
 impl Session {
-    pub(super) fn call_model(&mut self) {
-        self.look_first(Session::call_with_instructions);
-    }
-
-    fn call_with_instructions(&mut self) {
+    /// Calls the model, once the files of instructions were looked at.
+    pub(super) fn call_with_instructions(&mut self) {
         let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
         let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
@@ -95,15 +93,12 @@ impl Session {
         }
         let reason = sentence(error);
         match ask {
-            Ask::Compact { .. } => self.tell(Told::Compacted(CompactAnswer::Failed(reason))),
-            Ask::CallModel
-            | Ask::Greet(_)
-            | Ask::BeforeTool(_)
-            | Ask::Permission(_)
-            | Ask::RunTool(_)
-            | Ask::RoundEnd { .. }
-            | Ask::Stop(_)
-            | Ask::Swapped => self.tell(Told::Model(ModelAnswer::Failed(reason))),
+            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::AbandonCompaction(_) => {
+                self.end_compaction(CompactAnswer::Failed(reason));
+            }
+            Ask::CallModel | Ask::RunHooks(_) | Ask::Permission(_) | Ask::RunTool(_) | Ask::Ease { .. } => {
+                self.tell(Told::Model(ModelAnswer::Failed(reason)))
+            }
         }
     }
 
@@ -232,7 +227,7 @@ impl Session {
                         let call = work.model.take().expect("a failed call was running");
                         let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
                         if is_refused && self.drop_thinking(&error) {
-                            return self.call_model();
+                            return self.look_first(LookedFor::Call);
                         }
                         self.call_failed(call, &error);
                     }

@@ -5,14 +5,14 @@ use super::actor::Session;
 use super::compacting::CompactionOrder;
 use super::elsewhere::replacement;
 use super::hooks::refuse;
-use super::work::{Pending, Point};
+use super::work::{Pending, Thought};
 use epitome_compaction as compaction;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use epitome_hooks::settle::{self, Guards};
 use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
-use epitome_turn::{Answer as Told, HooksAnswer, Why};
+use epitome_turn::{Answer as Told, HookAsk, HooksAnswer, Why};
 
 /// Tokens that come before old outcomes are looked through once more.
 const EASE_TOKENS: u64 = 10_000;
@@ -25,10 +25,10 @@ impl Session {
             let answer = self.halted(&hook, &reason);
             return self.tell(Told::Hooks(answer));
         }
-        if self.run_hooks(What::TurnEnd(self.round()), Point::RoundEnd { last }).is_err() {
+        if !self.run_hooks(What::TurnEnd(self.round()), HookAsk::RoundEnd { last }) {
             let due = self.compaction_is_due().then_some(Why::Threshold);
             let compact = self.wanted_compaction().or(due);
-            self.ease(HooksAnswer { compact, ..HooksAnswer::default() });
+            self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
         }
     }
 
@@ -45,26 +45,19 @@ impl Session {
             StopReason::Failed | StopReason::Interrupted => "error",
         };
         let what = What::AgentStop { round: self.round(), stop_reason, continuations };
-        if self.run_hooks(what, Point::Stop).is_err() {
+        if !self.run_hooks(what, HookAsk::Stop(reason)) {
             self.tell(Told::Hooks(HooksAnswer::default()));
         }
     }
 
     /// What keeps a conversation short beside compactions: cuts of old outcomes where they pay by themselves, and a
     /// summary that is begun before it is needed.
-    fn ease(&mut self, mut answer: HooksAnswer) {
-        let touched = answer.compact.is_some() || answer.replaced || answer.swap.is_some();
-        // What the person has asked for goes further.
-        let swaps = self.work.as_ref().is_some_and(|work| work.turn.waits_to_swap());
-        if touched || swaps || self.is_compacted_since_reply() {
-            return self.tell(Told::Hooks(answer));
-        }
-        let has_edits = answer.commits.iter().any(Change::rewrites);
+    pub(super) fn ease(&mut self, edited: bool) {
         let window = self.model.known_window();
         let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();
-        if !is_on || has_edits || !self.may_be_due() {
+        if !is_on || edited || !self.may_be_due() {
             self.look_ahead();
-            return self.tell(Told::Hooks(answer));
+            return self.tell(Told::Eased(None));
         }
         let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
         let revision = thread.view().revision();
@@ -72,13 +65,15 @@ impl Session {
             let masks = compaction::due(&ruler, &thread, &budget)?;
             Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
         };
-        self.think(looking, move |session, pruned| {
-            match pruned.flatten() {
-                Some(pruned) if revision == session.thread.view().revision() => answer.commits.push(pruned),
-                Some(_) | None => session.look_ahead(),
-            }
-            session.tell(Told::Hooks(answer));
-        });
+        self.think(looking, move |cut| Thought::Eased(revision, cut));
+    }
+
+    pub(super) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {
+        let cut = cut.flatten().filter(|_| revision == self.thread.view().revision());
+        if cut.is_none() {
+            self.look_ahead();
+        }
+        self.tell(Told::Eased(cut.map(Box::new)));
     }
 
     /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work
@@ -150,13 +145,7 @@ impl Session {
                 self.mutate(&mut pending, &by, messages, preserve_recent, target);
             }
             Action::Swap { summary, keep } => {
-                return self.swap_text(&summary, keep, move |session, made| {
-                    match made {
-                        Ok(change) => pending.answer.swap = Some(Box::new(change)),
-                        Err(why) => refuse(&mut pending.resolution, &by, why),
-                    }
-                    session.settle_round(pending);
-                });
+                return self.swap_text(pending, &summary, keep);
             }
             // The threshold is checked again: a compaction just before may have gained little.
             Action::Compact { threshold: true, .. } if !self.compaction_is_due() => {}
@@ -194,9 +183,6 @@ impl Session {
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);
-        if event == HookEvent::TurnEnd {
-            return self.ease(answer);
-        }
         self.tell(Told::Hooks(answer));
     }
 

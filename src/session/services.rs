@@ -172,12 +172,19 @@ impl Session {
             }
             plan
         };
-        self.think_beside(planning, move |session, plan| {
-            let served = plan.ok_or_else(|| thinking::FAULT.to_owned());
-            session.serve_noted(&hook, "compact", served.as_ref().map(drop).map_err(Clone::clone));
-            // A hook that gave up meanwhile wants no answer.
-            let _ = answer.send(served);
-        });
+        self.think_beside(planning, move |plan| Background::ServicePlan(hook, plan, answer));
+    }
+
+    pub(super) fn service_planned(
+        &mut self,
+        hook: &str,
+        plan: Option<Value>,
+        answer: oneshot::Sender<Result<Value, String>>,
+    ) {
+        let served = plan.ok_or_else(|| thinking::FAULT.to_owned());
+        self.serve_noted(hook, "compact", served.as_ref().map(drop).map_err(Clone::clone));
+        // A hook that gave up meanwhile wants no answer.
+        let _ = answer.send(served);
     }
 
     /// Counts a call that costs money.

@@ -13,7 +13,6 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::SubagentAbout;
 use super::actor::Session;
-use super::callbacks::enforced;
 use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
 use super::registry::{Services, new_id};
 use super::subagents::{agent_id, call_with_place};
@@ -104,7 +103,7 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: Default::default(),
             time: self.settings.agents.timeout,
-            hooks: if runs_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            hooks: self.hooks.for_child(runs_hooks),
             handlers: Table::new(),
             agent: None,
         };

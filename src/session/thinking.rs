@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
-use super::work::{Background, Done};
+use super::work::{Background, Done, Thought};
 
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
@@ -92,25 +92,19 @@ impl Session {
     pub(super) fn think<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        then: impl FnOnce(&mut Session, Option<T>) + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Thought + Send + 'static,
     ) {
         let Some(running) = &mut self.work else { return };
-        running.jobs.spawn(async move {
-            let thought = think(work).await;
-            Done::Thought(Box::new(move |session| then(session, thought)))
-        });
+        running.jobs.spawn(async move { Done::Thought(Box::new(named(think(work).await))) });
     }
 
     /// The same outside of turns.
     pub(super) fn think_beside<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        then: impl FnOnce(&mut Session, Option<T>) + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
     ) -> AbortHandle {
-        self.background.spawn(async move {
-            let thought = think(work).await;
-            Background::Thought(Box::new(move |session| then(session, thought)))
-        })
+        self.background.spawn(async move { named(think(work).await) })
     }
 }
 

@@ -6,24 +6,29 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::actor::Session;
 use super::callbacks::Called;
 use super::clients::outer_texts;
-use super::compacting::CompactionOrder;
+use super::commands::OnDisk;
+use super::compacting::{CompactionOrder, Draft};
+use super::editor_buffers::Waited;
 use super::effects::ModelCall;
+use super::instructions::Looked;
 use super::model_link::Asked;
+use super::recipes::Previewed;
 use super::summary::Attempt;
 use super::tasks::Running;
 use super::trace::TurnTrace;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
-use epitome_compaction::Plan;
+use epitome_checkpoint::{CheckpointError, Report};
+use epitome_compaction::{Decision, Plan};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::handlers::Table;
-use epitome_hooks::output::{PermissionDecision, Resolution};
+use epitome_hooks::output::{Callback, PermissionDecision, Resolution};
 use epitome_hooks::trust::{Item, Trust};
 use epitome_provider::endpoint::{Endpoint, LocalServer};
 use epitome_recipe::catalog::Catalog;
@@ -34,7 +39,7 @@ use epitome_store::StoreError;
 use epitome_thread::{
     CallId, Change, Content, Decided, MessageId, PlanStep, Seq, SessionId, Shown, ToolOutcome,
 };
-use epitome_turn::{Ask, HooksAnswer, Turn, Why};
+use epitome_turn::{Ask, HookAsk, HooksAnswer, Turn, Why};
 
 /// A client that leaves once the turn has ended.
 pub enum Closer {
@@ -76,7 +81,7 @@ pub struct Work {
     /// The command lines that it is limited to, as patterns.
     pub allowed_commands: Option<Vec<String>>,
     /// Goes into the answer's `_meta`.
-    pub meta: Option<serde_json::Value>,
+    pub meta: Option<Value>,
     /// The model that the recipe asks for, where it is another than the session's.
     pub endpoint: Option<Endpoint>,
     /// The recipe that runs, and what it declares to be done at moments of its run.
@@ -84,6 +89,8 @@ pub struct Work {
     pub handlers: Table,
     /// How the next compaction is to be made.
     pub order: CompactionOrder,
+    /// The compaction that is planned.
+    pub draft: Option<Draft>,
     /// The compaction that clients were told of.
     pub compacting: Option<Compacting>,
     /// The summary, as it is being written.
@@ -144,6 +151,7 @@ impl Work {
             recipe: None,
             handlers: Table::new(),
             order: CompactionOrder::default(),
+            draft: None,
             compacting: None,
             pieces: None,
             summary: None,
@@ -209,63 +217,41 @@ impl Drop for Responder {
     }
 }
 
-/// How the session goes on once work that was done elsewhere is there.
-pub type Then = Box<dyn FnOnce(&mut Session) + Send>;
-
-/// What a job of a turn came to.
+/// The result of a job of a turn.
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
     /// What a person sees of a call, or why it cannot run as things stand.
     Preview(CallId, Result<Vec<Shown>, String>),
-    Summary(Box<Summarised>),
-    Thought(Then),
-    Hooks(Point, Box<Resolution>),
+    Summary(Box<Attempt>),
+    Thought(Box<Thought>),
+    /// The files of instructions were looked at, before this.
+    Looked(Box<Option<Looked>>, LookedFor),
+    Hooks(HookAsk, Box<Resolution>),
     Callback(Box<Pending>, Result<Called, String>),
     /// What came of a history for another conversation, in words.
     Elsewhere(Box<Pending>, Result<String, String>),
 }
 
-/// A summary that was asked for, and what it is for.
-pub struct Summarised {
-    pub attempt: Attempt,
-    pub plan: Plan,
-    pub why: Why,
+/// The result of work on the CPU thread that a turn waits for; `None` within it where that panicked.
+pub enum Thought {
+    /// What a compaction does to the view of this revision.
+    Planned(Why, Option<(Seq, Decision)>),
+    /// Old outcomes cut in the place of a compaction, for the view of this revision.
+    Pruned(Seq, Option<Change>),
+    Composed(Option<Result<Change, String>>),
+    /// The same at the end of a round, where it pays.
+    Eased(Seq, Option<Option<Change>>),
+    /// A text for the place of the history, as a hook wants it.
+    Swapped(Box<Pending>, Seq, Option<Result<Change, String>>),
+    /// What the compaction would do that a hook calls a recipe for.
+    Called(Box<Pending>, Arc<Recipe>, Callback, Option<(Seq, Decision)>),
 }
 
-/// What hooks were asked about, and with it who waits for them.
-pub enum Point {
-    /// The session starts, with this prompt.
-    Start(Box<Change>),
-    /// The session starts, with a compaction.
-    StartCompact {
-        why: Why,
-        focus: Option<String>,
-    },
-    Greet(Box<Change>),
-    BeforeTool(CallId),
-    AfterTool(Box<Ended>),
-    RoundEnd {
-        last: bool,
-    },
-    Stop,
-    PreCompact {
-        why: Why,
-        focus: Option<String>,
-    },
-    /// The recipe that a hook called has written this summary.
-    CallbackStop(Box<Change>),
-    PostCompact,
-    /// The session starts again on a summary.
-    Restart,
-}
-
-/// A call that has its outcome.
-#[derive(Clone, Debug)]
-pub struct Ended {
-    pub outcome: ToolOutcome,
-    pub milliseconds: u64,
-    /// A hook stopped it.
-    pub blocked: bool,
+/// Why a turn looks at the files of instructions.
+#[derive(Clone, Copy, Debug)]
+pub enum LookedFor {
+    Call,
+    Compaction(Why),
 }
 
 /// What hooks of a round's end want, on its way to the turn.
@@ -287,7 +273,21 @@ pub enum Background {
     Hooks(u64, Box<Found>, Box<Trust>, Option<Arc<Registration>>),
     /// A summary that was written ahead.
     Ahead(Box<Plan>, Box<Attempt>),
-    Thought(Then),
+    /// What a compaction would do soon, for the view of this revision; `None` where deciding it panicked.
+    Foreseen(Option<(Seq, Decision)>),
+    /// What the compaction would do that the command of this ticket asks about.
+    Previewed(Ticket, Box<Previewed>),
+    /// The same for a resident hook.
+    ServicePlan(String, Option<Value>, oneshot::Sender<Result<Value, String>>),
+    /// What a command found or did on the disk; `None` where that panicked.
+    OnDisk(Box<Prompt>, Option<OnDisk>),
+    /// What a process before this one left half done with files is finished.
+    TakenUp(Option<Result<Vec<Report>, CheckpointError>>),
+    /// An editor's request is answered, given up, or out of time.
+    EditorRequestOver(Waited),
+    QuestionOver(AskId),
+    /// The first prompt has waited long enough for MCP servers.
+    ServersAwaited,
     /// A callback in the background.
     Side(Result<Called, String>),
     /// A resident hook's call was answered.

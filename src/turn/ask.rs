@@ -1,6 +1,6 @@
 //! The requests of a turn to its session, and the answers.
 
-use epitome_thread::{CallId, Change, StopReason, ToolOutcome};
+use epitome_thread::{CallId, Change, Seq, StopReason, ToolOutcome};
 
 /// The next step of a turn.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,29 +18,51 @@ pub enum Next {
 /// Work that a turn needs done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// Run prompt hooks: this prompt is about to enter the view.
-    Greet(Box<Change>),
+    /// Run hooks; where none are configured, answer at once.
+    RunHooks(HookAsk),
     /// Send the thread's view to the model.
     CallModel,
-    /// Replace old entries with a summary.
-    Compact {
-        focus: Option<String>,
-        why: Why,
-    },
-    /// Run hooks before this call. Asked for all calls of a reply at once.
-    BeforeTool(CallId),
     /// Decide whether this call may run. Asked for one call at a time.
     Permission(CallId),
     RunTool(CallId),
-    /// Run hooks after a round: a reply and the outcomes of its calls are committed. `last` if the agent
-    /// would stop here.
-    RoundEnd {
-        last: bool,
+    /// A round ended and nothing else shortens the view: cut old tool outcomes if that pays by itself. `edited`
+    /// if hooks just edited the view, which is enough for one round.
+    Ease {
+        edited: bool,
     },
-    /// Run stop hooks: the agent is about to stop.
+    /// Decide which entries a compaction replaces.
+    PlanCompaction(Why),
+    /// Get the summary for the plan: from a hook or from a model.
+    Summarise,
+    /// Compose the change from the plan and the summary.
+    Compose,
+    /// Clean up a compaction that fails for this reason.
+    AbandonCompaction(String),
+}
+
+/// The moments at which a turn waits for hooks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HookAsk {
+    /// The session starts.
+    SessionStart,
+    /// This prompt is about to enter the view.
+    Prompt(Box<Change>),
+    /// Asked for all calls of a reply at once.
+    BeforeTool(CallId),
+    /// A call has this outcome, which hooks see before anybody else does.
+    AfterTool(Box<ToolOutcome>),
+    /// A reply and the outcomes of its calls are committed. `last` if the agent would stop here.
+    RoundEnd { last: bool },
+    /// The agent is about to stop.
     Stop(StopReason),
-    /// Run hooks after a compaction was committed.
-    Swapped,
+    /// A compaction is planned.
+    PreCompact,
+    /// A compaction is composed and still fits the view.
+    Composed(Box<Change>),
+    /// A layer was committed that makes the view shorter.
+    PostCompact,
+    /// The session starts again on a summary.
+    Restart,
 }
 
 /// Why a compaction is needed.
@@ -59,20 +81,35 @@ pub enum Why {
 /// The result of an [`Ask`]. An answer that the turn does not wait for is ignored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    Model(ModelAnswer),
-    Compacted(CompactAnswer),
-    /// The changes to commit, including the prompt's `Said` if it enters the view.
+    /// To `SessionStart` and `Restart`: what hooks add to the view.
+    Started(Vec<Change>),
+    /// To `Prompt`: the changes to commit, including the prompt's `Said` if it enters the view.
     Greeted {
         commits: Vec<Change>,
         enters: bool,
     },
-    /// Hooks let the call continue to the permission check.
+    Model(ModelAnswer),
+    /// To `BeforeTool`: hooks let the call continue to the permission check.
     ToolSeen(CallId, Vec<Change>),
     Permission(CallId, Permit),
     /// The outcome of a call, from the tool or from a hook that stopped it.
+    Ran(Box<ToolOutcome>),
+    /// To `AfterTool`: the outcome as hooks left it. Also of a running call that hooks don't see.
     Tool(CallId, Box<ToolOutcome>),
-    /// Answers `RoundEnd`, `Stop` and `Swapped`.
+    /// To `RoundEnd`, `Stop` and `PostCompact`.
     Hooks(HooksAnswer),
+    /// To `Ease`: the cut to commit, if any.
+    Eased(Option<Box<Change>>),
+    /// To `PlanCompaction`: there is a plan, for this revision of the view.
+    Planned(Seq),
+    /// To `PreCompact`: the compaction goes on, with another plan if hooks edited the history.
+    Instructed {
+        edited: bool,
+    },
+    Summarised,
+    Composed(Box<Change>),
+    /// The end of a compaction, at any of its stages.
+    Compacted(CompactAnswer),
 }
 
 /// What hooks request at the end of a round, when the agent is about to stop, or after a compaction.

@@ -3,7 +3,7 @@
 //! Hooks see all calls at once and permission is requested for one call at a time, while permitted calls
 //! already run.
 
-use super::ask::{Ask, Permit};
+use super::ask::{Ask, HookAsk, Permit};
 use epitome_thread::{CallId, Change, OutcomeStatus, ToolOutcome};
 
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(super) struct Calls(Vec<Call>);
 struct Call {
     id: CallId,
     step: Step,
+    /// What the tool came to, until hooks are asked about it.
+    ran: Option<Box<ToolOutcome>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +26,24 @@ enum Step {
     Asking,
     Permitted,
     Running,
+    /// It has an outcome, and hooks see it before it counts.
+    Ran,
     Finished,
 }
 
 impl Calls {
     pub(super) fn new(calls: Vec<CallId>) -> Calls {
-        Calls(calls.into_iter().map(|id| Call { id, step: Step::New }).collect())
+        Calls(calls.into_iter().map(|id| Call { id, step: Step::New, ran: None }).collect())
     }
 
     /// Returns the next ask, or `None` if every unfinished call waits for an answer.
     pub(super) fn next(&mut self) -> Option<Ask> {
         if let Some(call) = self.at(Step::New) {
             call.step = Step::Seen;
-            return Some(Ask::BeforeTool(call.id.clone()));
+            return Some(Ask::RunHooks(HookAsk::BeforeTool(call.id.clone())));
+        }
+        if let Some(outcome) = self.0.iter_mut().find_map(|call| call.ran.take()) {
+            return Some(Ask::RunHooks(HookAsk::AfterTool(outcome)));
         }
         if let Some(call) = self.at(Step::Permitted) {
             call.step = Step::Running;
@@ -67,6 +74,14 @@ impl Calls {
         call.map(|call| call.step = Step::Waiting).is_some()
     }
 
+    /// Records what a tool came to, or what a hook put in its place.
+    pub(super) fn ran(&mut self, outcome: Box<ToolOutcome>) {
+        if let Some(call) = self.of(&outcome.call, &[Step::Seen, Step::Running]) {
+            call.step = Step::Ran;
+            call.ran = Some(outcome);
+        }
+    }
+
     /// Records a permission decision. A call that may not run gets its outcome here.
     pub(super) fn decided(&mut self, id: CallId, permit: Permit) -> Option<Change> {
         let call = self.of(&id, &[Step::Asking])?;
@@ -82,9 +97,10 @@ impl Calls {
         Some(Change::ToolFinished { outcome: ToolOutcome::text(id, status, why) })
     }
 
-    /// Records the outcome of a call, from the tool or from a hook that stopped it.
+    /// Records the outcome of a call as hooks left it, or of one that was stopped with its turn.
     pub(super) fn finished(&mut self, id: &CallId, outcome: ToolOutcome) -> Option<Change> {
-        self.of(id, &[Step::Seen, Step::Running])?.step = Step::Finished;
+        let call = self.of(id, &[Step::Running, Step::Ran])?;
+        (call.step, call.ran) = (Step::Finished, None);
         Some(Change::ToolFinished { outcome })
     }
 

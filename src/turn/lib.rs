@@ -13,37 +13,52 @@
 //! which is passed in, so a request is built from the thread as it is at the moment of sending.
 //!
 //! ```text
-//!  Greeting ─► Ready ─► Sampling ─┬─ tool calls ─► Calls ─┬─► RoundEnd ─► Stopping ─► Ending ─► Ended
-//!     ▲          ▲                └─ no calls ────────────┘      │           │
-//!     │          └─ calls answered, or a hook continues ─────────┼───────────┤
-//!     └──────────── a prompt was queued ─────────────────────────┴───────────┘
+//!  Starting ─► Greeting ─► Ready ─► Sampling ─┬─ tool calls ─► Calls ─┬─► RoundEnd ─► Easing ─► Stopping ─► Ending ─► Ended
+//!                 ▲          ▲                └─ no calls ────────────┘      │         │           │
+//!                 │          └─ calls answered, or a hook continues ─────────┼─────────┴───────────┤
+//!                 └──────────── a prompt was queued ─────────────────────────┴─────────────────────┘
 //!
-//!  Sampling, RoundEnd, Stopping ─► Compacting ─► Swapping ─► the state that would have come next
+//!  Sampling, RoundEnd, Stopping, Starting (by command) ─► Compacting
+//!
+//!  Compacting:  Planning ─► Hooks ─► Summarising ─► Composing ─► Composed ─► (RoundEnd, by command) ─► Committed
+//!                  ▲          │           │             │            │
+//!                  └──────────┴───────────┘             └────────────┴─► Outdated ─► failed
+//!                   the view changed                      the view changed
+//!
+//!  Committed ─► Restarting ─► the state that would have come next
 //! ```
 //!
 //! | state | what happens in it |
 //! | --- | --- |
+//! | `Starting` | hooks see the start of the session, before its first prompt or compaction |
 //! | `Greeting` | prompt hooks check each prompt before it enters the view |
 //! | `Ready` | takes a queued prompt, or starts the next round, up to the round limit |
 //! | `Sampling` | the model replies |
-//! | `Calls` | hooks check all calls; permission is requested for one at a time; permitted calls run |
-//! | `RoundEnd` | hooks see the finished round |
+//! | `Calls` | hooks check all calls; permission is requested for one at a time; permitted calls run; hooks see each outcome |
+//! | `RoundEnd` | hooks see the finished round, and the summary of a compaction by command |
+//! | `Easing` | old tool outcomes are cut if that pays by itself |
 //! | `Stopping` | the agent is about to stop; stop hooks can make it continue |
-//! | `Compacting` | the session compacts the view |
-//! | `Swapping` | the compaction is committed; hooks can react to it |
+//! | `Compacting` | one compaction: plan, hooks, summary, change; it can end at each stage, with or without a change |
+//! | `Committed` | the compaction is committed; hooks can react to it |
+//! | `Restarting` | hooks see the start of the session on the summary |
 //! | `Ending` | the turn's last entry, `TurnEnded`, is committed |
 //!
-//! In a session without hooks, the session answers the hook asks immediately.
+//! A stage of a compaction never starts over because of hooks: a plan is made again only if the view is not
+//! the one that it was made for. In a session without hooks, the session answers the hook asks immediately.
 
 mod ask;
 mod calls;
+mod compaction;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use ask::{Answer, Ask, CompactAnswer, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Why};
+pub use ask::{Answer, Ask, CompactAnswer, HookAsk, HooksAnswer, ModelAnswer, Next, Permit, ReplyEnd, Why};
+
+pub use compaction::CHANGED;
 
 use calls::Calls;
+use compaction::Compaction;
 
 use epitome_thread::{
     CallId, Change, Cut, Entry, Origin, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome, Usage, Withheld,
@@ -80,6 +95,11 @@ pub struct Turn {
 
 #[derive(Debug)]
 enum State {
+    /// Hooks see the session start, before its `first` state.
+    Starting {
+        asked: bool,
+        first: Box<State>,
+    },
     /// Hooks check the prompts in `said`, in order; `asked` if they are checking the first one now. `entered`
     /// if at least one prompt entered the view; otherwise the turn goes on with `then`.
     Greeting {
@@ -101,14 +121,21 @@ enum State {
         asked: bool,
         reason: StopReason,
     },
-    /// `ask` is taken when it is returned from `next`.
-    Compacting {
-        ask: Option<Ask>,
-        why: Why,
+    /// Old outcomes may be cut; `edited` if hooks edited the view in this round.
+    Easing {
+        asked: bool,
+        edited: bool,
         then: Then,
     },
-    /// A compaction is committed, and hooks can react to it.
-    Swapping {
+    Compacting(Compaction),
+    /// A compaction is committed, and hooks can react to it. The session `restarts` on it unless the layer
+    /// keeps the history.
+    Committed {
+        asked: bool,
+        restarts: bool,
+        then: Then,
+    },
+    Restarting {
         asked: bool,
         then: Then,
     },
@@ -139,11 +166,15 @@ impl Turn {
 
     /// Creates a turn that consists of one compaction, started by the command recorded in `commanded`.
     /// Prompts queued meanwhile are answered after it.
-    pub fn compact(commanded: Change, focus: Option<String>, max_rounds: u32) -> Turn {
-        let why = Why::Command;
-        let ask = Some(Ask::Compact { focus, why });
-        let state = State::Compacting { ask, why, then: Then::Stop(StopReason::EndTurn) };
-        Turn::new(state, VecDeque::from([commanded]), max_rounds)
+    pub fn compact(commanded: Change, max_rounds: u32) -> Turn {
+        let compaction = Compaction::new(Why::Command, Then::Stop(StopReason::EndTurn));
+        Turn::new(State::Compacting(compaction), VecDeque::from([commanded]), max_rounds)
+    }
+
+    /// Has hooks see the start of the session first. For a turn that has not begun.
+    pub fn start_session(&mut self) {
+        let first = Box::new(std::mem::replace(&mut self.state, State::Ready));
+        self.state = State::Starting { asked: false, first };
     }
 
     fn new(state: State, commits: VecDeque<Change>, max_rounds: u32) -> Turn {
@@ -172,12 +203,9 @@ impl Turn {
                 return Next::Commit(Box::new(change));
             }
             match &mut self.state {
+                State::Starting { asked, .. } => return once(asked, HookAsk::SessionStart),
                 State::Greeting { said, asked, entered, then } => match said.front() {
-                    Some(_) if *asked => return Next::Wait,
-                    Some(first) => {
-                        *asked = true;
-                        return Next::Ask(Ask::Greet(Box::new(first.clone())));
-                    }
+                    Some(first) => return once(asked, HookAsk::Prompt(Box::new(first.clone()))),
                     None if *entered => self.state = State::Ready,
                     None => {
                         let then = *then;
@@ -205,22 +233,20 @@ impl Turn {
                         self.state = State::RoundEnd { asked: false, then: Then::CallModel, swap: None };
                     }
                 },
-                State::RoundEnd { asked, .. } if *asked => return Next::Wait,
                 State::RoundEnd { asked, then, .. } => {
-                    *asked = true;
-                    return Next::Ask(Ask::RoundEnd { last: *then != Then::CallModel });
+                    return once(asked, HookAsk::RoundEnd { last: *then != Then::CallModel });
                 }
-                State::Stopping { asked, .. } if *asked => return Next::Wait,
-                State::Stopping { asked, reason } => {
+                State::Easing { asked: true, .. } => return Next::Wait,
+                State::Easing { asked, edited, .. } => {
                     *asked = true;
-                    return Next::Ask(Ask::Stop(*reason));
+                    return Next::Ask(Ask::Ease { edited: *edited });
                 }
-                State::Compacting { ask, .. } => return ask.take().map_or(Next::Wait, Next::Ask),
-                State::Swapping { asked, .. } if *asked => return Next::Wait,
-                State::Swapping { asked, .. } => {
-                    *asked = true;
-                    return Next::Ask(Ask::Swapped);
+                State::Stopping { asked, reason } => return once(asked, HookAsk::Stop(*reason)),
+                State::Compacting(compaction) => {
+                    return compaction.next(thread.view().revision()).map_or(Next::Wait, Next::Ask);
                 }
+                State::Committed { asked, .. } => return once(asked, HookAsk::PostCompact),
+                State::Restarting { asked, .. } => return once(asked, HookAsk::Restart),
                 State::Ending(reason) => {
                     let reason = *reason;
                     self.state = State::Ended(reason);
@@ -235,6 +261,10 @@ impl Turn {
     /// Processes an answer. One that the current state does not wait for is ignored.
     pub fn tell(&mut self, answer: Answer, thread: &Thread) {
         match (&mut self.state, answer) {
+            (State::Starting { asked: true, first }, Answer::Started(commits)) => {
+                self.commits.extend(commits);
+                self.state = std::mem::replace(&mut **first, State::Ready);
+            }
             (State::Greeting { said, asked, entered, .. }, Answer::Greeted { commits, enters }) if *asked => {
                 *asked = false;
                 if let Some(Change::Said { origin: Origin::Queue { entry }, .. }) = said.pop_front() {
@@ -254,10 +284,6 @@ impl Turn {
                 self.commits.extend(commits);
             }
             (State::Sampling, Answer::Model(answer)) => self.tell_model(answer),
-            (State::Compacting { why, then, .. }, Answer::Compacted(answer)) => {
-                let (why, then) = (*why, *then);
-                self.tell_compacted(why, then, answer, thread);
-            }
             (State::Calls(calls), Answer::ToolSeen(id, commits)) => {
                 if calls.seen(&id) {
                     self.commits.extend(commits);
@@ -266,34 +292,71 @@ impl Turn {
             (State::Calls(calls), Answer::Permission(id, permit)) => {
                 self.commits.extend(calls.decided(id, permit));
             }
+            (State::Calls(calls), Answer::Ran(outcome)) => calls.ran(outcome),
             (State::Calls(calls), Answer::Tool(id, outcome)) => {
                 self.commits.extend(calls.finished(&id, *outcome));
             }
             (
-                State::RoundEnd { asked: true, .. }
-                | State::Stopping { asked: true, .. }
-                | State::Swapping { asked: true, .. },
+                State::RoundEnd { asked: true, .. } | State::Stopping { asked: true, .. },
                 Answer::Hooks(answer),
-            ) => self.tell_hooks(answer, thread),
+            ) => {
+                self.tell_hooks(answer, thread);
+            }
+            (State::Easing { asked: true, then, .. }, Answer::Eased(cut)) => {
+                let then = *then;
+                self.commits.extend(cut.map(|cut| *cut));
+                self.follow(then, thread);
+            }
+            (State::Compacting(compaction), Answer::Planned(revision)) => compaction.planned(revision),
+            (State::Compacting(compaction), Answer::Instructed { edited }) => compaction.hooks_ran(edited),
+            (State::Compacting(compaction), Answer::Summarised) => compaction.summarised(),
+            (State::Compacting(compaction), Answer::Composed(change)) => compaction.composed(change),
+            (State::Compacting(compaction), Answer::Compacted(answer)) => {
+                let (why, then) = (compaction.why, compaction.then);
+                self.tell_compacted(why, then, answer, thread);
+            }
+            (State::Committed { asked: true, restarts, then }, Answer::Hooks(answer)) => {
+                let (restarts, then) = (*restarts, *then);
+                self.commits.extend(answer.commits);
+                match restarts {
+                    true => self.state = State::Restarting { asked: false, then },
+                    false => self.follow(then, thread),
+                }
+            }
+            (State::Restarting { asked: true, then }, Answer::Started(commits)) => {
+                let then = *then;
+                self.commits.extend(commits);
+                self.follow(then, thread);
+            }
             // Late answers that a cancel or the end of the turn has overtaken.
             (
-                State::Greeting { .. }
+                State::Starting { .. }
+                | State::Greeting { .. }
                 | State::Ready
                 | State::Sampling
                 | State::Calls(_)
                 | State::RoundEnd { .. }
+                | State::Easing { .. }
                 | State::Stopping { .. }
-                | State::Compacting { .. }
-                | State::Swapping { .. }
+                | State::Compacting(_)
+                | State::Committed { .. }
+                | State::Restarting { .. }
                 | State::Ending(_)
                 | State::Ended(_),
-                Answer::Greeted { .. }
+                Answer::Started(_)
+                | Answer::Greeted { .. }
                 | Answer::Model(_)
-                | Answer::Compacted(_)
                 | Answer::ToolSeen(..)
                 | Answer::Permission(..)
+                | Answer::Ran(_)
                 | Answer::Tool(..)
-                | Answer::Hooks(_),
+                | Answer::Hooks(_)
+                | Answer::Eased(_)
+                | Answer::Planned(_)
+                | Answer::Instructed { .. }
+                | Answer::Summarised
+                | Answer::Composed(_)
+                | Answer::Compacted(_),
             ) => {}
         }
     }
@@ -302,24 +365,32 @@ impl Turn {
     /// `Replied` to commit. Every open tool call gets the outcome "interrupted", and hook decisions that are
     /// still pending are discarded. No-op on a turn that is ending or has ended.
     pub fn cancel(&mut self, partial: Option<Change>) {
-        match &self.state {
-            State::Ending(_) | State::Ended(_) => return,
-            State::Ready
-            | State::RoundEnd { .. }
-            | State::Stopping { .. }
-            | State::Compacting { .. }
-            | State::Swapping { .. } => {}
+        if let State::Ending(_) | State::Ended(_) = self.state {
+            return;
+        }
+        let state = match std::mem::replace(&mut self.state, State::Ending(StopReason::Cancelled)) {
+            State::Starting { first, .. } => *first,
+            state => state,
+        };
+        match state {
             State::Greeting { said, .. } => {
-                let kept = said.iter().filter_map(never_entered).collect::<Vec<_>>();
-                self.commits.extend(kept);
+                self.commits.extend(said.iter().filter_map(never_entered));
             }
             State::Sampling => self.keep(partial),
             State::Calls(calls) => {
-                let outcomes: Vec<Change> = calls.open().cloned().map(interrupted).collect();
-                self.commits.extend(outcomes);
+                self.commits.extend(calls.open().cloned().map(interrupted));
             }
+            State::Starting { .. }
+            | State::Ready
+            | State::RoundEnd { .. }
+            | State::Easing { .. }
+            | State::Stopping { .. }
+            | State::Compacting(_)
+            | State::Committed { .. }
+            | State::Restarting { .. }
+            | State::Ending(_)
+            | State::Ended(_) => {}
         }
-        self.state = State::Ending(StopReason::Cancelled);
     }
 
     /// Withdraws a queued prompt: its text stays in the log but never enters the view.
@@ -335,11 +406,6 @@ impl Turn {
     /// Adds tokens used for this turn outside of its own model calls, by callbacks.
     pub fn add_usage(&mut self, usage: &Usage) {
         self.usage.add(usage);
-    }
-
-    /// Whether the result of a compaction by command is waiting for round-end hooks.
-    pub fn waits_to_swap(&self) -> bool {
-        matches!(self.state, State::RoundEnd { swap: Some(_), .. })
     }
 
     /// Whether the provider paused the last reply. It resumes only if that reply is the end of the request.
@@ -396,11 +462,9 @@ impl Turn {
                     _ if runs && !calls.is_empty() => State::Calls(Calls::new(calls)),
                     ReplyEnd::Finished | ReplyEnd::Other | ReplyEnd::Broken => round_end(StopReason::EndTurn),
                     ReplyEnd::Paused => State::Ready,
-                    ReplyEnd::WindowFull if !self.overflows_again() => State::Compacting {
-                        ask: Some(Ask::Compact { focus: None, why: Why::Overflow }),
-                        why: Why::Overflow,
-                        then: Then::CallModel,
-                    },
+                    ReplyEnd::WindowFull if !self.overflows_again() => {
+                        State::Compacting(Compaction::new(Why::Overflow, Then::CallModel))
+                    }
                     ReplyEnd::MaxTokens | ReplyEnd::WindowFull => round_end(StopReason::MaxTokens),
                     ReplyEnd::Refused | ReplyEnd::Filtered => round_end(StopReason::Refusal),
                 };
@@ -472,12 +536,12 @@ impl Turn {
 
     fn tell_hooks(&mut self, answer: HooksAnswer, thread: &Thread) {
         let HooksAnswer { commits, go_on, compact, halt, replaced, swap: other } = answer;
+        let edited = commits.iter().any(Change::rewrites);
         self.commits.extend(commits);
-        let (then, swap) = match std::mem::replace(&mut self.state, State::Ready) {
-            State::RoundEnd { then, swap, .. } => (then, swap),
-            State::Stopping { reason, .. } => (Then::End(reason), None),
-            State::Swapping { then, .. } => (then, None),
-            other => unreachable!("hooks are asked in three states, not in {other:?}"),
+        let (then, swap, is_round_end) = match std::mem::replace(&mut self.state, State::Ready) {
+            State::RoundEnd { then, swap, .. } => (then, swap, true),
+            State::Stopping { reason, .. } => (Then::End(reason), None, false),
+            other => unreachable!("hooks answer so in two states, not in {other:?}"),
         };
         if halt {
             self.state = State::Ending(match then {
@@ -490,19 +554,23 @@ impl Turn {
         match (other.or(swap.filter(|_| !replaced)), compact) {
             (Some(swap), _) => self.swap(*swap, then),
             (_, Some(why)) if !self.compacted => self.compact_for(why, then),
+            (_, None) if is_round_end && !replaced && !self.compacted => {
+                self.state = State::Easing { asked: false, edited, then };
+            }
             (_, _) => self.follow(then, thread),
         }
     }
 
     fn compact_for(&mut self, why: Why, then: Then) {
-        self.state = State::Compacting { ask: Some(Ask::Compact { focus: None, why }), why, then };
+        self.state = State::Compacting(Compaction::new(why, then));
     }
 
     fn swap(&mut self, compacted: Change, then: Then) {
         // Pruning alone leaves compaction as a further step, so it does not count as one.
         self.compacted |= !matches!(compacted, Change::Pruned { .. });
+        let restarts = matches!(compacted, Change::Compacted { .. });
         self.commits.push_back(compacted);
-        self.state = State::Swapping { asked: false, then };
+        self.state = State::Committed { asked: false, restarts, then };
     }
 
     /// Continues the turn. Prompts that were queued meanwhile come first, however the last reply ended: they
@@ -562,6 +630,14 @@ impl Turn {
     fn take_queued(&self, thread: &Thread) -> Option<Change> {
         let waits = |queued: &&Arc<Entry>| !self.withdrawn.contains(&queued.seq);
         thread.queued().iter().find(waits).and_then(|entry| taken(entry))
+    }
+}
+
+/// The ask of a state, the first time.
+fn once(asked: &mut bool, hooks: HookAsk) -> Next {
+    match std::mem::replace(asked, true) {
+        true => Next::Wait,
+        false => Next::Ask(Ask::RunHooks(hooks)),
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::Ran;
 use super::layers::entry_named;
 use super::why::line_of;
+use super::{OnDisk, Ran};
 use crate::actor::Session;
 use crate::checkpoints::BY;
 use crate::rounds::apply_to;
@@ -86,7 +86,7 @@ fn parse(typed: &str) -> Result<Wish, String> {
 }
 
 /// What is to be done about the conversation beside the files.
-struct Plan {
+pub struct Plan {
     wish: Wish,
     files: Option<Asked>,
     /// The change of the conversation.
@@ -107,7 +107,7 @@ impl Session {
         };
         Ran::later(Box::new(move || {
             let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
-            Box::new(move |session: &mut Session| session.rewound(plan, came))
+            OnDisk::Rewound(Box::new(plan), came)
         }))
     }
 
@@ -115,16 +115,10 @@ impl Session {
         let Some(checkpoints) = self.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
             return self.said("/checkpoints takes nothing behind it; /rewind takes changes back.");
         };
-        Ran::later(Box::new(move || {
-            let turns = checkpoints.turns();
-            Box::new(move |session: &mut Session| match turns {
-                Ok(turns) => session.list_checkpoints(&turns),
-                Err(error) => session.not_rewound(&error.to_string()),
-            })
-        }))
+        Ran::later(Box::new(move || OnDisk::Checkpoints(checkpoints.turns())))
     }
 
-    fn not_rewound(&mut self, why: &str) -> Ran {
+    pub(super) fn not_rewound(&mut self, why: &str) -> Ran {
         let text = format!("Not taken back: {}", sentence(why));
         let told = json!({ "status": "refused", "reason": why, "text": text });
         self.said(text).with("rewind", told)
@@ -221,7 +215,7 @@ impl Session {
     }
 
     /// The files are done, or were looked at: the rest of it.
-    fn rewound(&mut self, plan: Plan, came: Option<Result<Report, CheckpointError>>) -> Ran {
+    pub(super) fn rewound(&mut self, plan: Plan, came: Option<Result<Report, CheckpointError>>) -> Ran {
         let report = match came.transpose() {
             Ok(report) => report.unwrap_or_default(),
             Err(error) => return self.not_rewound(&format!("{error}. No file was changed")),
@@ -324,7 +318,7 @@ impl Session {
 
     // ── The list ───────────────────────────────────────────────────────────────────────────────────
 
-    fn list_checkpoints(&mut self, records: &[TurnRecord]) -> Ran {
+    pub(super) fn list_checkpoints(&mut self, records: &[TurnRecord]) -> Ran {
         let prompted = self.thread.prompted_turns();
         let turns: Vec<(&PromptedTurn, Option<&TurnRecord>)> = prompted
             .iter()

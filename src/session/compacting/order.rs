@@ -14,6 +14,8 @@ pub struct CompactionOrder {
     /// The recipe whose text tells the model what to write.
     pub recipe: Option<Arc<Recipe>>,
     pub arguments: Arguments,
+    /// What the summary is to look at above all.
+    pub focus: Option<String>,
     /// The recipe's text, where it is rendered already.
     pub instruction: Option<String>,
     /// What stays verbatim; `None` is the configured share for the threshold, and else nothing.
@@ -26,8 +28,6 @@ pub struct CompactionOrder {
     pub callback: Option<Callback>,
     /// A recipe's own handler asked for it, not a script.
     pub by_recipe: bool,
-    /// Hooks have been asked.
-    pub seen: bool,
     /// What hooks want kept word for word.
     pub context: Vec<(String, String)>,
     /// A summary that a hook wrote.

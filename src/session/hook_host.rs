@@ -1,0 +1,157 @@
+//! The hooks of a session: which there are, what they run with, and what they did so far.
+
+use std::sync::Arc;
+
+use super::consent::Consent;
+use epitome_hooks::chain::{self, Link};
+use epitome_hooks::discover::Found;
+use epitome_hooks::event::HookEvent;
+use epitome_hooks::handlers::{self, At, Declared, Fired};
+use epitome_hooks::hook::{Hook, Place};
+use epitome_hooks::moment::Moment;
+use epitome_hooks::run::Runner;
+use epitome_provider::http::Http;
+use epitome_recipe::watch::Registration;
+
+/// The hooks of one session.
+#[derive(Default)]
+pub struct HookHost {
+    found: Arc<Found>,
+    /// Whether hooks were looked for.
+    is_read: bool,
+    watch: Option<Arc<Registration>>,
+    pub(super) consent: Consent,
+    runner: Option<Arc<Runner>>,
+    /// Which of those that run `once` did.
+    fired: Fired,
+    /// Whether hooks saw the session's start.
+    has_started: bool,
+    /// How the session began, if not as a new one.
+    source: Option<&'static str>,
+    /// What hooks add to the system text, until that is frozen.
+    contexts: Vec<String>,
+}
+
+impl HookHost {
+    /// The hooks of a child, whose parent's session has started.
+    pub(super) fn of_child(found: Arc<Found>) -> HookHost {
+        HookHost { found, is_read: true, has_started: true, ..HookHost::default() }
+    }
+
+    /// What of it outlives a rest of its session; the files are read again after that.
+    pub(super) fn at_rest(self) -> HookHost {
+        HookHost { found: Arc::default(), is_read: false, watch: None, runner: None, ..self }
+    }
+
+    // ── The files ──────────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Those that a child runs: all, or those that no recipe can switch off.
+    pub(super) fn for_child(&self, all: bool) -> Arc<Found> {
+        if all {
+            return self.found.clone();
+        }
+        let hooks = self.found.hooks.iter().filter(|hook| hook.place == Place::Enforced).cloned().collect();
+        Arc::new(Found { hooks, ..Found::default() })
+    }
+
+    pub(super) fn watch(&self) -> Option<Arc<Registration>> {
+        self.watch.clone()
+    }
+
+    pub(super) fn take_in(&mut self, found: Found, watch: Option<Arc<Registration>>) {
+        (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    pub(super) fn set_read(&mut self, is_read: bool) {
+        self.is_read = is_read;
+    }
+
+    // ── Running them ───────────────────────────────────────────────────────────────────────────
+
+    pub(super) fn has_any_for(&self, event: HookEvent) -> bool {
+        self.found.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
+    }
+
+    /// The scripts that see a moment; not `all` are those that no recipe can switch off.
+    pub(super) fn scripts(&self, moment: &Moment, all: bool) -> Vec<Link> {
+        let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
+        let hooks: Vec<Arc<Hook>> = self.found.hooks.iter().filter(heard).cloned().collect();
+        chain::links(&hooks, moment)
+    }
+
+    /// What runs at a moment, in its order, with what the running recipe declares.
+    pub(super) fn links(&self, moment: &Moment, declared: Option<&[Declared]>, all: bool) -> Vec<Link> {
+        handlers::plan(declared, self.scripts(moment, all), moment, &self.fired)
+    }
+
+    /// What hooks are run with: as it was made first, but here and over this.
+    pub(super) fn runner(
+        &mut self,
+        at: At,
+        http: Http,
+        make: impl FnOnce(At, Http) -> Runner,
+    ) -> Arc<Runner> {
+        let runner = match &self.runner {
+            Some(runner) => Runner { at, http, ..(**runner).clone() },
+            None => make(at, http),
+        };
+        self.runner.insert(Arc::new(runner)).clone()
+    }
+
+    pub(super) fn has_residents(&self) -> bool {
+        self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty())
+    }
+
+    // ── What they did ──────────────────────────────────────────────────────────────────────────
+
+    /// A recipe begins: what runs once for each invocation may run again.
+    pub(super) fn invoked(&mut self) {
+        self.fired.invoked();
+    }
+
+    /// A handler or script that runs `once` is not run again for this invocation.
+    pub(super) fn succeeded(&mut self, event: HookEvent, name: &str, declared: Option<&Vec<Declared>>) {
+        let handlers = declared.into_iter().flatten().filter_map(|place| match place {
+            Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
+            Declared::External { .. } | Declared::Script { .. } => None,
+        });
+        let scripts = self.found.hooks.iter().cloned().map(Link::Hook);
+        if let Some(link) = handlers.chain(scripts).find(|link| link.name() == name) {
+            self.fired.succeeded(event, &link);
+        }
+    }
+
+    // ── The session's start ────────────────────────────────────────────────────────────────────
+
+    pub(super) fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    pub(super) fn set_started(&mut self) {
+        self.has_started = true;
+    }
+
+    pub(super) fn source(&self) -> &'static str {
+        self.source.unwrap_or("startup")
+    }
+
+    pub(super) fn set_source(&mut self, source: &'static str) {
+        self.source = Some(source);
+    }
+
+    pub(super) fn add_context(&mut self, text: String) {
+        self.contexts.push(text);
+    }
+
+    pub(super) fn take_contexts(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.contexts)
+    }
+}
