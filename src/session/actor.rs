@@ -15,11 +15,11 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use super::agents_shown::ShownAgent;
-use super::ahead::Ahead;
 use super::arrival::Wholes;
 use super::audience::{Audience, Pulse};
 use super::buffers::{self, OpenWish};
 use super::child::{ChildNews, Lineage};
+use super::compacting::Compactor;
 use super::counts::Counts;
 use super::effects::{self, ModelStep};
 use super::foreign::ForeignCall;
@@ -38,7 +38,6 @@ use super::trace;
 use super::work::{Background, Closer, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
-use epitome_compaction::pace::Pace;
 use epitome_config::Settings;
 use epitome_mcp::News;
 use epitome_problem::Problem;
@@ -118,11 +117,7 @@ pub struct Session {
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
     pub(super) repaired_from: Seq,
-    pub(super) pace: Pace,
-    /// A summary that is written before it is needed.
-    pub(super) ahead: Ahead,
-    /// Tokens in context when old outcomes were last looked through.
-    pub(super) eased_at: u64,
+    pub(super) compactor: Compactor,
     /// What the log holds of outcomes that were too long for the view.
     pub(super) wholes: Wholes,
     /// What the person keeps allowed here.
@@ -261,9 +256,7 @@ impl Session {
             lineage: Lineage::default(),
             hooks: HookHost::default(),
             active_at: Instant::now(),
-            pace: Pace::default(),
-            ahead: Ahead::default(),
-            eased_at: 0,
+            compactor: Compactor::default(),
             wholes: Wholes::default(),
             kept_reader: kept::Reader::default(),
             masker_made: None,

@@ -7,7 +7,6 @@
 mod absent;
 mod actor;
 mod agents_shown;
-mod ahead;
 mod arrival;
 mod audience;
 mod beside;
@@ -18,7 +17,6 @@ mod checkpoints;
 pub mod child;
 mod clients;
 mod commands;
-mod compact_hooks;
 mod compacting;
 pub mod complete;
 mod consent;

@@ -13,11 +13,11 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::audience::Audience;
+use super::compacting::Compactor;
 use super::hook_host::HookHost;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
-use epitome_compaction::pace::Pace;
 use epitome_config::{McpServer, Settings};
 use epitome_problem::Problem;
 use epitome_store::Journal;
@@ -46,7 +46,7 @@ pub struct Resting {
     /// What was seen of editors' texts.
     buffers: Arc<Buffers>,
     deaf: HashSet<ClientId>,
-    pace: Pace,
+    compactor: Compactor,
     speaker: Option<ClientId>,
     mcp_servers: Vec<McpServer>,
 }
@@ -93,7 +93,7 @@ impl Session {
             background_commands: self.background_commands,
             buffers: self.buffers,
             deaf: self.deaf,
-            pace: self.pace,
+            compactor: self.compactor.at_rest(),
             speaker: self.speaker,
             mcp_servers: self.mcp.given(),
         }
@@ -123,7 +123,7 @@ impl Resting {
         let (buffers, wishes) = self.buffers.on_another_way();
         (session.buffers, session.wishes) = (Arc::new(buffers), wishes);
         session.deaf = self.deaf;
-        session.pace = self.pace;
+        session.compactor = self.compactor;
         session.speaker = self.speaker;
         session.active_at = Instant::now();
         for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
