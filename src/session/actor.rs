@@ -14,9 +14,9 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::ahead::Ahead;
 use super::child::{ChildNews, Lineage};
 use super::client_list::{Activity, Clients};
+use super::compacting::Compactor;
 use super::counts::Counts;
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
@@ -37,7 +37,6 @@ use super::trace;
 use super::work::{Background, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
-use epitome_compaction::pace::Pace;
 use epitome_config::Settings;
 use epitome_mcp::News;
 use epitome_provider::spent::cost_of_change;
@@ -78,11 +77,7 @@ pub struct Session {
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
     pub(super) repaired_from: Seq,
-    pub(super) pace: Pace,
-    /// A summary that is written before it is needed.
-    pub(super) ahead: Ahead,
-    /// Tokens in context when old outcomes were last looked through.
-    pub(super) eased_at: u64,
+    pub(super) compactor: Compactor,
     pub(super) editors: EditorBuffers,
     /// The files that hold instructions, as they were seen last.
     pub(super) instructions: Watch,
@@ -165,9 +160,7 @@ impl Session {
             lineage: Lineage::default(),
             hooks: HookHost::default(),
             active_at: Instant::now(),
-            pace: Pace::default(),
-            ahead: Ahead::default(),
-            eased_at: 0,
+            compactor: Compactor::default(),
             editors,
             instructions: Watch::default(),
             others: Others::default(),

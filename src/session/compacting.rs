@@ -1,7 +1,10 @@
 //! Compaction in a session: who writes the summary, what is committed. When one is due, what it may take and what
 //! clients see of it is in the files beside this one.
 
+mod ahead;
 mod budget;
+mod ease;
+mod hooks;
 mod order;
 mod shown;
 mod when;
@@ -18,6 +21,7 @@ use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
 use super::work::{Compacting, Done, LookedFor, Pending, Thought};
 use super::{CompactionState, Out, Severity, thinking};
+use epitome_compaction::pace::Pace;
 use epitome_compaction::{self as compaction, Budget, Decision, Plan, Scene, Wish, Written};
 use epitome_config::Summariser;
 use epitome_hooks::output::Keep;
@@ -27,15 +31,33 @@ use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Content, Mask, Seq, Trigger};
 use epitome_turn::{Answer as Told, Ask, CHANGED, CompactAnswer, Why};
 
+use ahead::Ahead;
 pub(super) use budget::{keep_of, trigger_of};
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
 
+/// What a session knows of compactions beyond its turns.
+#[derive(Default)]
+pub struct Compactor {
+    pace: Pace,
+    /// A summary that is written before it is needed.
+    ahead: Ahead,
+    /// Tokens in context when old outcomes were last looked through.
+    eased_at: u64,
+}
+
+impl Compactor {
+    /// What of it outlives a rest of its session.
+    pub(super) fn at_rest(self) -> Compactor {
+        Compactor { pace: self.pace, ..Compactor::default() }
+    }
+}
+
 /// A compaction that is planned; how far it is, the turn knows.
 #[derive(Clone)]
 pub struct Draft {
-    pub(super) why: Why,
-    pub(super) plan: Plan,
+    why: Why,
+    plan: Plan,
     /// What stands for the plan's part of the view, once it is there.
     written: Written,
 }
@@ -448,7 +470,7 @@ impl Session {
                 if why == Why::Hook {
                     self.say(Severity::Info, text);
                 }
-                if self.pace.gained_nothing(&self.thread) {
+                if self.compactor.pace.gained_nothing(&self.thread) {
                     let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact or the \
                                 conversation has grown.";
                     self.say(Severity::Info, text.to_owned());

@@ -5,7 +5,6 @@
 //! to a command is an item of that same stream.
 
 mod actor;
-mod ahead;
 mod arrival;
 mod callbacks;
 mod calls;
@@ -14,7 +13,6 @@ pub mod child;
 mod client_list;
 mod clients;
 mod commands;
-mod compact_hooks;
 mod compacting;
 pub mod complete;
 mod consent;

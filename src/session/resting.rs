@@ -12,13 +12,13 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::client_list::Clients;
+use super::compacting::Compactor;
 use super::editor_buffers::{self, EditorBuffers};
 use super::hook_host::HookHost;
 use super::notices::Notices;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
-use epitome_compaction::pace::Pace;
 use epitome_config::{McpServer, Settings};
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
@@ -43,7 +43,7 @@ pub struct Resting {
     background_commands: Arc<Background>,
     /// What was seen of editors' texts.
     editors: editor_buffers::Resting,
-    pace: Pace,
+    compactor: Compactor,
     mcp_servers: Vec<McpServer>,
 }
 
@@ -87,7 +87,7 @@ impl Session {
             notices: self.notices,
             background_commands: self.tools.background().clone(),
             editors: self.editors.rest(),
-            pace: self.pace,
+            compactor: self.compactor.at_rest(),
             mcp_servers: self.mcp.given(),
         }
     }
@@ -112,7 +112,7 @@ impl Resting {
         session.notices = self.notices;
         session.tools.wake(self.background_commands);
         session.editors = EditorBuffers::wake(self.editors);
-        session.pace = self.pace;
+        session.compactor = self.compactor;
         session.active_at = Instant::now();
         for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
             session.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });

@@ -5,17 +5,14 @@ use super::actor::Session;
 use super::compacting::CompactionOrder;
 use super::elsewhere::replacement;
 use super::hooks::refuse;
-use super::work::{Pending, Thought};
+use super::work::Pending;
 use epitome_compaction as compaction;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use epitome_hooks::settle::{self, Guards};
-use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, Trigger, edits};
+use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
 use epitome_turn::{Answer as Told, HookAsk, HooksAnswer, Why};
-
-/// Tokens that come before old outcomes are looked through once more.
-const EASE_TOKENS: u64 = 10_000;
 
 impl Session {
     /// A reply and the outcomes of its calls are in. `last`: without hooks the agent would stop here.
@@ -48,43 +45,6 @@ impl Session {
         if !self.run_hooks(what, HookAsk::Stop(reason)) {
             self.tell(Told::Hooks(HooksAnswer::default()));
         }
-    }
-
-    /// What keeps a conversation short beside compactions: cuts of old outcomes where they pay by themselves, and a
-    /// summary that is begun before it is needed.
-    pub(super) fn ease(&mut self, edited: bool) {
-        let window = self.model.known_window();
-        let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();
-        if !is_on || edited || !self.may_be_due() {
-            self.look_ahead();
-            return self.tell(Told::Eased(None));
-        }
-        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
-        let revision = thread.view().revision();
-        let looking = move || {
-            let masks = compaction::due(&ruler, &thread, &budget)?;
-            Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
-        };
-        self.think(looking, move |cut| Thought::Eased(revision, cut));
-    }
-
-    pub(super) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {
-        let cut = cut.flatten().filter(|_| revision == self.thread.view().revision());
-        if cut.is_none() {
-            self.look_ahead();
-        }
-        self.tell(Told::Eased(cut.map(Box::new)));
-    }
-
-    /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work
-    /// over the whole view.
-    fn may_be_due(&mut self) -> bool {
-        let used = self.tokens_in_context();
-        let is_worth_it = used >= self.eased_at + EASE_TOKENS;
-        if is_worth_it || used < self.eased_at {
-            self.eased_at = used;
-        }
-        is_worth_it
     }
 
     /// A resident hook asked for a compaction since the last safe point.

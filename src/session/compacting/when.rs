@@ -7,7 +7,7 @@ use epitome_provider::endpoint::Endpoint;
 impl Session {
     pub(crate) fn compaction_is_paused(&self) -> bool {
         let size = self.model.window();
-        self.pace.is_paused(&self.ruler(), &self.thread, size)
+        self.compactor.pace.is_paused(&self.ruler(), &self.thread, size)
     }
 
     /// Tokens in context at which a compaction happens by itself; `None` where none does, and where the
@@ -17,7 +17,7 @@ impl Session {
         let at = self.auto_compact_at(size)?;
         let ruler = self.ruler();
         let used = ruler.in_context(&self.thread);
-        Some(self.pace.due_at(&ruler, &self.thread, Fullness { used, size, at }))
+        Some(self.compactor.pace.due_at(&ruler, &self.thread, Fullness { used, size, at }))
     }
 
     /// Whether the configured share of the window is used, and a compaction would help.
@@ -26,7 +26,7 @@ impl Session {
         let Some(at) = self.auto_compact_at(size) else { return false };
         let used = self.tokens_at_most();
         let compacted = self.work.as_ref().is_some_and(|work| work.turn.compacted_since_reply());
-        !compacted && self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
+        !compacted && self.compactor.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
 
     /// Whether the next request might not fit, so that the conversation must be made shorter before it is sent.
@@ -44,6 +44,6 @@ impl Session {
             Some(_) => self.tokens_in_context(),
             None => self.tokens_at_most(),
         };
-        self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
+        self.compactor.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at })
     }
 }

@@ -5,11 +5,11 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
-use super::actor::Session;
-use super::effects;
-use super::foreign::UNUSED_SUMMARY;
-use super::summary::{Attempt, Summary};
-use super::work::Background;
+use crate::actor::Session;
+use crate::effects;
+use crate::foreign::UNUSED_SUMMARY;
+use crate::summary::{Attempt, Summary};
+use crate::work::Background;
 use epitome_compaction::pace::Fullness;
 use epitome_compaction::{Decision, Plan, Written};
 use epitome_config::Summariser;
@@ -41,7 +41,7 @@ pub enum Ahead {
 
 impl Session {
     /// Begins a summary where one will soon be needed.
-    pub(super) fn look_ahead(&mut self) {
+    pub(crate) fn look_ahead(&mut self) {
         let settings = &self.settings.compaction;
         if !settings.ahead || settings.model == Summariser::Nobody || self.thread.frame().is_none() {
             return;
@@ -49,7 +49,7 @@ impl Session {
         let Some(main) = self.model.endpoint().cloned() else { return };
         let Some(at) = self.auto_compact_at(main.window) else { return };
         let revision = self.thread.view().revision();
-        match &self.ahead {
+        match &self.compactor.ahead {
             Ahead::Writing { revision: known, .. } | Ahead::Failed { revision: known }
                 if *known == revision =>
             {
@@ -60,17 +60,17 @@ impl Session {
         }
         let size = main.window;
         let used = self.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
-        if !self.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at }) {
+        if !self.compactor.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at }) {
             return;
         }
         self.drop_ahead();
         let deciding = self.deciding(None, Why::Threshold);
         let job = self.think_beside(deciding, Background::Foreseen);
-        self.ahead = Ahead::Writing { job, revision };
+        self.compactor.ahead = Ahead::Writing { job, revision };
     }
 
     /// What a compaction would do soon is decided: its summary is begun, where the view still is as it was.
-    pub(super) fn foreseen(&mut self, decided: Option<(Seq, Decision)>) {
+    pub(crate) fn foreseen(&mut self, decided: Option<(Seq, Decision)>) {
         let Some((revision, decision)) = decided.filter(|(revision, _)| self.is_awaited(*revision)) else {
             return;
         };
@@ -78,7 +78,7 @@ impl Session {
         let (Decision::Summarise(plan), Some(main), true) =
             (decision, self.model.endpoint().cloned(), stands)
         else {
-            self.ahead = Ahead::None;
+            self.compactor.ahead = Ahead::None;
             return;
         };
         // Nobody is shown what may never be used.
@@ -89,37 +89,37 @@ impl Session {
             Background::Ahead(Box::new(plan), Box::new(attempt))
         };
         let job = self.background.spawn(writing.instrument(self.timed.span().clone()));
-        self.ahead = Ahead::Writing { job, revision };
+        self.compactor.ahead = Ahead::Writing { job, revision };
     }
 
     fn is_awaited(&self, revision: Seq) -> bool {
-        matches!(&self.ahead, Ahead::Writing { revision: known, .. } if *known == revision)
+        matches!(&self.compactor.ahead, Ahead::Writing { revision: known, .. } if *known == revision)
     }
 
-    pub(super) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
+    pub(crate) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
         let summary = self.take_attempt(attempt);
         let awaited = self.is_awaited(plan.revision);
         match summary {
             Ok(summary) if awaited => {
-                self.ahead = Ahead::Ready { plan: Box::new(plan), summary: Box::new(summary) };
+                self.compactor.ahead = Ahead::Ready { plan: Box::new(plan), summary: Box::new(summary) };
             }
             Ok(summary) => self.spend_in_vain(&summary),
             Err(error) => {
                 tracing::info!(session = %self.id, %error, "no summary could be prepared");
                 if awaited {
-                    self.ahead = Ahead::Failed { revision: plan.revision };
+                    self.compactor.ahead = Ahead::Failed { revision: plan.revision };
                 }
             }
         }
     }
 
     /// The prepared summary and its plan, where it may take the place of the one that is wanted now.
-    pub(super) fn take_ahead(&mut self, wanted: &Plan, why: Why) -> Option<(Plan, Written)> {
+    pub(crate) fn take_ahead(&mut self, wanted: &Plan, why: Why) -> Option<(Plan, Written)> {
         let is_plain = matches!(why, Why::Threshold | Why::Must)
             && self.order().is_none_or(|order| {
                 order.instruction.is_none() && order.recipe.is_none() && order.context.is_empty()
             });
-        let Ahead::Ready { plan, summary } = std::mem::take(&mut self.ahead) else {
+        let Ahead::Ready { plan, summary } = std::mem::take(&mut self.compactor.ahead) else {
             self.drop_ahead();
             return None;
         };
@@ -134,14 +134,14 @@ impl Session {
     }
 
     /// Whether a summary waits for the conversation as it is.
-    pub(super) fn is_prepared(&self) -> bool {
+    pub(crate) fn is_prepared(&self) -> bool {
         let revision = self.thread.view().revision();
-        matches!(&self.ahead, Ahead::Ready { plan, .. } if plan.revision == revision)
+        matches!(&self.compactor.ahead, Ahead::Ready { plan, .. } if plan.revision == revision)
     }
 
     /// Ends what is being written ahead.
-    pub(super) fn drop_ahead(&mut self) {
-        match std::mem::take(&mut self.ahead) {
+    pub(crate) fn drop_ahead(&mut self) {
+        match std::mem::take(&mut self.compactor.ahead) {
             Ahead::None | Ahead::Failed { .. } => {}
             Ahead::Writing { job, .. } => job.abort(),
             Ahead::Ready { summary, .. } => self.spend_in_vain(&summary),

@@ -1,14 +1,14 @@
 //! Hooks around a compaction: what they say before it, at the stop of the recipe that wrote its summary,
 //! and behind it.
 
-use super::actor::Session;
-use super::compacting::{CompactionOrder, Draft};
-use super::foreign::UNUSED_SUMMARY;
-use super::hooks::refuse;
-use super::recipes::Text;
-use super::rounds::{apply_to, text_content};
-use super::work::Pending;
-use super::{CompactionState, Severity};
+use crate::actor::Session;
+use crate::compacting::{CompactionOrder, Draft};
+use crate::foreign::UNUSED_SUMMARY;
+use crate::hooks::refuse;
+use crate::recipes::Text;
+use crate::rounds::{apply_to, text_content};
+use crate::work::Pending;
+use crate::{CompactionState, Severity};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::{CompactTrigger, Round, What};
 use epitome_hooks::output::{Action, Resolution};
@@ -22,7 +22,7 @@ impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
-    pub(super) fn pre_compact(&mut self) {
+    pub(crate) fn pre_compact(&mut self) {
         let used = self.tokens_in_context();
         let Some(Draft { why, plan, .. }) = self.draft() else { return };
         let (why, view) = (*why, self.thread.view());
@@ -53,7 +53,7 @@ impl Session {
         }
     }
 
-    pub(super) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
+    pub(crate) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
         let Some(why) = self.draft().map(|draft| draft.why) else { return };
         let made_for = self.thread.view().revision();
         let mut pending =
@@ -77,7 +77,7 @@ impl Session {
                 // It would be asked again at each round's end.
                 Why::Threshold | Why::Hook | Why::Must => {
                     self.say(Severity::Info, text);
-                    self.pace.gained_nothing(&self.thread);
+                    self.compactor.pace.gained_nothing(&self.thread);
                 }
             }
             self.compaction_meta("blocked", None);
@@ -117,7 +117,7 @@ impl Session {
     // ── The stop of the recipe that a hook called ──────────────────────────────────────────────
 
     /// Hooks see the end of the recipe that wrote the summary, as they would of any callback.
-    pub(super) fn ask_of_callback(&mut self, text: &str, change: &Change) -> bool {
+    pub(crate) fn ask_of_callback(&mut self, text: &str, change: &Change) -> bool {
         if !self.may_run(HookEvent::AgentStop) {
             return false;
         }
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// A script may put its own history in the place of the summary, if it names this conversation.
-    pub(super) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
+    pub(crate) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
         let by = resolution.action_by.clone();
         let own = self.id.0.clone();
         let mutated = match std::mem::take(&mut resolution.action) {
@@ -200,8 +200,8 @@ impl Session {
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
     /// A compaction is committed: hooks hear of it.
-    pub(super) fn committed(&mut self) {
-        self.pace.gained();
+    pub(crate) fn committed(&mut self) {
+        self.compactor.pace.gained();
         // A hook's own history may have taken the summary's place: that is no compaction.
         let newest = self.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
@@ -245,13 +245,13 @@ impl Session {
         }
     }
 
-    pub(super) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
+    pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
         let commits = self.record(HookEvent::PostCompact, &mut resolution);
         self.tell(Told::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
     }
 
     /// The session starts again on the summary.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         if !self.run_hooks(What::SessionStart { source: "compact" }, HookAsk::Restart) {
             self.tell(Told::Started(Vec::new()));
         }
