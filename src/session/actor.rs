@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use super::ahead::Ahead;
 use super::child::{ChildNews, Lineage};
 use super::client_list::{Activity, Clients};
-use super::consent::Consent;
 use super::counts::Counts;
 use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
+use super::hook_host::HookHost;
 use super::instructions::Watch;
 use super::mcp::Mcp;
 use super::model_link::ModelLink;
@@ -29,7 +29,7 @@ use super::permissions::Permissions;
 use super::questions::Questions;
 use super::recipe_catalog::Recipes;
 use super::registry::{Others, Overrides, Services};
-use super::services::{SERVICE_CALLS_MAX, ServiceCall};
+use super::services::ServiceCall;
 use super::side::Side;
 use super::subagents::Subagents;
 use super::tool_host::ToolHost;
@@ -39,12 +39,8 @@ use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_compaction::pace::Pace;
 use epitome_config::Settings;
-use epitome_hooks::discover::Found;
-use epitome_hooks::handlers::Fired;
-use epitome_hooks::run::Runner;
 use epitome_mcp::News;
 use epitome_provider::spent::cost_of_change;
-use epitome_recipe::watch::Registration;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread};
@@ -77,18 +73,7 @@ pub struct Session {
     pub(super) journal: Journal,
     pub(super) tools: ToolHost,
     pub(super) lineage: Lineage,
-    /// The hooks of this session, and whether they were looked for once.
-    pub(super) hooks: Arc<Found>,
-    pub(super) hooks_read: bool,
-    pub(super) hooks_watch: Option<Arc<Registration>>,
-    pub(super) consent: Consent,
-    pub(super) runner: Option<Arc<Runner>>,
-    pub(super) fired: Fired,
-    /// Whether `session_start` was announced to hooks, and how the session began.
-    pub(super) started: bool,
-    pub(super) source: &'static str,
-    /// What hooks want in the system text, until it is frozen.
-    pub(super) start_context: Vec<String>,
+    pub(super) hooks: HookHost,
     /// When somebody wanted something last.
     pub(super) active_at: Instant,
     /// The first entry of this life: what ends a turn that the one before left open.
@@ -104,7 +89,6 @@ pub struct Session {
     pub(super) others: Others,
     pub(super) counts: Arc<Counts>,
     pub(super) side: Option<Side>,
-    pub(super) service_calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     pub(super) subagents: Subagents,
     pub(super) permissions: Permissions,
     pub(super) mcp: Mcp,
@@ -178,15 +162,7 @@ impl Session {
             journal,
             tools: ToolHost::new(),
             lineage: Lineage::default(),
-            hooks: Arc::new(Found::default()),
-            hooks_read: false,
-            hooks_watch: None,
-            consent: Consent::default(),
-            runner: None,
-            fired: Fired::default(),
-            started: false,
-            source: "startup",
-            start_context: Vec::new(),
+            hooks: HookHost::new(),
             active_at: Instant::now(),
             pace: Pace::default(),
             ahead: Ahead::default(),
@@ -196,7 +172,6 @@ impl Session {
             others: Others::default(),
             counts: Arc::default(),
             side: None,
-            service_calls: mpsc::channel(SERVICE_CALLS_MAX),
             subagents,
             permissions,
             commands,
@@ -273,7 +248,7 @@ impl Session {
                 if pieces.is_some() => Event::Summary(piece),
             Some((call, output)) = self.tools.next_output() => Event::Progress(call, output),
             Some(news) = self.subagents.next() => Event::Child(news),
-            Some(call) = self.service_calls.1.recv() => Event::Service(call),
+            Some(call) = self.hooks.next_call() => Event::Service(call),
             Some(news) = self.mcp.news() => Event::Server(news),
             Some(asked) = self.questions.next() => Event::Asked(asked),
             Some(wished) = self.editors.next() => Event::Wished(wished),

@@ -364,7 +364,11 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: args.clone(),
             time: self.settings.hooks.callback_timeout,
-            hooks: if recipe.run_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            hooks: if recipe.run_hooks {
+                self.hooks.found().clone()
+            } else {
+                Arc::new(enforced(self.hooks.found()))
+            },
             handlers,
             agent: None,
         }

@@ -374,10 +374,7 @@ impl Child {
         session.settings = Arc::new(settings);
         // A prompt of a child is no command, so no recipe is needed.
         session.recipes.give_up_reading();
-        session.hooks = order.hooks.clone();
-        session.hooks_read = true;
-        // It is a part of its parent's session, which has started.
-        session.started = true;
+        session.hooks.inherit(order.hooks.clone());
         session.model.inherit(endpoint.clone());
         session.permissions.share(order.session_permissions.clone());
         session.timed.span().record("parent", tracing::field::display(&order.parent));

@@ -122,7 +122,7 @@ impl Session {
         self.begin_mcp(&opening.mcp_servers);
         self.show_open_asks(&attachment);
         self.notices.tell_untold(&self.clients);
-        if !self.hooks_read {
+        if !self.hooks.are_read() {
             self.load_hooks();
         }
         if !self.recipes.are_read() {
@@ -144,7 +144,7 @@ impl Session {
         for out in self.subagents.open_cards().chain(self.questions.shown()) {
             attachment.outlet.put(&self.id, out);
         }
-        if let Some((ask, permission)) = self.open_consent() {
+        if let Some((ask, permission)) = self.hooks.open() {
             attachment.outlet.put(&self.id, Out::Ask { ask, permission });
         }
     }
@@ -313,7 +313,7 @@ impl Session {
     /// The questions for permission that are open, this session's and its children's.
     fn open_permissions(&self) -> Vec<AskId> {
         let own = self.permissions.open_ask();
-        let consent = self.open_consent().map(|(ask, _)| ask);
+        let consent = self.hooks.open().map(|(ask, _)| ask);
         own.into_iter().chain(consent).chain(self.subagents.open_asks()).collect()
     }
 }
@@ -529,7 +529,7 @@ impl Session {
             self.local_server_found(None);
         }
         self.recipes.give_up_reading();
-        self.hooks_read = true;
+        self.hooks.give_up_reading();
         self.sync_due = false;
     }
 

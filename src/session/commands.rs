@@ -358,7 +358,7 @@ impl Session {
     }
 
     fn show_hooks(&mut self, _: &str) -> Ran {
-        let text = hooks::text(&self.hooks, self.settings.hooks.enabled, &self.thread);
+        let text = hooks::text(self.hooks.found(), self.settings.hooks.enabled, &self.thread);
         self.said(text)
     }
 

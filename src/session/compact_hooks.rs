@@ -128,7 +128,7 @@ impl Session {
         moment.base.invoked_by = epitome_hooks::moment::InvokedBy::Subagent;
         moment.base.callback_args =
             order.callback.as_ref().map(|callback| callback.args.clone()).unwrap_or_default();
-        let links = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
+        let links = epitome_hooks::chain::links(&self.hooks.found().hooks, &moment);
         if links.is_empty() {
             return false;
         }

@@ -96,12 +96,12 @@ impl Session {
         {
             return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
         }
-        if !self.started {
-            let what = What::SessionStart { source: self.source };
+        if !self.hooks.have_started() {
+            let what = What::SessionStart { source: self.hooks.source() };
             if self.run_hooks(what, Point::StartCompact { why, focus: focus.clone() }).is_ok() {
                 return;
             }
-            self.started = true;
+            self.hooks.start();
         }
         if self.thread.frame().is_none() {
             return self.look_first(move |session| session.weigh(focus, why, DECISIONS_MAX));

@@ -1,44 +1,20 @@
 //! What a repository brings and the person's consent to it: hooks are looked for when a session begins,
 //! and before the first prompt the person is asked about those that nobody has allowed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::actor::Session;
-use super::work::{Background, OpenConsent, Prompt};
-use super::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
+use super::hook_host::{Look, MayRun};
+use super::work::{Background, Prompt};
+use super::{AskId, Decision, Out, SessionCommand, Severity};
 use epitome_hooks::discover::{self, Found, Search};
 use epitome_hooks::handlers::At;
 use epitome_hooks::run::Runner;
 use epitome_hooks::transcript::Transcript;
-use epitome_hooks::trust::{self, Item, Trust, Verdict};
+use epitome_hooks::trust::{self, Item, Trust};
 use epitome_provider::network::Network;
 use epitome_recipe::parse::{Recipe, Source};
 use epitome_recipe::render::ShellOutputs;
-use epitome_thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
-
-/// Things that a question lists by name; of more it says how many.
-const LISTED_MAX: usize = 20;
-
-/// What is known of the person's consent.
-#[derive(Default)]
-pub struct Consent {
-    /// `None` until hooks were looked for.
-    trust: Option<Trust>,
-    /// What was asked about in this session, whatever the answer.
-    asked: BTreeSet<Item>,
-    open: Option<OpenConsent>,
-    /// How often hooks were looked for; what an earlier look found is passed over.
-    looks: u64,
-}
-
-/// Whether a repository's recipe may run its shell calls.
-pub(super) enum MayRun {
-    Yes,
-    No,
-    /// The person has to be asked.
-    Unknown(Item),
-}
 
 impl Session {
     // ── Looking for hooks ──────────────────────────────────────────────────────────────────────
@@ -50,10 +26,7 @@ impl Session {
         let settings = self.settings.hooks.clone();
         let environment = self.workspace.environment.clone();
         let sessions = self.commands_sender();
-        let watch = self.hooks_watch.clone();
-        let known = self.consent.trust.clone();
-        self.consent.looks += 1;
-        let look = self.consent.looks;
+        let Look { number, trust, watch } = self.hooks.begin_look();
         self.background.spawn_blocking(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
@@ -62,7 +35,7 @@ impl Session {
                     drop(sender.try_send(SessionCommand::HooksChanged));
                 }
             });
-            let (trust, problem) = match known {
+            let (trust, problem) = match trust {
                 Some(mut trust) => {
                     let problem = trust.reload();
                     (trust, problem)
@@ -79,7 +52,7 @@ impl Session {
             };
             let mut found = discover::discover(&search);
             found.problems.extend(problem);
-            Background::Hooks(look, Box::new(found), Box::new(trust), watch)
+            Background::Hooks(number, Box::new(found), Box::new(trust), watch)
         });
     }
 
@@ -91,16 +64,11 @@ impl Session {
         trust: Trust,
         watch: Option<Arc<epitome_recipe::watch::Registration>>,
     ) {
-        // It began before something changed: what the person allowed meanwhile is not in it.
-        if look != self.consent.looks {
+        let (hooks, untrusted, problems) = (found.hooks.len(), found.untrusted.len(), found.problems.clone());
+        if !self.hooks.looked(look, found, trust, watch) {
             return;
         }
-        tracing::debug!(session = %self.id, hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
-        let problems = found.problems.clone();
-        self.hooks = Arc::new(found);
-        self.hooks_read = true;
-        self.hooks_watch = watch;
-        self.consent.trust = Some(trust);
+        tracing::debug!(session = %self.id, hooks, untrusted, "hooks found");
         self.show_problems(&problems);
         self.start_trusted_servers();
     }
@@ -110,27 +78,15 @@ impl Session {
         let at = At { workspace: self.workspace.clone(), functions: self.services.functions.clone() };
         // The environment is that of the editor that sent the prompt.
         let http = self.services.http.within(Network::read(&self.workspace.environment));
-        if let Some(runner) = &mut self.runner {
-            let renewed = Runner { at, http, ..(**runner).clone() };
-            *runner = Arc::new(renewed);
-            return runner.clone();
-        }
-        let runner = Arc::new(Runner {
+        self.hooks.runner(at, http, |at, http, services| Runner {
             session: self.id.0.clone(),
             at,
             reaper: self.services.reaper.clone(),
             http,
             residents: Arc::default(),
             transcript: Arc::new(Transcript::of(&self.services.paths, &self.id.0)),
-            services: Arc::new(super::services::ServiceDoor { calls: self.service_calls.0.clone() }),
-        });
-        self.runner = Some(runner.clone());
-        runner
-    }
-
-    /// What the person has said of something of a repository's; `None` until that is known.
-    pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
-        self.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
+            services,
+        })
     }
 
     // ── Asking ─────────────────────────────────────────────────────────────────────────────────
@@ -140,28 +96,29 @@ impl Session {
         if self.work.is_some() || self.waiting.is_empty() || self.lineage.is_child() {
             return false;
         }
-        if !self.hooks_read || self.consent.open.is_some() {
+        if !self.hooks.are_read() || self.hooks.open().is_some() {
             return true;
         }
         // Our own commands run nothing of the repository's.
         if self.waiting.front().is_some_and(|prompt| self.is_built_in(prompt)) {
             return false;
         }
-        let new: Vec<(Item, String)> = self
+        let mut new: Vec<(Item, String)> = self
             .hooks
+            .found()
             .untrusted
             .iter()
             .map(|untrusted| {
                 let item = Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() };
                 (item, format!("{} ({})", untrusted.what, self.workspace.display(&untrusted.path)))
             })
-            .filter(|(item, _)| !self.consent.asked.contains(item))
             .collect();
+        self.hooks.retain_unasked(&mut new);
         if !new.is_empty() {
             return self.ask_consent(new, "hooks", None);
         }
         let mut servers = self.untrusted_servers();
-        servers.retain(|(item, _)| !self.consent.asked.contains(item));
+        self.hooks.retain_unasked(&mut servers);
         if !servers.is_empty() {
             return self.ask_consent(servers, "MCP servers", None);
         }
@@ -170,105 +127,41 @@ impl Session {
 
     /// Shows the question; `false` where nobody is there to answer it.
     fn ask_consent(&mut self, items: Vec<(Item, String)>, kind: &str, prompt: Option<Prompt>) -> bool {
-        self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
-        let count = items.len();
         if self.clients.is_empty() {
+            self.hooks.note_asked(items.iter().map(|(item, _)| item));
+            let count = items.len();
             let text =
                 format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
             self.say(Severity::Warning, text);
             return false;
         }
-        let ask = AskId::fresh();
-        let mut text = format!(
-            "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
-             you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
-        );
-        for (_, what) in items.iter().take(LISTED_MAX) {
-            text.push_str(&format!("\n- {what}"));
-        }
-        if count > LISTED_MAX {
-            text.push_str(&format!("\n- and {} more (epitome hooks list shows all)", count - LISTED_MAX));
-        }
-        let permission = Arc::new(PermissionAsk {
-            call: CallId(format!("trust_{}", ask.0)),
-            tool: "trust".to_owned(),
-            input: serde_json::json!({ "what": kind, "count": count }),
-            card: Card {
-                title: match count {
-                    1 => format!("Run 1 {} of this repository?", kind.trim_end_matches('s')),
-                    count => format!("Run {count} {kind} of this repository?"),
-                },
-                kind: ToolKind::Other,
-                locations: Vec::new(),
-            },
-            preview: vec![Shown::Text { text }],
-            always: Some("these versions".to_owned()),
-            never: Some("these versions".to_owned()),
-            agent: None,
-        });
-        self.announce(&Out::Ask { ask, permission: permission.clone() });
-        let items = items.into_iter().map(|(item, _)| item).collect();
-        self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
+        let question = self.hooks.ask(items, kind, prompt);
+        self.announce(&question);
         true
-    }
-
-    /// Shows an open question to a client that comes later.
-    pub(super) fn open_consent(&self) -> Option<(AskId, Arc<PermissionAsk>)> {
-        self.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
     }
 
     /// Takes a decision in; `false` if it is about something else.
     pub(super) fn consented(&mut self, ask: AskId, decision: &Decision) -> bool {
-        let Some(open) = self.consent.open.take_if(|open| open.ask == ask) else { return false };
+        let Some(consented) = self.hooks.consented(ask, decision) else { return false };
         self.announce(&Out::Withdrawn { ask });
-        let (status, words, kept) = match decision {
-            Decision::AllowOnce => {
-                (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once))
-            }
-            Decision::AllowAlways => (OutcomeStatus::Completed, "Allowed.", Some(trust::Decision::Always)),
-            Decision::RejectAlways => (OutcomeStatus::Denied, "Never run.", Some(trust::Decision::Never)),
-            Decision::Reject | Decision::Dismissed | Decision::Absent => {
-                (OutcomeStatus::Denied, "Not run in this session.", None)
-            }
-        };
-        let mut outcome = ToolOutcome::text(open.permission.call.clone(), status, words);
-        if *decision == Decision::Absent {
-            outcome.decided = Some(Decided { allowed: false, by: Decider::Nobody });
-        }
-        self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
-        if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
-            && let Err(why) = trust.remember(&open.items, kept)
-        {
+        self.announce(&Out::CallFinished { outcome: Arc::new(consented.outcome) });
+        if let Some(why) = consented.problem {
             self.say(Severity::Warning, why);
         }
-        match open.prompt {
+        match consented.prompt {
             Some(prompt) => self.begin_command(prompt, ShellOutputs::new()),
-            None if kept.is_some() => {
-                self.hooks_read = false;
-                self.load_hooks();
-            }
+            None if consented.changes => self.load_hooks(),
             None => {}
         }
         true
     }
 
-    /// Whether the open question holds up this prompt alone; with `None`, all prompts.
-    pub(super) fn consent_is_for(&self, ticket: Option<Ticket>) -> bool {
-        let open = self.consent.open.as_ref();
-        open.is_some_and(|open| open.prompt.as_ref().map(|prompt| prompt.responder.ticket) == ticket)
-    }
-
     /// Takes an open question back: the prompt that waited for it is cancelled.
     pub(super) fn drop_consent(&mut self) -> Option<Prompt> {
-        let open = self.consent.open.take()?;
-        for item in &open.items {
-            self.consent.asked.remove(item);
-        }
-        self.announce(&Out::Withdrawn { ask: open.ask });
-        let outcome =
-            ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
+        let (ask, outcome, prompt) = self.hooks.drop_consent()?;
+        self.announce(&Out::Withdrawn { ask });
         self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
-        open.prompt
+        prompt
     }
 
     // ── Recipes with shell calls ───────────────────────────────────────────────────────────────
@@ -277,17 +170,9 @@ impl Session {
     pub(super) fn recipe_may_run(&self, recipe: &Recipe) -> MayRun {
         let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = self.services.paths.repository_roots(self.thread.cwd());
-        let (Some(trust), Ok(digest)) =
-            (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
-        else {
-            return MayRun::No;
-        };
-        let item = Item { path: path.clone(), digest };
-        match trust.verdict(&item.path, &item.digest) {
-            Verdict::Trusted => MayRun::Yes,
-            Verdict::Refused => MayRun::No,
-            Verdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
-            Verdict::Unknown => MayRun::Unknown(item),
+        match trust::recipe_digest(path, &recipe.body, &roots) {
+            Ok(digest) => self.hooks.may_run(Item { path: path.clone(), digest }),
+            Err(_) => MayRun::No,
         }
     }
 
@@ -295,7 +180,7 @@ impl Session {
     pub(super) fn ask_for_recipe(&mut self, item: Item, recipe: &Recipe, prompt: Prompt) -> Option<Prompt> {
         let what = format!("the commands of /{} ({})", recipe.id, self.workspace.display(&item.path));
         if self.clients.is_empty() {
-            self.consent.asked.insert(item);
+            self.hooks.note_asked([&item]);
             return Some(prompt);
         }
         self.ask_consent(vec![(item, what)], "recipes", Some(prompt));

@@ -129,7 +129,7 @@ impl Session {
     }
 
     pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
-        if self.consent_is_for(Some(ticket)) {
+        if self.hooks.consent_is_for(Some(ticket)) {
             if let Some(prompt) = self.drop_consent() {
                 prompt.responder.answer(Ok(cancelled()));
             }
@@ -143,7 +143,7 @@ impl Session {
                 prompt.responder.answer(Ok(cancelled()));
             }
             // Nobody waits for the answer any more; the next prompt asks again.
-            if self.waiting.is_empty() && self.consent_is_for(None) {
+            if self.waiting.is_empty() && self.hooks.consent_is_for(None) {
                 self.drop_consent();
             }
             return;

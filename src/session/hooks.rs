@@ -23,13 +23,13 @@ impl Session {
     pub(super) fn hooks_done(&mut self, point: Point, resolution: Resolution) {
         match point {
             Point::Start(said) => {
-                self.started = true;
+                self.hooks.start();
                 self.start_resolved(resolution);
                 self.greet_prompt(*said);
             }
             Point::StartCompact { why, focus } => {
                 self.start_resolved(resolution);
-                self.started = true;
+                self.hooks.start();
                 self.compact(focus, why);
             }
             Point::Greet(said) => self.greeted(*said, resolution),
@@ -48,14 +48,14 @@ impl Session {
 
     /// A prompt is about to enter the view; before the first one the session itself starts.
     pub(super) fn greet(&mut self, said: Change) {
-        if !self.started {
-            let source = self.source;
+        if !self.hooks.have_started() {
+            let source = self.hooks.source();
             let point = Point::Start(Box::new(said.clone()));
             // Where a cancel overtakes them, the next prompt starts the session again.
             if self.run_hooks(What::SessionStart { source }, point).is_ok() {
                 return;
             }
-            self.started = true;
+            self.hooks.start();
         }
         self.greet_prompt(said);
     }
@@ -83,7 +83,7 @@ impl Session {
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
             match self.thread.frame() {
-                None => self.start_context.push(text),
+                None => self.hooks.add_start_context(text),
                 Some(_) => commits.push(self.context(by, text)),
             }
         }
@@ -229,7 +229,7 @@ impl Session {
         let ended = Ended { outcome, milliseconds: 0, blocked: false };
         let result = result_of(call, &ended);
         let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
-        let scripts = epitome_hooks::chain::links(&self.hooks.hooks, &moment);
+        let scripts = epitome_hooks::chain::links(&self.hooks.found().hooks, &moment);
         let declared =
             self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()

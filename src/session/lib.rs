@@ -27,6 +27,7 @@ mod ending;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;
+mod hook_host;
 mod hooks;
 mod instructions;
 mod mcp;

@@ -129,7 +129,7 @@ impl Session {
             return;
         }
         let allowed = |server: &&McpServer| match self.server_item(server) {
-            Some(item) => self.trusts(&item) == Some(Verdict::Trusted),
+            Some(item) => self.hooks.trusts(&item) == Some(Verdict::Trusted),
             None => false,
         };
         let servers: Vec<McpServer> = self.settings.mcp.servers.iter().filter(allowed).cloned().collect();
@@ -143,7 +143,7 @@ impl Session {
             .filter_map(|server| {
                 let item = self.server_item(server)?;
                 let is_known = self.mcp.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
-                if is_known || self.trusts(&item) != Some(Verdict::Unknown) {
+                if is_known || self.hooks.trusts(&item) != Some(Verdict::Unknown) {
                     return None;
                 }
                 let what = format!("{} ({})", server.told(), self.workspace.display(&item.path));

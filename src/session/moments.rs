@@ -47,7 +47,7 @@ impl Session {
     /// Whether anything may run at an event: asked before a moment is put together.
     pub(super) fn may_run(&self, event: HookEvent) -> bool {
         let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
-        declared || self.hooks.hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
+        declared || self.hooks.found().hooks.iter().any(|hook| hook.events.iter().any(|(at, _)| *at == event))
     }
 
     /// What runs at this moment, in its order.
@@ -55,11 +55,11 @@ impl Session {
         let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
         let heard = |hook: &&Arc<Hook>| all || hook.place == Place::Enforced;
-        let scripts: Vec<Arc<Hook>> = self.hooks.hooks.iter().filter(heard).cloned().collect();
+        let scripts: Vec<Arc<Hook>> = self.hooks.found().hooks.iter().filter(heard).cloned().collect();
         let scripts = chain::links(&scripts, moment);
         let Some(work) = &self.work else { return scripts };
         let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
-        handlers::plan(declared, scripts, moment, &self.fired)
+        handlers::plan(declared, scripts, moment, self.hooks.fired())
     }
 
     /// Runs these off this task; `hooks_done` hears at which point the work goes on. No-op without a turn.
@@ -185,7 +185,7 @@ impl Session {
 
     /// The session ends: hooks hear of it, and get a moment for it.
     pub(super) async fn tell_of_end(&mut self) {
-        if !self.started || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
+        if !self.hooks.have_started() || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
         }
         let moment = self.moment(What::SessionEnd { reason: "other" });
@@ -235,10 +235,10 @@ impl Session {
             Declared::Handler(handler) => Some(Link::Handler(handler.clone())),
             Declared::External { .. } | Declared::Script { .. } => None,
         });
-        let scripts = self.hooks.hooks.iter().cloned().map(Link::Hook);
+        let scripts = self.hooks.found().hooks.iter().cloned().map(Link::Hook);
         let link = handlers.chain(scripts).find(|link| link.name() == name);
         if let Some(link) = link {
-            self.fired.succeeded(event, &link);
+            self.hooks.succeeded(event, &link);
         }
     }
 

@@ -10,7 +10,7 @@ use super::commands::{
     compact::{self, Asked},
 };
 use super::compacting::{self, CompactionOrder};
-use super::consent::MayRun;
+use super::hook_host::MayRun;
 use super::replies::sentence;
 use super::trace::TurnTrace;
 use super::work::{Background, Prompt, Work};
@@ -142,7 +142,7 @@ impl Session {
             recipe.source.path(),
         );
         self.show_problems(&problems);
-        self.fired.invoked();
+        self.hooks.invoked();
         if recipe.is_compaction() {
             self.tell_what_is_left_out(&prompt);
             let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());

@@ -12,15 +12,14 @@ use tokio::sync::mpsc;
 
 use super::actor::Session;
 use super::client_list::Clients;
-use super::consent::Consent;
 use super::editor_buffers::{self, EditorBuffers};
+use super::hook_host::{self, HookHost};
 use super::notices::Notices;
 use super::registry::{Overrides, Services};
 use super::work;
 use super::{Attachment, ClientId, Out, SessionCommand};
 use epitome_compaction::pace::Pace;
 use epitome_config::{McpServer, Settings};
-use epitome_hooks::handlers::Fired;
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
 use epitome_tools::background::Background;
@@ -38,11 +37,7 @@ pub struct Resting {
     seen: Seq,
     settings: Arc<Settings>,
     overrides: Arc<Overrides>,
-    consent: Consent,
-    fired: Fired,
-    started: bool,
-    source: &'static str,
-    start_context: Vec<String>,
+    hooks: hook_host::Lasting,
     notices: Notices,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
@@ -71,12 +66,12 @@ impl Session {
             || self.subagents.have_calls()
             || self.clients.wait_to_leave()
             || !self.background.is_empty()
-            || self.open_consent().is_some()
+            || self.hooks.open().is_some()
             || self.questions.are_open()
             || self.sync_due
             || self.tools.background().running() > 0
             || self.lineage.is_child()
-            || self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty());
+            || self.hooks.have_residents();
         !holds && !self.clients.are_closing() && self.active_at.elapsed() >= self.services.rest_after
     }
 
@@ -88,11 +83,7 @@ impl Session {
             clients: self.clients,
             settings: self.settings,
             overrides: self.overrides,
-            consent: self.consent,
-            fired: self.fired,
-            started: self.started,
-            source: self.source,
-            start_context: self.start_context,
+            hooks: self.hooks.rest(),
             notices: self.notices,
             background_commands: self.tools.background().clone(),
             editors: self.editors.rest(),
@@ -116,11 +107,7 @@ impl Resting {
         session.clients = self.clients;
         session.settings = self.settings;
         session.overrides = self.overrides;
-        session.consent = self.consent;
-        session.fired = self.fired;
-        session.started = self.started;
-        session.source = self.source;
-        session.start_context = self.start_context;
+        session.hooks = HookHost::with(self.hooks);
         // The files' problems were told when the session was opened.
         session.notices = self.notices;
         session.tools.wake(self.background_commands);

@@ -104,7 +104,11 @@ impl Session {
             depth: self.lineage.depth + 1,
             callback_args: Default::default(),
             time: self.settings.agents.timeout,
-            hooks: if runs_hooks { self.hooks.clone() } else { Arc::new(enforced(&self.hooks)) },
+            hooks: if runs_hooks {
+                self.hooks.found().clone()
+            } else {
+                Arc::new(enforced(self.hooks.found()))
+            },
             handlers: Table::new(),
             agent: None,
         };

@@ -40,7 +40,7 @@ fn with_room(files: &[u64], room: u64) -> Vec<bool> {
 impl Session {
     /// The system text as it is frozen beside these tools. The person is told of files that there is no room for.
     pub(crate) fn system_text(&mut self, tools: &[ToolSpec]) -> String {
-        let contexts = std::mem::take(&mut self.start_context).into_iter().chain(self.lineage.role.clone());
+        let contexts = self.hooks.take_start_context().into_iter().chain(self.lineage.role.clone());
         let contexts: String = contexts.map(|context| format!("\n\n{context}")).collect();
         let text = |files: &[String]| prompt::system_text(&self.workspace, files) + &contexts;
         let (ruler, budget) = (self.ruler(), self.budget());

@@ -44,10 +44,10 @@ impl Sessions {
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
-                    live.source = match replay {
+                    live.hooks.set_source(match replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Repairs => "resume",
-                    };
+                    });
                     live.attach(ticket, opening, replay);
                     again.attach_again(&session, live.run().await);
                 }
