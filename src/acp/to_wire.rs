@@ -514,12 +514,7 @@ impl Cursor {
 /// Whether the entry is a user message, after which the client's next text starts a new block. Includes the
 /// client's own prompts.
 fn is_from_the_person(change: &Change) -> bool {
-    match change {
-        Change::Said { origin, .. } => {
-            matches!(origin, Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. })
-        }
-        change => matches!(change, Change::Commanded { .. } | Change::Withheld { .. }),
-    }
+    change.is_prompt() && !matches!(change, Change::Queued { .. })
 }
 
 /// How an entry is shown.

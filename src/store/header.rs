@@ -55,11 +55,8 @@ impl Header {
     pub fn apply(&mut self, entry: &Entry) {
         self.entries += 1;
         self.updated_at = entry.at;
+        self.has_prompt |= entry.change.is_prompt();
         match &entry.change {
-            Change::Said { origin, .. } => self.has_prompt |= origin.is_prompt(),
-            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => {
-                self.has_prompt = true
-            }
             Change::ModelChosen { model } | Change::Replied { model, .. } => {
                 self.model = Some(model.0.clone())
             }

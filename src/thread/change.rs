@@ -327,6 +327,27 @@ impl Change {
         }
     }
 
+    /// Whether the user wrote it, even if it has not entered the view or never will.
+    pub fn is_prompt(&self) -> bool {
+        match self {
+            Change::Said { origin, .. } => origin.is_prompt(),
+            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The context sizes that a compaction, a pruning or a mutation recorded; `None` for any other change.
+    pub fn context_sizes(&self) -> Option<ContextSizes> {
+        match self {
+            Change::Compacted { tokens_before, tokens_after, window, .. }
+            | Change::Pruned { tokens_before, tokens_after, window, .. }
+            | Change::Mutated { tokens_before, tokens_after, window, .. } => {
+                Some(ContextSizes { before: *tokens_before, after: *tokens_after, window: *window })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether an `Undone` for this entry has any effect.
     pub fn can_be_undone(&self) -> bool {
         matches!(
@@ -355,6 +376,14 @@ impl Change {
             other => other.can_be_undone(),
         }
     }
+}
+
+/// Tokens in context before and after a change, and the model's window at the time, if it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextSizes {
+    pub before: u64,
+    pub after: u64,
+    pub window: Option<u64>,
 }
 
 /// The source of a user message.

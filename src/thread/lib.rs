@@ -361,11 +361,7 @@ impl Thread {
 
     /// Whether the user has ever sent a prompt. Sessions without one are not listed.
     pub fn has_prompt(&self) -> bool {
-        self.entries.iter().any(|entry| match &entry.change {
-            Change::Said { origin, .. } => origin.is_prompt(),
-            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => true,
-            _ => false,
-        })
+        self.entries.iter().any(|entry| entry.change.is_prompt())
     }
 
     /// The newest active compaction.

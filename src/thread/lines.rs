@@ -1,8 +1,8 @@
 //! One-line texts for the parts of a thread, shared by the command line, exports and editors.
 
 use super::{
-    Account, Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PINNED_BY_PERSON, PlanStatus,
-    StopReason, ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
+    Account, Card, Change, ContextSizes, Cut, Edit, Message, Origin, OutcomeStatus, PINNED_BY_PERSON,
+    PlanStatus, StopReason, ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
 
 /// Describes a change that is not a message in one line; `None` if the user would not want to read it.
@@ -228,15 +228,11 @@ pub fn cut_words(cut: &Cut) -> String {
 
 /// How a compaction, a pruning or a mutation changed the size of the context; `None` for any other change.
 pub fn sizes(change: &Change) -> Option<String> {
-    match change {
-        Change::Compacted { tokens_before, tokens_after, window, .. }
-        | Change::Pruned { tokens_before, tokens_after, window, .. }
-        | Change::Mutated { tokens_before, tokens_after, window, .. } => Some(match window {
-            Some(window) => context(*tokens_before, *tokens_after, *window),
-            None => format!("{} → {} tokens", tokens(*tokens_before), tokens(*tokens_after)),
-        }),
-        _ => None,
-    }
+    let ContextSizes { before, after, window } = change.context_sizes()?;
+    Some(match window {
+        Some(window) => context(before, after, window),
+        None => format!("{} → {} tokens", tokens(before), tokens(after)),
+    })
 }
 
 /// A change in context size within a window: `context 21.3k → 9.8k of 200k`.

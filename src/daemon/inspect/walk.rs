@@ -206,14 +206,15 @@ impl<'a> Walk<'a> {
 
     fn take_layer(&mut self, entry: &Entry) {
         let layer = self.thread.layer(entry.seq);
+        let sizes = entry.change.context_sizes();
         let mut mark = LayerMark {
             entry: entry.seq,
             began: self.ready.min(entry.at),
             at: entry.at,
             kind: entry.change.kind(),
             told: why::what_was_done(self.thread, &entry.change).unwrap_or_default(),
-            before: None,
-            after: None,
+            before: sizes.map(|sizes| sizes.before),
+            after: sizes.map(|sizes| sizes.after),
             trigger: None,
             focus: None,
             by: None,
@@ -226,33 +227,17 @@ impl<'a> Walk<'a> {
             switched: Vec::new(),
         };
         match &entry.change {
-            Change::Compacted {
-                trigger,
-                focus,
-                tokens_before,
-                tokens_after,
-                model,
-                usage,
-                masks,
-                account,
-                ..
-            } => {
-                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+            Change::Compacted { trigger, focus, model, usage, masks, account, .. } => {
                 (mark.trigger, mark.usage, mark.masks) = (Some(*trigger), *usage, masks.len());
                 mark.focus = focus.as_deref().map(head);
                 mark.by = model.as_ref().map(|model| model.0.clone());
                 mark.account = Some(account.clone());
             }
-            Change::Pruned { masks, trigger, tokens_before, tokens_after, .. } => {
-                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+            Change::Pruned { masks, trigger, .. } => {
                 (mark.trigger, mark.masks) = (Some(*trigger), masks.len());
             }
-            Change::Mutated { by, tokens_before, tokens_after, .. } => {
-                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
-                mark.by = Some(by.clone());
-            }
-            Change::Edited { by, .. } => mark.by = Some(by.clone()),
-            // No other change is a layer.
+            Change::Mutated { by, .. } | Change::Edited { by, .. } => mark.by = Some(by.clone()),
+            // A rewind is a layer, but is not shown as one.
             _ => return,
         }
         self.layers.push(mark);
