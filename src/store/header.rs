@@ -65,28 +65,7 @@ impl Header {
             Change::Forked { from, through } => {
                 self.forked = Some(ForkOrigin { session: from.clone(), at: *through });
             }
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::ToolFinished { .. }
-            | Change::Compacted { .. }
-            | Change::Undone { .. }
-            | Change::Redone { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::Pruned { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::Noted { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Planned { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. } => {}
+            _ => {}
         }
     }
 }

@@ -8,7 +8,7 @@ use super::words::head;
 use epitome_provider::spent::cost_of_change;
 use epitome_session::why;
 use epitome_thread::text as lines;
-use epitome_thread::{CallId, Change, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
+use epitome_thread::{CallId, Change, Entry, Group, Origin, OutcomeStatus, Seq, Thread, Usage};
 
 /// Remarks reported per hook run; the entry has all of them.
 const REMARKS_MAX: usize = 4;
@@ -254,36 +254,12 @@ impl<'a> Walk<'a> {
 fn is_waited_for(change: &Change) -> bool {
     match change {
         Change::Hooked { event, .. } => event != "service",
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Said { .. }
-        | Change::Commanded { .. }
-        | Change::Replied { .. }
-        | Change::ToolFinished { .. }
-        | Change::Compacted { .. }
-        | Change::Pruned { .. }
-        | Change::Mutated { .. }
-        | Change::Edited { .. }
-        | Change::Rewound { .. }
-        | Change::FilesRewound { .. }
-        | Change::Forked { .. }
-        | Change::Undone { .. }
-        | Change::Redone { .. }
-        | Change::ThinkingDropped { .. } => true,
-        Change::Queued { .. }
-        | Change::CallChanged { .. }
-        | Change::Withheld { .. }
-        | Change::GoalSet { .. }
-        | Change::Noted { .. }
-        | Change::ModelChosen { .. }
-        | Change::ModeChosen { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Planned { .. }
-        | Change::Allowed { .. }
-        | Change::Spent { .. }
-        | Change::Forgotten { .. }
-        | Change::TurnEnded { .. } => false,
+        Change::Queued { .. } | Change::Withheld { .. } | Change::TurnEnded { .. } => false,
+        Change::FilesRewound { .. } => true,
+        change => match change.group() {
+            Group::Message | Group::View | Group::Lifecycle => true,
+            Group::Setting | Group::Note => false,
+        },
     }
 }
 
