@@ -14,7 +14,7 @@ use wire::SessionUpdate;
 use super::updates::pieces;
 use epitome_session::CompactionState;
 use epitome_thread::boundary::boundary_of;
-use epitome_thread::{Change, Content, Entry, Message, MessageId, text};
+use epitome_thread::{Change, Content, Entry, Message, MessageId, describe};
 
 /// The delimiters of the model's summary within the message committed to the log.
 const SUMMARY_OPEN: &str = "<summary>\n";
@@ -78,7 +78,7 @@ impl Open {
         compaction["post_tokens"] = json!(tokens_after);
         let boundary = boundary_of(session, entry);
         meta.insert("epitome".to_owned(), json!({ "boundary": boundary, "compaction": compaction }));
-        let blocks = shown(summary, text::one_line(&entry.change));
+        let blocks = shown(summary, describe(&entry.change).line);
         updates.push(update(summary.id, wire::CompactionStatus::Completed, |update| {
             update.summary(blocks).meta(meta)
         }));

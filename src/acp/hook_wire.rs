@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use wire::SessionUpdate;
 
 use super::updates::agent_line;
-use epitome_thread::{Change, Entry, Message, MessageId, text};
+use epitome_thread::{Change, Entry, Message, MessageId, describe, text};
 
 /// A follow-up prompt by a hook, shown as a line of the agent, with the hook's name in `_meta` for programs.
 pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<SessionUpdate>) {
@@ -23,7 +23,7 @@ pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<Session
 
 /// Shows an entry by its one-line description.
 pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<SessionUpdate>) {
-    if let Some(line) = text::one_line(&entry.change) {
+    if let Some(line) = describe(&entry.change).line {
         agent_line(&entry.seq.to_string(), line, updates);
     }
 }

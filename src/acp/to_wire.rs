@@ -19,8 +19,8 @@ use super::updates::{
 };
 use epitome_session::{CompactionState, Out, Severity, TextKind};
 use epitome_thread::{
-    CallId, Change, Content, Entry, Message, MessageId, Origin, OutcomeStatus, SessionId, ToolCall,
-    ToolOutcome, text,
+    CallId, Change, Content, Entry, Group, Message, MessageId, Origin, OutcomeStatus, SessionId, ToolCall,
+    ToolOutcome, describe, text,
 };
 
 /// Bytes of progress sent for one call before its result. Each update replaces the previous one and so
@@ -214,9 +214,7 @@ impl Cursor {
                     ..Cursor::default()
                 }
             }
-            Change::Opened { .. } | Change::Framed { .. } => {}
             Change::Queued { .. } if shown.replay => self.queued.push(entry.clone()),
-            Change::Queued { .. } => {}
             Change::Said { message, origin } => {
                 if let Origin::Queue { entry: taken } = origin {
                     let waited = self.queued.len();
@@ -264,17 +262,9 @@ impl Cursor {
                 }
                 entry_line(entry, updates);
             }
-            Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. } => {
-                entry_line(entry, updates);
-            }
-            Change::Commanded { message, typed } => {
-                if shown.replay || !shown.own {
-                    let content = vec![Content::Text { text: typed.clone() }];
-                    user_message(&Message { id: *message, content }, &Origin::Person, updates);
-                }
+            Change::Commanded { message, typed } if shown.replay || !shown.own => {
+                let content = vec![Content::Text { text: typed.clone() }];
+                user_message(&Message { id: *message, content }, &Origin::Person, updates);
             }
             Change::Replied { message, cut, .. } => {
                 self.complete(message, updates);
@@ -295,21 +285,16 @@ impl Cursor {
             Change::Compacted { summary, .. } => {
                 if shown.traits.compaction {
                     self.compacting.completed(&self.session, entry, updates);
-                } else if let Some(line) = text::one_line(&entry.change) {
+                } else if let Some(line) = describe(&entry.change).line {
                     // Never the summary itself: it is long, and written for the model.
                     agent_line(&summary.id.to_string(), line, updates);
                 }
             }
-            Change::Undone { .. } | Change::Redone { .. } | Change::Pruned { .. } | Change::Forked { .. } => {
-                entry_line(entry, updates)
-            }
             // The command's own note describes it.
             Change::Rewound { .. } | Change::FilesRewound { .. } => {}
             Change::Noted { message, text } => agent_line(&message.to_string(), text.clone(), updates),
-            Change::ModeChosen { mode } => {
-                if !shown.replay {
-                    updates.push(SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())));
-                }
+            Change::ModeChosen { mode } if !shown.replay => {
+                updates.push(SessionUpdate::CurrentModeUpdate(wire::CurrentModeUpdate::new(mode.id())));
             }
             Change::Titled { title } => updates.push(info_update(title.clone(), entry.at)),
             Change::Planned { steps } => updates.push(SessionUpdate::Plan(plan(steps))),
@@ -324,14 +309,11 @@ impl Cursor {
                     agent_line(&entry.seq.to_string(), line.to_owned(), updates);
                 }
             }
-            // Options show these; the session sends them separately.
-            Change::ModelChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. } => {}
-            // Shown only on request, by commands that read the trail.
-            Change::Hooked { .. } => {}
+            Change::GoalSet { .. } | Change::Forked { .. } => entry_line(entry, updates),
+            change if change.group() == Group::View => entry_line(entry, updates),
+            // Settings are shown by options, which the session sends separately, and the trail of hooks only
+            // by commands that read it.
+            _ => {}
         }
     }
 
@@ -463,32 +445,7 @@ impl Cursor {
             | Change::Withheld { .. }
             | Change::Replied { .. } => self.enter_turn(updates),
             Change::TurnEnded { .. } => self.in_turn = false,
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::Queued { .. }
-            | Change::ToolFinished { .. }
-            | Change::Compacted { .. }
-            | Change::Undone { .. }
-            | Change::Redone { .. }
-            | Change::Pruned { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::Forked { .. }
-            | Change::Noted { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Planned { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Hooked { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::GoalSet { .. } => {}
+            _ => {}
         }
     }
 
@@ -514,12 +471,7 @@ impl Cursor {
 /// Whether the entry is a user message, after which the client's next text starts a new block. Includes the
 /// client's own prompts.
 fn is_from_the_person(change: &Change) -> bool {
-    match change {
-        Change::Said { origin, .. } => {
-            matches!(origin, Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. })
-        }
-        change => matches!(change, Change::Commanded { .. } | Change::Withheld { .. }),
-    }
+    change.is_prompt() && !matches!(change, Change::Queued { .. })
 }
 
 /// How an entry is shown.

@@ -12,7 +12,9 @@ use super::terminal::{self, Dress, Ink, harmless};
 use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::diff::{DiffLine, diff};
 use crate::thread::text;
-use crate::thread::{CallId, Change, Content, Message, MessageId, OutcomeStatus, Shown, ToolOutcome};
+use crate::thread::{
+    CallId, Change, Content, Group, Message, MessageId, Origin, OutcomeStatus, Shown, ToolOutcome, describe,
+};
 
 /// Lines of a diff that are shown with a result.
 const DIFF_LINES_MAX: usize = 16;
@@ -474,39 +476,13 @@ fn clipped(line: &str, chars_max: usize) -> String {
 /// shown.
 pub(super) fn line(change: &Change) -> Option<String> {
     match change {
-        // Only follow-ups of hooks have a line.
-        Change::Said { .. }
-        | Change::Compacted { .. }
-        | Change::Mutated { .. }
-        | Change::Edited { .. }
-        | Change::CallChanged { .. }
-        | Change::Withheld { .. }
-        | Change::GoalSet { .. }
-        | Change::ThinkingDropped { .. }
-        | Change::Undone { .. }
-        | Change::Redone { .. }
-        | Change::Pruned { .. }
-        | Change::Noted { .. }
-        | Change::Planned { .. } => text::one_line(change),
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Queued { .. }
-        | Change::Commanded { .. }
-        | Change::Forked { .. }
+        Change::Said { message, origin: Origin::Hook { hook } } => Some(text::follow_up(hook, message)),
         // The note of the same command tells of it.
-        | Change::Rewound { .. }
-        | Change::FilesRewound { .. }
-        | Change::ModelChosen { .. }
-        | Change::ModeChosen { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Allowed { .. }
-        | Change::Spent { .. }
-        | Change::Forgotten { .. }
-        | Change::Hooked { .. }
-        | Change::Replied { .. }
-        | Change::ToolFinished { .. }
-        | Change::TurnEnded { .. } => None,
+        Change::Rewound { .. } | Change::FilesRewound { .. } => None,
+        change => match change.group() {
+            Group::Message | Group::View | Group::Note => describe(change).line,
+            Group::Setting | Group::Lifecycle => None,
+        },
     }
 }
 

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::NAME;
 use super::ask::Kind;
 use epitome_thread::{
-    CallId, Change, Content, Edit, Entry, Location, Message, Origin, OutcomeContent, OutcomeStatus, Part,
-    Role, Shown, ToolCall, ToolOutcome,
+    CallId, Change, Content, Edit, Entry, EntryPart, Location, Message, Origin, OutcomeContent,
+    OutcomeStatus, Part, Role, Shown, ToolCall, ToolOutcome, describe,
 };
 
 /// Bytes of a call's title.
@@ -43,66 +43,39 @@ pub(super) fn of<'a>(
     let mut push = |part: Option<u32>, kind: Kind, body: Body<'a>| {
         records.push(Record { part: Part { entry: entry.seq, part }, at: entry.at, kind, body });
     };
-    match &entry.change {
-        Change::Said { message, origin } => {
-            push(None, Kind::Said, Body::Message(message, speaker(origin)));
-        }
-        Change::Replied { message, .. } => {
-            if message.content.iter().any(is_text) {
-                push(None, Kind::Reply, Body::Message(message, ""));
+    // A queued prompt is found once it has entered the view; a withheld one is never found.
+    if matches!(entry.change, Change::Queued { .. } | Change::Withheld { .. }) {
+        return;
+    }
+    let mut by_hook = 0;
+    for part in describe(&entry.change).parts {
+        match part {
+            EntryPart::Prompt(message, origin) => {
+                push(None, Kind::Said, Body::Message(message, speaker(origin)));
             }
-            for (number, call) in (1..).zip(message.calls()) {
-                calls.insert(&call.id, call);
-                push(Some(number), Kind::Call, Body::Call(call));
+            EntryPart::Reply(message) => {
+                if message.content.iter().any(is_text) {
+                    push(None, Kind::Reply, Body::Message(message, ""));
+                }
+                for (number, call) in (1..).zip(message.calls()) {
+                    calls.insert(&call.id, call);
+                    push(Some(number), Kind::Call, Body::Call(call));
+                }
             }
-        }
-        Change::ToolFinished { outcome } => {
-            push(None, Kind::Outcome, Body::Outcome(outcome, calls.get(&outcome.call).copied()));
-        }
-        Change::Compacted { summary, .. } => push(None, Kind::Summary, Body::Message(summary, "")),
-        Change::Mutated { messages, .. } => {
-            for (number, spoken) in (1..).zip(messages) {
-                push(Some(number), kind_of(spoken.role), Body::Message(&spoken.message, "by a hook"));
+            EntryPart::Outcome(outcome) => {
+                push(None, Kind::Outcome, Body::Outcome(outcome, calls.get(&outcome.call).copied()));
             }
-        }
-        Change::Edited { edits, .. } => {
-            let appended = edits.iter().filter_map(|edit| match edit {
-                Edit::Append { role, message } => Some((*role, message)),
-                Edit::Pin { .. }
-                | Edit::Unpin { .. }
-                | Edit::Mask { .. }
-                | Edit::Drop { .. }
-                | Edit::Replace { .. } => None,
-            });
-            for (number, (role, message)) in (1..).zip(appended) {
-                push(Some(number), kind_of(role), Body::Message(message, "by a hook"));
+            EntryPart::Summary(summary) => push(None, Kind::Summary, Body::Message(summary, "")),
+            EntryPart::Spoken(role, message) => {
+                by_hook += 1;
+                push(Some(by_hook), kind_of(role), Body::Message(message, "by a hook"));
             }
+            EntryPart::Edit(Edit::Append { role, message }) => {
+                by_hook += 1;
+                push(Some(by_hook), kind_of(*role), Body::Message(message, "by a hook"));
+            }
+            _ => {}
         }
-        // A queued prompt is found once it has entered the view; a withheld one is never found.
-        Change::Queued { .. } | Change::Withheld { .. } => {}
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Commanded { .. }
-        | Change::Pruned { .. }
-        | Change::CallChanged { .. }
-        | Change::Hooked { .. }
-        | Change::GoalSet { .. }
-        | Change::ThinkingDropped { .. }
-        | Change::Rewound { .. }
-        | Change::FilesRewound { .. }
-        | Change::Forked { .. }
-        | Change::Undone { .. }
-        | Change::Redone { .. }
-        | Change::Noted { .. }
-        | Change::ModelChosen { .. }
-        | Change::ModeChosen { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Planned { .. }
-        | Change::Allowed { .. }
-        | Change::Spent { .. }
-        | Change::Forgotten { .. }
-        | Change::TurnEnded { .. } => {}
     }
 }
 

@@ -5,7 +5,7 @@ use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 use epitome_spans::Timed;
-use epitome_thread::{Change, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
+use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
 
 /// A session, for as long as it is in memory.
 pub(super) fn session(id: &SessionId, thread: &Thread) -> Timed {
@@ -82,14 +82,8 @@ impl TurnTrace {
 
 /// A line for what took the place of a part of the view.
 pub(super) fn compacted(scope: &Span, change: &Change) {
-    let (kind, before, after) = match change {
-        Change::Compacted { tokens_before, tokens_after, .. }
-        | Change::Pruned { tokens_before, tokens_after, .. }
-        | Change::Mutated { tokens_before, tokens_after, .. } => {
-            (change.kind(), *tokens_before, *tokens_after)
-        }
-        _ => return,
-    };
+    let Some(ContextSizes { before, after, .. }) = change.context_sizes() else { return };
+    let kind = change.kind();
     tracing::info!(parent: scope, kind, tokens_before = before, tokens_after = after, "the view was rewritten");
 }
 

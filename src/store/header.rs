@@ -55,11 +55,8 @@ impl Header {
     pub fn apply(&mut self, entry: &Entry) {
         self.entries += 1;
         self.updated_at = entry.at;
+        self.has_prompt |= entry.change.is_prompt();
         match &entry.change {
-            Change::Said { origin, .. } => self.has_prompt |= origin.is_prompt(),
-            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => {
-                self.has_prompt = true
-            }
             Change::ModelChosen { model } | Change::Replied { model, .. } => {
                 self.model = Some(model.0.clone())
             }
@@ -68,28 +65,7 @@ impl Header {
             Change::Forked { from, through } => {
                 self.forked = Some(ForkOrigin { session: from.clone(), at: *through });
             }
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::ToolFinished { .. }
-            | Change::Compacted { .. }
-            | Change::Undone { .. }
-            | Change::Redone { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::Pruned { .. }
-            | Change::Mutated { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::Noted { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Planned { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. } => {}
+            _ => {}
         }
     }
 }

@@ -292,38 +292,68 @@ fn is_zero(number: &u32) -> bool {
 impl Change {
     /// The variant's name, for logs. The contents of a change are never logged.
     pub fn kind(&self) -> &'static str {
+        self.class().0
+    }
+
+    /// The group, for code that treats most changes alike.
+    pub fn group(&self) -> Group {
+        self.class().1
+    }
+
+    fn class(&self) -> (&'static str, Group) {
         match self {
-            Change::Opened { .. } => "opened",
-            Change::Framed { .. } => "framed",
-            Change::Queued { .. } => "queued",
-            Change::Said { .. } => "said",
-            Change::Commanded { .. } => "commanded",
-            Change::Replied { .. } => "replied",
-            Change::ToolFinished { .. } => "tool_finished",
-            Change::Compacted { .. } => "compacted",
-            Change::Mutated { .. } => "mutated",
-            Change::Edited { .. } => "edited",
-            Change::CallChanged { .. } => "call_changed",
-            Change::Withheld { .. } => "withheld",
-            Change::Hooked { .. } => "hooked",
-            Change::GoalSet { .. } => "goal_set",
-            Change::ThinkingDropped { .. } => "thinking_dropped",
-            Change::Pruned { .. } => "pruned",
-            Change::Undone { .. } => "undone",
-            Change::Redone { .. } => "redone",
-            Change::Rewound { .. } => "rewound",
-            Change::FilesRewound { .. } => "files_rewound",
-            Change::Forked { .. } => "forked",
-            Change::Noted { .. } => "noted",
-            Change::ModelChosen { .. } => "model_chosen",
-            Change::ModeChosen { .. } => "mode_chosen",
-            Change::ThoughtChosen { .. } => "thought_chosen",
-            Change::Titled { .. } => "titled",
-            Change::Planned { .. } => "planned",
-            Change::Allowed { .. } => "allowed",
-            Change::Spent { .. } => "spent",
-            Change::Forgotten { .. } => "forgotten",
-            Change::TurnEnded { .. } => "turn_ended",
+            Change::Opened { .. } => ("opened", Group::Lifecycle),
+            Change::Framed { .. } => ("framed", Group::Lifecycle),
+            Change::Queued { .. } => ("queued", Group::Message),
+            Change::Said { .. } => ("said", Group::Message),
+            Change::Commanded { .. } => ("commanded", Group::Message),
+            Change::Replied { .. } => ("replied", Group::Message),
+            Change::ToolFinished { .. } => ("tool_finished", Group::Message),
+            Change::Compacted { .. } => ("compacted", Group::View),
+            Change::Mutated { .. } => ("mutated", Group::View),
+            Change::Edited { .. } => ("edited", Group::View),
+            Change::CallChanged { .. } => ("call_changed", Group::Note),
+            Change::Withheld { .. } => ("withheld", Group::Message),
+            Change::Hooked { .. } => ("hooked", Group::Note),
+            Change::GoalSet { .. } => ("goal_set", Group::Note),
+            Change::ThinkingDropped { .. } => ("thinking_dropped", Group::View),
+            Change::Pruned { .. } => ("pruned", Group::View),
+            Change::Undone { .. } => ("undone", Group::View),
+            Change::Redone { .. } => ("redone", Group::View),
+            Change::Rewound { .. } => ("rewound", Group::View),
+            Change::FilesRewound { .. } => ("files_rewound", Group::Note),
+            Change::Forked { .. } => ("forked", Group::Lifecycle),
+            Change::Noted { .. } => ("noted", Group::Note),
+            Change::ModelChosen { .. } => ("model_chosen", Group::Setting),
+            Change::ModeChosen { .. } => ("mode_chosen", Group::Setting),
+            Change::ThoughtChosen { .. } => ("thought_chosen", Group::Setting),
+            Change::Titled { .. } => ("titled", Group::Setting),
+            Change::Planned { .. } => ("planned", Group::Note),
+            Change::Allowed { .. } => ("allowed", Group::Setting),
+            Change::Spent { .. } => ("spent", Group::Note),
+            Change::Forgotten { .. } => ("forgotten", Group::Setting),
+            Change::TurnEnded { .. } => ("turn_ended", Group::Lifecycle),
+        }
+    }
+
+    /// Whether the user wrote it, even if it has not entered the view or never will.
+    pub fn is_prompt(&self) -> bool {
+        match self {
+            Change::Said { origin, .. } => origin.is_prompt(),
+            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The context sizes that a compaction, a pruning or a mutation recorded; `None` for any other change.
+    pub fn context_sizes(&self) -> Option<ContextSizes> {
+        match self {
+            Change::Compacted { tokens_before, tokens_after, window, .. }
+            | Change::Pruned { tokens_before, tokens_after, window, .. }
+            | Change::Mutated { tokens_before, tokens_after, window, .. } => {
+                Some(ContextSizes { before: *tokens_before, after: *tokens_after, window: *window })
+            }
+            _ => None,
         }
     }
 
@@ -355,6 +385,29 @@ impl Change {
             other => other.can_be_undone(),
         }
     }
+}
+
+/// Tokens in context before and after a change, and the model's window at the time, if it was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextSizes {
+    pub before: u64,
+    pub after: u64,
+    pub window: Option<u64>,
+}
+
+/// What a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Something that the user, the model or a tool said.
+    Message,
+    /// What the model sees of earlier entries.
+    View,
+    /// A choice of the user that applies from here on.
+    Setting,
+    /// Information that accompanies the conversation, such as the plan or the trail of hooks.
+    Note,
+    /// The thread itself and its turns.
+    Lifecycle,
 }
 
 /// The source of a user message.

@@ -15,6 +15,7 @@
 //! | `view`, `edited` | how entries and edits change the view |
 //! | `layers`, `turns`, `pins` | what can be undone, redone or rewound; what is pinned |
 //! | `edits` | validation of edits requested by hooks |
+//! | `describe` | the description of an entry that every list of entries uses |
 //! | `text`, `lines`, `markdown`, `diff` | rendering for the user |
 //! | `attached`, `boundary`, `halves` | attachment limits, the Claude SDK's compaction record, JSON repair |
 //!
@@ -26,6 +27,7 @@ pub mod boundary;
 pub mod change;
 pub mod choices;
 pub mod decided;
+mod describe;
 pub mod diff;
 mod edited;
 pub mod edits;
@@ -47,6 +49,7 @@ use std::sync::Arc;
 pub use change::*;
 pub use choices::*;
 pub use decided::{Answered, Decided, Decider};
+pub use describe::{EntryLine, EntryPart, describe};
 pub use hooked::*;
 pub use layers::{Fate, Layer};
 pub use message::*;
@@ -361,11 +364,7 @@ impl Thread {
 
     /// Whether the user has ever sent a prompt. Sessions without one are not listed.
     pub fn has_prompt(&self) -> bool {
-        self.entries.iter().any(|entry| match &entry.change {
-            Change::Said { origin, .. } => origin.is_prompt(),
-            Change::Queued { .. } | Change::Commanded { .. } | Change::Withheld { .. } => true,
-            _ => false,
-        })
+        self.entries.iter().any(|entry| entry.change.is_prompt())
     }
 
     /// The newest active compaction.

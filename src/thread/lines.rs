@@ -1,75 +1,9 @@
 //! One-line texts for the parts of a thread, shared by the command line, exports and editors.
 
 use super::{
-    Account, Card, Change, Cut, Edit, Message, Origin, OutcomeStatus, PINNED_BY_PERSON, PlanStatus,
-    StopReason, ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
+    Account, Card, Change, ContextSizes, Cut, Edit, Message, OutcomeStatus, PINNED_BY_PERSON, StopReason,
+    ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
-
-/// Describes a change that is not a message in one line; `None` if the user would not want to read it.
-pub fn one_line(change: &Change) -> Option<String> {
-    match change {
-        Change::Compacted { trigger, account, .. } => Some(compaction(*trigger, &sizes(change)?, account)),
-        Change::Mutated { by, .. } => {
-            Some(format!("History replaced by {by}: {}; /undo takes it back.", sizes(change)?))
-        }
-        Change::Edited { by, edits } => Some(edited(by, edits)),
-        Change::CallChanged { card, by, .. } => match card.title.lines().next() {
-            Some(title) => Some(format!("{by} changed what this call is run with: {title}")),
-            None => Some(format!("{by} changed what this call is run with.")),
-        },
-        Change::Withheld { why, .. } => withheld(why),
-        Change::GoalSet { goal: Some(goal) } => Some(format!("Goal: {goal}")),
-        Change::ThinkingDropped { .. } => Some(
-            "The provider would not take the model's earlier thinking back; the conversation goes on without it."
-                .to_owned(),
-        ),
-        Change::GoalSet { goal: None } => Some("The goal is ended.".to_owned()),
-        Change::Said { message, origin: Origin::Hook { hook } } => Some(follow_up(hook, message)),
-        Change::Undone { entry } => {
-            Some(format!("Undone: {entry} is taken back; the conversation is as it would be without it."))
-        }
-        Change::Redone { entry } => Some(format!("Redone: {entry} holds again.")),
-        Change::Rewound { to } => Some(format!(
-            "Taken back: the conversation is as it was before {to}; /rewind undo brings the rest again."
-        )),
-        Change::FilesRewound { turn, undo, files, more, left, .. } => {
-            let count = files.len() + *more as usize;
-            let files = if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
-            let left = if *left == 0 { String::new() } else { format!("; {left} left as they are") };
-            Some(match undo {
-                false => format!("Put back: {files} as before {turn}{left}. /rewind undo takes that back."),
-                true => format!("Brought again: {files} as before the rewind{left}."),
-            })
-        }
-        Change::Forked { from, through } => {
-            Some(format!("Forked: what stands above is that of {from} up to {through}."))
-        }
-        Change::Pruned { masks, .. } => Some(pruned(masks.len(), &sizes(change)?)),
-        Change::Noted { text, .. } => Some(text.clone()),
-        Change::Planned { steps } => {
-            let done = steps.iter().filter(|step| step.status == PlanStatus::Completed).count();
-            let now = steps.iter().find(|step| step.status == PlanStatus::InProgress);
-            let now = now.map(|step| format!(", now: {}", step.content)).unwrap_or_default();
-            Some(format!("Plan: {done} of {} steps done{now}", steps.len()))
-        }
-        Change::ModelChosen { model } => Some(format!("Model: {model}")),
-        Change::ModeChosen { mode } => Some(format!("Mode: {}", mode.id())),
-        Change::TurnEnded { reason, .. } => ending(*reason).map(str::to_owned),
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Queued { .. }
-        | Change::Said { .. }
-        | Change::Commanded { .. }
-        | Change::Replied { .. }
-        | Change::ToolFinished { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Allowed { .. }
-        | Change::Spent { .. }
-        | Change::Forgotten { .. }
-        | Change::Hooked { .. } => None,
-    }
-}
 
 /// The follow-up that a hook requested.
 pub fn follow_up(hook: &str, message: &Message) -> String {
@@ -77,7 +11,7 @@ pub fn follow_up(hook: &str, message: &Message) -> String {
 }
 
 /// A pruning with its numbers: usually old outcomes, but also a message larger than the window.
-fn pruned(entries: usize, sizes: &str) -> String {
+pub(super) fn pruned(entries: usize, sizes: &str) -> String {
     match entries {
         1 => format!("Shortened 1 entry: {sizes}. It is kept whole; /undo brings it back."),
         many => format!("Shortened {many} entries: {sizes}. They are kept whole; /undo brings them back."),
@@ -85,7 +19,7 @@ fn pruned(entries: usize, sizes: &str) -> String {
 }
 
 /// A compaction with its numbers, and how to undo it.
-fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
+pub(super) fn compaction(trigger: Trigger, sizes: &str, account: &Account) -> String {
     let count = |count: usize, one: &str, many: &str| match count {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -178,7 +112,7 @@ fn pinned_by_person(edits: &[Edit]) -> String {
 }
 
 /// The number of edits of each kind.
-fn edited(by: &str, edits: &[Edit]) -> String {
+pub(super) fn edited(by: &str, edits: &[Edit]) -> String {
     if by == PINNED_BY_PERSON {
         return pinned_by_person(edits);
     }
@@ -228,15 +162,11 @@ pub fn cut_words(cut: &Cut) -> String {
 
 /// How a compaction, a pruning or a mutation changed the size of the context; `None` for any other change.
 pub fn sizes(change: &Change) -> Option<String> {
-    match change {
-        Change::Compacted { tokens_before, tokens_after, window, .. }
-        | Change::Pruned { tokens_before, tokens_after, window, .. }
-        | Change::Mutated { tokens_before, tokens_after, window, .. } => Some(match window {
-            Some(window) => context(*tokens_before, *tokens_after, *window),
-            None => format!("{} → {} tokens", tokens(*tokens_before), tokens(*tokens_after)),
-        }),
-        _ => None,
-    }
+    let ContextSizes { before, after, window } = change.context_sizes()?;
+    Some(match window {
+        Some(window) => context(before, after, window),
+        None => format!("{} → {} tokens", tokens(before), tokens(after)),
+    })
 }
 
 /// A change in context size within a window: `context 21.3k → 9.8k of 200k`.

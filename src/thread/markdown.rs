@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::lines::{call_title, cut_words, one_line, status, withheld};
-use super::text::{attached, outcome_text, outcomes_of, role_and_text, said, speaker};
-use super::{CallId, Change, Content, Entry, Origin, Thread, ToolOutcome};
+use super::describe::{EntryLine, EntryPart, describe};
+use super::lines::{call_title, status};
+use super::text::{attached, outcome_text, outcomes_of, role_and_text, said};
+use super::{CallId, Change, Content, Entry, Group, Thread, ToolOutcome};
 
 /// Renders a complete thread as a Markdown document.
 pub fn markdown(thread: &Thread) -> String {
@@ -22,68 +23,33 @@ pub fn markdown_of(entries: &[Arc<Entry>]) -> String {
     let outcomes = outcomes_of(entries);
     let mut text = String::new();
     for entry in entries {
-        match &entry.change {
-            Change::Said { message, origin } => {
-                let _ = write!(text, "\n## {}\n\n{}\n", capital(&speaker(origin)), said(message, origin));
+        let change = &entry.change;
+        // A queued prompt is another entry once it is taken; an outcome is shown below its call.
+        let is_omitted = match change {
+            Change::Queued { .. } | Change::ToolFinished { .. } => true,
+            Change::Hooked { .. } | Change::Planned { .. } => true,
+            change => change.group() == Group::Setting,
+        };
+        if is_omitted {
+            continue;
+        }
+        let EntryLine { heading, line, parts } = describe(change);
+        let line = line.map(|line| format!("\n*{line}*\n")).unwrap_or_default();
+        match (&heading, change) {
+            (_, Change::Commanded { .. }) => text.push_str("\n## You\n"),
+            (Some(heading), _) => {
+                let _ = write!(text, "\n## {}\n", capital(heading));
             }
-            Change::Withheld { message, why, .. } => {
-                let _ = write!(text, "\n## You\n\n{}\n", said(message, &Origin::Person));
-                if let Some(line) = withheld(why) {
-                    let _ = write!(text, "\n*{line}*\n");
-                }
+            (None, Change::Compacted { .. } | Change::Mutated { .. }) => {
+                let _ = write!(text, "\n---\n{line}");
             }
-            Change::Mutated { messages, .. } => {
-                let line = one_line(&entry.change).unwrap_or_default();
-                let _ = write!(text, "\n---\n\n*{line}*\n");
-                for spoken in messages {
-                    let _ = write!(text, "\n{}\n", quoted(&role_and_text(spoken)));
-                }
-            }
-            Change::Commanded { typed, .. } => {
-                let _ = write!(text, "\n## You\n\n`{typed}`\n");
-            }
-            Change::Replied { message, model, cut, .. } => {
-                let _ = write!(text, "\n## Agent ({model})\n");
-                for content in &message.content {
-                    markdown_part(content, &outcomes, &mut text);
-                }
-                if let Some(cut) = cut {
-                    let _ = write!(text, "\n*{}*\n", cut_words(cut));
-                }
-            }
-            Change::Compacted { summary, .. } => {
-                let line = one_line(&entry.change).unwrap_or_default();
-                let _ = write!(text, "\n---\n\n*{line}*\n\n{}\n", quoted(&summary.text()));
-            }
-            Change::Undone { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::Forked { .. }
-            | Change::Redone { .. }
-            | Change::Pruned { .. }
-            | Change::Edited { .. }
-            | Change::CallChanged { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::Noted { .. }
-            | Change::TurnEnded { .. } => {
-                if let Some(line) = one_line(&entry.change) {
-                    let _ = write!(text, "\n*{line}*\n");
-                }
-            }
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::Queued { .. }
-            | Change::ToolFinished { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Planned { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. }
-            | Change::Hooked { .. } => {}
+            (None, _) => text.push_str(&line),
+        }
+        for part in parts {
+            markdown_part(part, &outcomes, &mut text);
+        }
+        if heading.is_some() {
+            text.push_str(&line);
         }
     }
     text
@@ -94,7 +60,21 @@ fn capital(words: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn markdown_part(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>, text: &mut String) {
+fn markdown_part(part: EntryPart<'_>, outcomes: &HashMap<&CallId, &ToolOutcome>, text: &mut String) {
+    let paragraph = match part {
+        EntryPart::Reply(message) => {
+            return message.content.iter().for_each(|content| markdown_content(content, outcomes, text));
+        }
+        EntryPart::Prompt(message, origin) => said(message, origin),
+        EntryPart::Typed(typed) => format!("`{typed}`"),
+        EntryPart::Summary(message) => quoted(&message.text()),
+        EntryPart::Spoken(role, message) => quoted(&role_and_text(role, message)),
+        _ => return,
+    };
+    let _ = write!(text, "\n{paragraph}\n");
+}
+
+fn markdown_content(content: &Content, outcomes: &HashMap<&CallId, &ToolOutcome>, text: &mut String) {
     match content {
         Content::Text { text: said } => {
             let _ = write!(text, "\n{}\n", said.trim_end());

@@ -6,12 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::describe::{EntryLine, EntryPart, describe};
 use super::diff::{DiffLine, diff};
 pub use super::lines::*;
 pub use super::markdown::{markdown, markdown_of};
 use super::{
-    CallId, Change, Content, Edit, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Shown, Spoken,
-    Thread, ToolOutcome,
+    CallId, Change, Content, Edit, Entry, HookRun, Message, MessageId, Origin, Role, Seq, Shown, Thread,
+    ToolOutcome,
 };
 
 /// Lines of a tool's output or a summary in the short form.
@@ -79,101 +80,59 @@ impl<'a> Reader<'a> {
 
     fn block(&self, entry: &Entry) -> Option<String> {
         let seq = entry.seq;
-        let left = match self.in_view.get(&seq) {
-            None => "  [left the view]",
-            Some(_) => self.changed.get(&seq).copied().unwrap_or_default(),
-        };
-        let block = match &entry.change {
-            Change::Said { message, origin } => {
-                format!("{seq}  {}{left}\n{}", speaker(origin), indented(&said(message, origin), 2))
-            }
-            Change::Withheld { message, why, .. } => {
-                let mut block =
-                    format!("{seq}  you  [withheld]\n{}", indented(&said(message, &Origin::Person), 2));
-                if let Some(line) = withheld(why) {
-                    block.push_str(&indented(&line, 2));
-                }
-                block
-            }
-            Change::Commanded { typed, .. } => format!("{seq}  you, to Epitome\n{}", indented(typed, 2)),
-            Change::Queued { message } => {
-                format!("{seq}  you, while the agent worked\n{}", indented(&message.text(), 2))
-            }
-            Change::Replied { message, model, cut, .. } => {
-                let mut block = format!("{seq}  agent ({model}){left}\n");
-                for content in &message.content {
-                    self.part(content, &mut block);
-                }
-                if let Some(cut) = cut {
-                    block.push_str(&indented(&cut_words(cut), 2));
-                }
-                block
-            }
+        if let Change::ToolFinished { outcome } = &entry.change {
             // An outcome is shown below its call; only one without a call gets its own block.
-            Change::ToolFinished { outcome } if self.calls.contains(&outcome.call) => return None,
-            Change::ToolFinished { outcome } => {
-                format!("{seq}  result of an unknown call\n{}", indented(&outcome.model_text(), 2))
-            }
-            Change::Compacted { summary, .. } => {
-                let line = one_line(&entry.change).unwrap_or_default();
-                let gone = if self.in_view.contains_key(&seq) { left } else { "  [no longer in the view]" };
-                format!("{seq}  {line}{gone}\n{}", indented(&self.shortened(&summary.text()), 4))
-            }
-            Change::Mutated { messages, .. } => {
-                let line = one_line(&entry.change).unwrap_or_default();
-                let gone = if self.in_view.contains_key(&seq) { "" } else { "  [no longer in the view]" };
-                let mut block = format!("{seq}  {line}{gone}\n");
-                for spoken in messages {
-                    block.push_str(&indented(&self.shortened(&role_and_text(spoken)), 4));
-                }
-                block
-            }
-            Change::Edited { edits, .. } => {
-                let mut block = format!("{seq}  {}\n", one_line(&entry.change)?);
-                for edit in edits {
-                    block.push_str(&indented(&self.shortened(&edit_line(edit)), 4));
-                }
-                block
-            }
-            Change::CallChanged { input, .. } => {
-                let mut block = format!("{seq}  {}\n", one_line(&entry.change)?);
-                if self.detail == Detail::Full {
-                    block.push_str(&indented(&input.to_string(), 4));
-                }
-                block
-            }
-            Change::Hooked { event, runs } => {
-                let mut block = format!("{seq}  hooks, {event}\n");
-                for run in runs {
-                    block.push_str(&indented(&run_line(run), 2));
-                }
-                block
-            }
-            Change::Undone { .. }
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::Forked { .. }
-            | Change::Redone { .. }
-            | Change::Pruned { .. }
-            | Change::GoalSet { .. }
-            | Change::ThinkingDropped { .. }
-            | Change::Noted { .. }
-            | Change::Planned { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::TurnEnded { .. } => format!("{seq}  {}\n", one_line(&entry.change)?),
-            Change::Framed { .. }
-            | Change::Opened { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. } => return None,
+            let text = || indented(&outcome.model_text(), 2);
+            let is_lost = !self.calls.contains(&outcome.call);
+            return is_lost.then(|| format!("{seq}  result of an unknown call\n{}", text()));
+        }
+        let EntryLine { heading, line, parts } = describe(&entry.change);
+        let (title, remark) = match heading {
+            Some(heading) => (heading, line),
+            None => (line?, None),
         };
+        let mut block = format!("{seq}  {title}{}\n", self.note(entry));
+        for part in parts {
+            self.part(part, &mut block);
+        }
+        if let Some(remark) = remark {
+            block.push_str(&indented(&remark, 2));
+        }
         Some(block)
     }
 
-    fn part(&self, content: &Content, block: &mut String) {
+    /// How the entry differs in the view.
+    fn note(&self, entry: &Entry) -> &'static str {
+        let is_shown = self.in_view.contains_key(&entry.seq);
+        match &entry.change {
+            Change::Said { .. } | Change::Replied { .. } if !is_shown => "  [left the view]",
+            Change::Compacted { .. } | Change::Mutated { .. } if !is_shown => "  [no longer in the view]",
+            Change::Said { .. } | Change::Replied { .. } | Change::Compacted { .. } => {
+                self.changed.get(&entry.seq).copied().unwrap_or_default()
+            }
+            Change::Withheld { .. } => "  [withheld]",
+            _ => "",
+        }
+    }
+
+    fn part(&self, part: EntryPart<'_>, block: &mut String) {
+        let (text, by) = match part {
+            EntryPart::Reply(message) => {
+                return message.content.iter().for_each(|content| self.content(content, block));
+            }
+            EntryPart::Prompt(message, origin) => (said(message, origin), 2),
+            EntryPart::Typed(typed) => (typed.to_owned(), 2),
+            EntryPart::Run(run) => (run_line(run), 2),
+            EntryPart::Summary(message) => (self.shortened(&message.text()), 4),
+            EntryPart::Spoken(role, message) => (self.shortened(&role_and_text(role, message)), 4),
+            EntryPart::Edit(edit) => (self.shortened(&edit_line(edit)), 4),
+            EntryPart::Input(input) if self.detail == Detail::Full => (input.to_string(), 4),
+            _ => return,
+        };
+        block.push_str(&indented(&text, by));
+    }
+
+    fn content(&self, content: &Content, block: &mut String) {
         match content {
             Content::Text { text } => block.push_str(&indented(text, 2)),
             Content::Thinking { text, .. } => {
@@ -346,13 +305,13 @@ pub(super) fn speaker(origin: &Origin) -> String {
 }
 
 /// A message of a hook's history, with its role.
-pub(super) fn role_and_text(spoken: &Spoken) -> String {
-    let role = match spoken.role {
+pub(super) fn role_and_text(role: Role, message: &Message) -> String {
+    let role = match role {
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::System => "system",
     };
-    format!("{role}: {}", spoken.message.text())
+    format!("{role}: {}", message.text())
 }
 
 fn edit_line(edit: &Edit) -> String {
@@ -361,7 +320,7 @@ fn edit_line(edit: &Edit) -> String {
         Edit::Pin { .. } | Edit::Unpin { .. } | Edit::Drop { .. } => String::new(),
         Edit::Mask { note, .. } => note.clone(),
         Edit::Replace { content, .. } => Message { id: MessageId(0), content: content.clone() }.text(),
-        Edit::Append { role, message } => role_and_text(&Spoken { role: *role, message: message.clone() }),
+        Edit::Append { role, message } => role_and_text(*role, message),
     };
     let colon = if text.is_empty() { "" } else { ": " };
     format!("{}{named}{colon}{text}", edit.op())

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    Card, FORMAT_VERSION, HookRun, MessageId, ModelName, OutcomeStatus, Part, SessionId, StopReason,
+    Card, FORMAT_VERSION, HookRun, MessageId, ModelName, OutcomeStatus, Part, SessionId, Spoken, StopReason,
     ToolCall, ToolKind, Trigger, Usage, Verdict, Withheld,
 };
 

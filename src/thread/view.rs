@@ -245,30 +245,8 @@ impl View {
                     }
                 }
             }
-            Change::Opened { .. }
-            | Change::Framed { .. }
-            | Change::Queued { .. }
-            | Change::Commanded { .. }
-            | Change::CallChanged { .. }
-            | Change::Withheld { .. }
-            | Change::Hooked { .. }
-            | Change::GoalSet { .. }
-            | Change::Undone { .. }
-            | Change::Redone { .. }
-            // Handled before folding: `standing` skips what a rewind removes.
-            | Change::Rewound { .. }
-            | Change::FilesRewound { .. }
-            | Change::Forked { .. }
-            | Change::Noted { .. }
-            | Change::ModelChosen { .. }
-            | Change::ModeChosen { .. }
-            | Change::ThoughtChosen { .. }
-            | Change::Titled { .. }
-            | Change::Planned { .. }
-            | Change::Allowed { .. }
-            | Change::Spent { .. }
-            | Change::Forgotten { .. }
-            | Change::TurnEnded { .. } => {}
+            // Undone layers and rewinds are handled before folding, by `standing`.
+            _ => {}
         }
         if entry.change.rewrites() {
             self.revision = entry.seq;

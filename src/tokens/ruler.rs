@@ -11,8 +11,8 @@ use super::tally::Tally;
 use super::vocabulary::Vocabulary;
 use crate::family::Family;
 use epitome_thread::{
-    Change, Content, Edit, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread, ToolOutcome,
-    ToolSpec, View,
+    Change, Content, ContextSizes, Edit, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread,
+    ToolOutcome, ToolSpec, View,
 };
 
 /// Tokens of a message, call or tool in addition to its text.
@@ -147,11 +147,9 @@ impl Ruler {
 
     /// The same, but also accepts the size stored by a compaction, as shown to clients.
     pub(super) fn known(&self, thread: &Thread) -> Option<(Seq, u64)> {
-        thread.newest_unchanged(|entry| match &entry.change {
-            Change::Compacted { tokens_after, window: Some(_), .. }
-            | Change::Pruned { tokens_after, window: Some(_), .. }
-            | Change::Mutated { tokens_after, window: Some(_), .. } => {
-                self.was_used_at(thread, entry.seq).then_some(*tokens_after)
+        thread.newest_unchanged(|entry| match entry.change.context_sizes() {
+            Some(ContextSizes { after, window: Some(_), .. }) => {
+                self.was_used_at(thread, entry.seq).then_some(after)
             }
             _ => self.report(entry),
         })

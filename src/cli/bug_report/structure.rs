@@ -4,8 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::thread::{
-    Change, Content, Cut, Edit, Entry, Message, Origin, OutcomeContent, OutcomeStatus, Thread, Usage,
-    Withheld,
+    Change, Content, Cut, Edit, Entry, Message, Origin, OutcomeContent, Thread, Usage, Withheld, text,
 };
 
 /// The newest entries, which are listed one by one.
@@ -71,12 +70,7 @@ fn shape(entry: &Entry) -> String {
             format!("{kind} agent {} model={model}{usage}{cut}", of_message(message))
         }
         Change::ToolFinished { outcome } => {
-            let status = match outcome.status {
-                OutcomeStatus::Completed => "completed",
-                OutcomeStatus::Failed => "failed",
-                OutcomeStatus::Denied => "denied",
-                OutcomeStatus::Interrupted => "interrupted",
-            };
+            let status = text::status(outcome.status);
             let parts: Vec<String> = outcome.content.iter().map(of_outcome).collect();
             let whole = outcome.whole.as_ref().map_or(0, String::len);
             format!(
@@ -119,7 +113,7 @@ fn shape(entry: &Entry) -> String {
             messages.len()
         ),
         Change::Edited { edits, .. } => {
-            let kinds: Vec<&str> = edits.iter().map(of_edit).collect();
+            let kinds: Vec<&str> = edits.iter().map(Edit::op).collect();
             format!("{kind} {}", kinds.join(","))
         }
         Change::CallChanged { input, .. } => format!("{kind} input={}", input.to_string().len()),
@@ -182,17 +176,6 @@ fn of_outcome(part: &OutcomeContent) -> String {
         OutcomeContent::Text { text } => format!("text={}", text.len()),
         OutcomeContent::Image { data, .. } => format!("image={}", data.len()),
         OutcomeContent::Document { data, .. } => format!("document={}", data.len()),
-    }
-}
-
-fn of_edit(edit: &Edit) -> &'static str {
-    match edit {
-        Edit::Pin { .. } => "pin",
-        Edit::Unpin { .. } => "unpin",
-        Edit::Mask { .. } => "mask",
-        Edit::Drop { .. } => "drop",
-        Edit::Replace { .. } => "replace",
-        Edit::Append { .. } => "append",
     }
 }
 

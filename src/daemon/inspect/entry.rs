@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use epitome_session::why;
 use epitome_thread::{
-    Change, Content, Fate, Message, OutcomeContent, Role, Seq, Spoken, Thread, ToolOutcome,
+    Change, Content, EntryPart, Fate, Message, OutcomeContent, Role, Seq, Thread, ToolOutcome, describe,
 };
 
 /// Longest text shown, in bytes; longer ones are truncated and their full length reported.
@@ -86,59 +86,40 @@ pub fn look(thread: &Thread, seq: Seq) -> Option<Looked> {
 }
 
 fn blocks_of(change: &Change) -> Vec<Block> {
-    match change {
-        Change::Said { message, .. }
-        | Change::Queued { message }
-        | Change::Replied { message, .. }
-        | Change::Withheld { message, .. } => of_message(message),
-        Change::Compacted { summary, masks, .. } => {
-            let masked = masks.iter().map(|mask| block(&format!("{} is shown as", mask.entry), &mask.text));
-            of_message(summary).into_iter().chain(masked).collect()
-        }
-        Change::Pruned { masks, .. } => {
-            masks.iter().map(|mask| block(&format!("{} is shown as", mask.entry), &mask.text)).collect()
-        }
-        Change::ToolFinished { outcome } => of_outcome(outcome),
-        Change::Mutated { messages, .. } => messages.iter().flat_map(of_spoken).collect(),
-        Change::Commanded { typed, .. } => vec![block("typed", typed)],
-        Change::Noted { text, .. } => vec![block("told to the person", text)],
-        Change::Framed { system, tools } => {
-            let tools = tools.iter().map(|tool| {
-                let text = format!("{}\n\n{}", tool.description, pretty(&tool.schema));
-                block(&format!("tool {}", tool.name), &text)
-            });
-            std::iter::once(block("system text", system)).chain(tools).collect()
-        }
-        Change::Opened { .. }
-        | Change::Edited { .. }
-        | Change::CallChanged { .. }
-        | Change::Hooked { .. }
-        | Change::GoalSet { .. }
-        | Change::ThinkingDropped { .. }
-        | Change::Rewound { .. }
-        | Change::FilesRewound { .. }
-        | Change::Forked { .. }
-        | Change::Undone { .. }
-        | Change::Redone { .. }
-        | Change::ModelChosen { .. }
-        | Change::ModeChosen { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Planned { .. }
-        | Change::Allowed { .. }
-        | Change::Spent { .. }
-        | Change::Forgotten { .. }
-        | Change::TurnEnded { .. } => vec![block("as it is stored", &stored(change))],
+    let blocks: Vec<Block> = describe(change).parts.into_iter().flat_map(of_part).collect();
+    match blocks.is_empty() {
+        true => vec![block("as it is stored", &stored(change))],
+        false => blocks,
     }
 }
 
-fn of_spoken(spoken: &Spoken) -> Vec<Block> {
-    let role = match spoken.role {
+fn of_part(part: EntryPart<'_>) -> Vec<Block> {
+    match part {
+        EntryPart::Prompt(message, _) | EntryPart::Reply(message) | EntryPart::Summary(message) => {
+            of_message(message)
+        }
+        EntryPart::Spoken(role, message) => of_spoken(role, message),
+        EntryPart::Outcome(outcome) => of_outcome(outcome),
+        EntryPart::Mask(mask) => vec![block(&format!("{} is shown as", mask.entry), &mask.text)],
+        EntryPart::Typed(text) => vec![block("typed", text)],
+        EntryPart::Notice(text) => vec![block("told to the person", text)],
+        EntryPart::SystemPrompt(text) => vec![block("system text", text)],
+        EntryPart::Tool(tool) => {
+            let text = format!("{}\n\n{}", tool.description, pretty(&tool.schema));
+            vec![block(&format!("tool {}", tool.name), &text)]
+        }
+        // The stored form says more about these.
+        EntryPart::Edit(_) | EntryPart::Input(_) | EntryPart::Run(_) => Vec::new(),
+    }
+}
+
+fn of_spoken(role: Role, message: &Message) -> Vec<Block> {
+    let role = match role {
         Role::User => "user",
         Role::Assistant => "assistant",
         Role::System => "system",
     };
-    let blocks = of_message(&spoken.message).into_iter();
+    let blocks = of_message(message).into_iter();
     blocks.map(|block| Block { label: format!("{role} · {}", block.label), ..block }).collect()
 }
 

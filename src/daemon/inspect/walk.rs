@@ -8,7 +8,7 @@ use super::words::head;
 use epitome_provider::spent::cost_of_change;
 use epitome_session::why;
 use epitome_thread::text as lines;
-use epitome_thread::{CallId, Change, Entry, Origin, OutcomeStatus, Seq, Thread, Usage};
+use epitome_thread::{CallId, Change, Entry, Group, Origin, OutcomeStatus, Seq, Thread, Usage};
 
 /// Remarks reported per hook run; the entry has all of them.
 const REMARKS_MAX: usize = 4;
@@ -206,14 +206,15 @@ impl<'a> Walk<'a> {
 
     fn take_layer(&mut self, entry: &Entry) {
         let layer = self.thread.layer(entry.seq);
+        let sizes = entry.change.context_sizes();
         let mut mark = LayerMark {
             entry: entry.seq,
             began: self.ready.min(entry.at),
             at: entry.at,
             kind: entry.change.kind(),
             told: why::what_was_done(self.thread, &entry.change).unwrap_or_default(),
-            before: None,
-            after: None,
+            before: sizes.map(|sizes| sizes.before),
+            after: sizes.map(|sizes| sizes.after),
             trigger: None,
             focus: None,
             by: None,
@@ -226,33 +227,17 @@ impl<'a> Walk<'a> {
             switched: Vec::new(),
         };
         match &entry.change {
-            Change::Compacted {
-                trigger,
-                focus,
-                tokens_before,
-                tokens_after,
-                model,
-                usage,
-                masks,
-                account,
-                ..
-            } => {
-                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+            Change::Compacted { trigger, focus, model, usage, masks, account, .. } => {
                 (mark.trigger, mark.usage, mark.masks) = (Some(*trigger), *usage, masks.len());
                 mark.focus = focus.as_deref().map(head);
                 mark.by = model.as_ref().map(|model| model.0.clone());
                 mark.account = Some(account.clone());
             }
-            Change::Pruned { masks, trigger, tokens_before, tokens_after, .. } => {
-                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
+            Change::Pruned { masks, trigger, .. } => {
                 (mark.trigger, mark.masks) = (Some(*trigger), masks.len());
             }
-            Change::Mutated { by, tokens_before, tokens_after, .. } => {
-                (mark.before, mark.after) = (Some(*tokens_before), Some(*tokens_after));
-                mark.by = Some(by.clone());
-            }
-            Change::Edited { by, .. } => mark.by = Some(by.clone()),
-            // No other change is a layer.
+            Change::Mutated { by, .. } | Change::Edited { by, .. } => mark.by = Some(by.clone()),
+            // A rewind is a layer, but is not shown as one.
             _ => return,
         }
         self.layers.push(mark);
@@ -269,36 +254,12 @@ impl<'a> Walk<'a> {
 fn is_waited_for(change: &Change) -> bool {
     match change {
         Change::Hooked { event, .. } => event != "service",
-        Change::Opened { .. }
-        | Change::Framed { .. }
-        | Change::Said { .. }
-        | Change::Commanded { .. }
-        | Change::Replied { .. }
-        | Change::ToolFinished { .. }
-        | Change::Compacted { .. }
-        | Change::Pruned { .. }
-        | Change::Mutated { .. }
-        | Change::Edited { .. }
-        | Change::Rewound { .. }
-        | Change::FilesRewound { .. }
-        | Change::Forked { .. }
-        | Change::Undone { .. }
-        | Change::Redone { .. }
-        | Change::ThinkingDropped { .. } => true,
-        Change::Queued { .. }
-        | Change::CallChanged { .. }
-        | Change::Withheld { .. }
-        | Change::GoalSet { .. }
-        | Change::Noted { .. }
-        | Change::ModelChosen { .. }
-        | Change::ModeChosen { .. }
-        | Change::ThoughtChosen { .. }
-        | Change::Titled { .. }
-        | Change::Planned { .. }
-        | Change::Allowed { .. }
-        | Change::Spent { .. }
-        | Change::Forgotten { .. }
-        | Change::TurnEnded { .. } => false,
+        Change::Queued { .. } | Change::Withheld { .. } | Change::TurnEnded { .. } => false,
+        Change::FilesRewound { .. } => true,
+        change => match change.group() {
+            Group::Message | Group::View | Group::Lifecycle => true,
+            Group::Setting | Group::Note => false,
+        },
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::actor::Session;
 use super::super::rounds::apply_to;
 use super::{Ran, why};
 use epitome_thread::text::trigger as trigger_word;
-use epitome_thread::{Change, Entry, Layer, ModelName, Part, Seq, Thread};
+use epitome_thread::{Change, Entry, Layer, Part, Seq, Thread};
 
 /// Layers that are listed; of more it says how many. The machine's form has as many.
 const LAYERS_SHOWN_MAX: usize = 100;
@@ -205,15 +205,14 @@ fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
             "inside": layer.inside.map(|outer| outer.to_string()),
             "can": refused.is_none().then_some(can),
         });
-        let facts = facts(change);
-        if let Some(by) = facts.by {
+        if let Some(by) = author(change) {
             told["by"] = json!(by);
         }
-        if let Some((before, after)) = facts.tokens {
-            told["pre_tokens"] = json!(before);
-            told["post_tokens"] = json!(after);
+        if let Some(sizes) = change.context_sizes() {
+            told["pre_tokens"] = json!(sizes.before);
+            told["post_tokens"] = json!(sizes.after);
         }
-        if let Some(model) = facts.model {
+        if let Change::Compacted { model: Some(model), .. } = change {
             told["model"] = json!(model);
         }
         if let Some(why) = refused {
@@ -224,30 +223,12 @@ fn history_json(thread: &Thread, layers: &[Layer]) -> Vec<Value> {
     layers.iter().rev().take(LAYERS_SHOWN_MAX).map(one).collect()
 }
 
-/// What a layer's change says of itself.
-struct Facts<'a> {
-    by: Option<&'a str>,
-    tokens: Option<(u64, u64)>,
-    model: Option<&'a ModelName>,
-}
-
-fn facts(change: &Change) -> Facts<'_> {
+/// The hook that made a layer, or what triggered it.
+fn author(change: &Change) -> Option<&str> {
     match change {
-        Change::Compacted { trigger, tokens_before, tokens_after, model, .. } => Facts {
-            by: Some(trigger_word(*trigger)),
-            tokens: Some((*tokens_before, *tokens_after)),
-            model: model.as_ref(),
-        },
-        Change::Pruned { trigger, tokens_before, tokens_after, .. } => Facts {
-            by: Some(trigger_word(*trigger)),
-            tokens: Some((*tokens_before, *tokens_after)),
-            model: None,
-        },
-        Change::Mutated { by, tokens_before, tokens_after, .. } => {
-            Facts { by: Some(by), tokens: Some((*tokens_before, *tokens_after)), model: None }
-        }
-        Change::Edited { by, .. } => Facts { by: Some(by), tokens: None, model: None },
-        _ => Facts { by: None, tokens: None, model: None },
+        Change::Compacted { trigger, .. } | Change::Pruned { trigger, .. } => Some(trigger_word(*trigger)),
+        Change::Mutated { by, .. } | Change::Edited { by, .. } => Some(by),
+        _ => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use epitome_thread::text::{sizes, tokens as short, verdict};
 use epitome_thread::{
     Account, Change, Edit, Entry, Fate, HookRun, Mask, Origin, PINNED_BY_PERSON, Part, Seq, Share, Thread,
-    ToolCall, Trigger, Withheld, text as words,
+    ToolCall, Trigger, Withheld, describe, text as words,
 };
 
 /// Things that one answer tells of.
@@ -430,7 +430,7 @@ fn what_it_is(change: &Change) -> String {
             )
         }
         Change::Commanded { typed, .. } => format!("a command of yours: {}", line(typed)),
-        other => match words::one_line(other) {
+        other => match describe(other).line {
             Some(told) => format!("a line for you alone: {}", line(&told)),
             None => format!("an entry of the kind {}", other.kind()),
         },
