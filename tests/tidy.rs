@@ -19,6 +19,12 @@ const PRIVATE_CRATES: [(&str, &str); 6] = [
 const IMPURE: [&str; 4] = ["tokio", "reqwest", "notify", "sled"];
 const PURE: [&str; 8] = ["settings", "thread", "turn", "compaction", "recall", "tokens", "rules", "transfer"];
 
+/// What the session's object may have at most: fields of its largest struct, files with an `impl Session`, and
+/// methods in them. These go down as components take their parts over, and never up.
+const SESSION_FIELDS_MAX: usize = 33;
+const SESSION_FILES_MAX: usize = 39;
+const SESSION_METHODS_MAX: usize = 345;
+
 #[test]
 fn the_drawing_shows_every_crate_above_its_dependencies() {
     let layers = drawing();
@@ -60,6 +66,28 @@ fn every_file_begins_with_documentation() {
     for (path, text) in sources() {
         assert!(text.starts_with("//!"), "{} does not begin with //!", path.display());
     }
+}
+
+#[test]
+fn the_session_is_a_core_that_only_shrinks() {
+    let (mut fields, mut files, mut methods) = (0, 0, 0);
+    for (_, text) in
+        sources().into_iter().filter(|(path, _)| path.components().any(|part| part.as_os_str() == "session"))
+    {
+        let structs = blocks(&text, |head| is_item(head, "struct "));
+        fields =
+            structs.iter().map(|body| members_of(body, |line| line.contains(": "))).fold(fields, usize::max);
+        let implementations = blocks(&text, |head| head == "impl Session {");
+        files += usize::from(!implementations.is_empty());
+        methods += implementations
+            .iter()
+            .map(|body| members_of(body, |line| is_item(line.trim_start(), "fn ")))
+            .sum::<usize>();
+    }
+    println!("{fields} fields, {files} files, {methods} methods");
+    assert!(fields <= SESSION_FIELDS_MAX, "the largest struct has {fields} fields");
+    assert!(files <= SESSION_FILES_MAX, "{files} files have an `impl Session`");
+    assert!(methods <= SESSION_METHODS_MAX, "`Session` has {methods} methods");
 }
 
 /// The layer of each member in the drawing in the crate documentation.
@@ -119,4 +147,33 @@ fn sources() -> Vec<(PathBuf, String)> {
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a readable file")
+}
+
+/// The bodies of the top-level items whose first line is wanted, by lines.
+fn blocks(text: &str, is_wanted: impl Fn(&str) -> bool) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.ends_with('{') && is_wanted(line) {
+            found.push(lines.by_ref().take_while(|line| *line != "}").collect());
+        }
+    }
+    found
+}
+
+/// Whether a line begins an item of this kind, whatever its visibility.
+fn is_item(line: &str, kind: &str) -> bool {
+    let line = line.strip_prefix("pub").map_or(line, |rest| match rest.strip_prefix('(') {
+        Some(rest) => rest.split_once(") ").map_or(rest, |(_, rest)| rest),
+        None => rest.trim_start(),
+    });
+    line.strip_prefix("async ").unwrap_or(line).starts_with(kind)
+}
+
+/// The lines of a body that are members of the item itself.
+fn members_of(body: &[&str], is_member: impl Fn(&str) -> bool) -> usize {
+    let own = body
+        .iter()
+        .filter(|line| line.starts_with("    ") && !line[4..].starts_with([' ', '/', '#', '}', ')']));
+    own.filter(|line| is_member(line)).count()
 }

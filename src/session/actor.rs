@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
@@ -22,6 +21,7 @@ use super::editor_buffers::EditorBuffers;
 use super::effects::{self, ModelStep};
 use super::hook_host::HookHost;
 use super::instructions::Watch;
+use super::log::Log;
 use super::mcp::Mcp;
 use super::model_link::ModelLink;
 use super::notices::Notices;
@@ -42,14 +42,11 @@ use epitome_mcp::News;
 use epitome_provider::spent::cost_of_change;
 use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
-use epitome_thread::{CallId, Change, Entry, MessageId, Seq, SessionId, StopReason, Thread};
+use epitome_thread::{CallId, Change, Entry, MessageId, SessionId, StopReason, Thread};
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::Wished;
 use epitome_tools::question::Asked;
-
-/// Entries are on disk at the latest this long after they were appended.
-const SYNC_WITHIN: Duration = Duration::from_secs(1);
 
 /// A live session.
 pub struct Session {
@@ -67,16 +64,11 @@ pub struct Session {
     pub(super) model: ModelLink,
     pub(super) clients: Clients,
     pub(super) background: JoinSet<Background>,
-    pub(super) sync_due: bool,
     pub(super) notices: Notices,
-    pub(super) journal: Journal,
+    pub(super) log: Log,
     pub(super) tools: ToolHost,
     pub(super) lineage: Lineage,
     pub(super) hooks: HookHost,
-    /// When somebody wanted something last.
-    pub(super) active_at: Instant,
-    /// The first entry of this life: what ends a turn that the one before left open.
-    pub(super) repaired_from: Seq,
     pub(super) compactor: Compactor,
     pub(super) editors: EditorBuffers,
     /// The files that hold instructions, as they were seen last.
@@ -91,7 +83,6 @@ pub struct Session {
     pub(super) questions: Questions,
     pub(super) commands: mpsc::Receiver<SessionCommand>,
     sender: mpsc::WeakSender<SessionCommand>,
-    next_message: u64,
     /// Files are being put back, or looked at for it: prompts wait.
     pub(super) rewinding: bool,
 }
@@ -141,9 +132,8 @@ impl Session {
             id: thread.session().clone(),
             clients: Clients::new(thread.session().clone()),
             timed: trace::session(thread.session(), &thread),
-            next_message: thread.next_message().0,
             model: ModelLink::new(&services, &settings, &thread),
-            repaired_from: thread.next_seq(),
+            log: Log::new(journal, &thread),
             services,
             thread,
             workspace: Arc::new(workspace),
@@ -153,13 +143,10 @@ impl Session {
             work: None,
             waiting: VecDeque::new(),
             background: JoinSet::new(),
-            sync_due: false,
             notices: Notices::default(),
-            journal,
             tools: ToolHost::new(),
             lineage: Lineage::default(),
             hooks: HookHost::default(),
-            active_at: Instant::now(),
             compactor: Compactor::default(),
             editors,
             instructions: Watch::default(),
@@ -312,7 +299,7 @@ impl Session {
     /// Journals, applies, announces. Where the journal refuses, the thread is as it was.
     pub(super) fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
         let change = self.sized(change);
-        let entry = self.journal.append(change).map_err(|error| {
+        let entry = self.log.append(change).map_err(|error| {
             tracing::error!(session = %self.id, %error, "an entry could not be written");
             SessionError::Store(format!("the session's log can't be written: {error}"))
         })?;
@@ -344,19 +331,14 @@ impl Session {
     }
 
     pub(super) fn sync_soon(&mut self) {
-        if !self.sync_due {
-            self.sync_due = true;
-            let syncer = self.journal.syncer();
-            self.background.spawn(async move {
-                tokio::time::sleep(SYNC_WITHIN).await;
-                Background::Synced(tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())))
-            });
+        if let Some(sync) = self.log.sync_soon() {
+            self.background.spawn(sync);
         }
     }
 
     /// Answers once what was committed is on disk.
     pub(super) fn answer_when_synced(&mut self, responder: Responder, answer: Answer) {
-        let syncer = self.journal.syncer();
+        let syncer = self.log.syncer();
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();
             let failed = |error: &StoreError| {
@@ -369,7 +351,7 @@ impl Session {
 
     /// Starts bringing the log to the disk, beside whatever comes next.
     pub(super) fn sync_beside(&mut self) {
-        let syncer = self.journal.syncer();
+        let syncer = self.log.syncer();
         self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
     }
 
@@ -388,14 +370,12 @@ impl Session {
 
     /// Passes over ids that a change gives to its own messages.
     pub(super) fn skip_messages(&mut self, count: usize) {
-        self.next_message += count as u64;
+        self.log.skip_messages(count);
     }
 
     /// A new message's id: unused by the log and by what is streaming.
     pub(super) fn fresh_message(&mut self) -> MessageId {
-        self.next_message = self.next_message.max(self.thread.next_message().0);
-        self.next_message += 1;
-        MessageId(self.next_message - 1)
+        self.log.fresh_message(&self.thread)
     }
 }
 

@@ -165,7 +165,7 @@ impl Session {
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
         self.tell_sandbox_gap(access.as_ref());
         let kept = self.kept(&access);
-        let sync_first = (!reads).then(|| self.journal.syncer());
+        let sync_first = (!reads).then(|| self.log.syncer());
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         // Once more behind a card: the person may have typed while it was open.

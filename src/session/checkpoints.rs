@@ -126,7 +126,7 @@ impl Session {
             return;
         };
         let session = self.id.clone();
-        let syncer = self.journal.syncer();
+        let syncer = self.log.syncer();
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();
             if synced.is_ok()

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use super::work::Closer;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, Shows};
@@ -31,6 +32,8 @@ pub(super) struct Clients {
     closers: Vec<Closer>,
     /// The session ends.
     closing: bool,
+    /// When somebody wanted something last.
+    active_at: Instant,
     activity: Arc<Activity>,
 }
 
@@ -44,6 +47,7 @@ impl Clients {
             prompt_author: None,
             closers: Vec::new(),
             closing: false,
+            active_at: Instant::now(),
             activity: Arc::default(),
         }
     }
@@ -232,6 +236,16 @@ impl Clients {
     }
 
     // ── Activity ───────────────────────────────────────────────────────────────────────────────
+
+    /// Somebody wants something now.
+    pub fn note_activity(&mut self) {
+        self.active_at = Instant::now();
+    }
+
+    /// How long nobody has wanted anything.
+    pub fn idle_for(&self) -> Duration {
+        self.active_at.elapsed()
+    }
 
     /// Where others read the session's activity.
     pub fn share_activity(&mut self, activity: Arc<Activity>) {

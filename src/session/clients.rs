@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::actor::Session;
 use super::client_list::Watcher;
@@ -34,7 +33,7 @@ const TITLE_CHARS_MAX: usize = 60;
 
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
-        self.active_at = Instant::now();
+        self.clients.note_activity();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
             SessionCommand::Prompt { ticket, client, content } => {
@@ -203,7 +202,7 @@ impl Session {
     pub(super) fn publish_activity(&self) {
         let running = self.work.is_some() || !self.waiting.is_empty();
         let prompts = self.waiting.len() + self.thread.queued().len();
-        self.clients.publish_activity(running, prompts, self.sync_due);
+        self.clients.publish_activity(running, prompts, self.log.is_sync_due());
         let may_change_files = running
             || self.recipes.are_rendering()
             || self.rewinding
@@ -230,7 +229,7 @@ impl Session {
     pub(super) fn show_repairs(&self, attachment: &Attachment) {
         let entries = self.thread.entries();
         let (before, repairs) =
-            entries.split_at(entries.partition_point(|entry| entry.seq < self.repaired_from));
+            entries.split_at(entries.partition_point(|entry| entry.seq < self.log.begins_at()));
         let ended: Vec<&CallId> = repairs
             .iter()
             .filter_map(|entry| match &entry.change {
@@ -517,9 +516,9 @@ impl Session {
                     self.model.forget_encoding();
                 }
             }
-            Background::Synced(Ok(())) => self.sync_due = false,
+            Background::Synced(Ok(())) => self.log.synced(),
             Background::Synced(Err(error)) => {
-                self.sync_due = false;
+                self.log.synced();
                 tracing::error!(session = %self.id, %error, "the log could not be synced");
                 let text = format!("The session's log could not be brought to the disk: {error}");
                 self.announce(&Out::Notice { severity: Severity::Error, text });
@@ -538,7 +537,7 @@ impl Session {
         }
         self.recipes.give_up_reading();
         self.hooks.set_read(true);
-        self.sync_due = false;
+        self.log.synced();
     }
 
     /// Tells each problem once.

@@ -184,7 +184,7 @@ impl Session {
             // Who gave up meanwhile wants no answer.
             Err(why) => return drop(answer.send(Err(why))),
         };
-        let syncer = self.journal.syncer();
+        let syncer = self.log.syncer();
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();
             let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);

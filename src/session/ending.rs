@@ -28,7 +28,7 @@ impl Session {
         work.trace.end(&self.thread, reason, &work.turn.usage());
         // A cancelled turn passes by no other safe point.
         self.apply_side_result();
-        let syncer = self.journal.syncer();
+        let syncer = self.log.syncer();
         let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
         let answer = match synced {
             Ok(Err(error)) => {
@@ -227,8 +227,8 @@ impl Session {
         let too_late = self.take_no_more();
         self.timed.end("closed");
         self.rest_checkpoints().await;
-        let syncer = self.journal.syncer();
-        drop(self.journal);
+        let syncer = self.log.syncer();
+        drop(self.log);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
             tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
         }

@@ -3,6 +3,25 @@
 //! A session is one task that owns its `Thread` and at most one `Turn`. Whoever wants something of it
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
+//!
+//! The core (`actor`) holds components with private fields. A component gets what it needs as arguments, never the
+//! session, and returns what is to be committed, spawned or announced:
+//!
+//! | component | owns |
+//! |---|---|
+//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves |
+//! | `Log` | the journal, syncing, ids of messages |
+//! | `ModelLink` | the endpoint, its window, token counts, cost, encoded requests |
+//! | `Permissions` | what is allowed, and the open card |
+//! | `Questions` | questions of tools and MCP servers to the person |
+//! | `EditorBuffers` | what editors hold unsaved, and requests to them |
+//! | `ToolHost` | what tool calls share: files, live output, background commands |
+//! | `Subagents` | children at work, their cards and streams |
+//! | `HookHost` | hooks that were found, and consent to them |
+//! | `Recipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
+//! | `Mcp` | MCP servers |
+//! | `Notices` | what the person is told once |
+//! | `reminders` | what the model is told because its view does not say it |
 
 mod actor;
 mod arrival;
@@ -28,6 +47,7 @@ mod foreign_tests;
 mod hook_host;
 mod hooks;
 mod instructions;
+mod log;
 mod mcp;
 pub mod meter;
 mod model_link;

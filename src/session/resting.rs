@@ -6,7 +6,7 @@
 //! rests.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -68,11 +68,11 @@ impl Session {
             || !self.background.is_empty()
             || self.open_consent().is_some()
             || self.questions.are_open()
-            || self.sync_due
+            || self.log.is_sync_due()
             || self.tools.background().running() > 0
             || self.lineage.is_child()
             || self.hooks.has_residents();
-        !holds && !self.clients.are_closing() && self.active_at.elapsed() >= self.services.rest_after
+        !holds && !self.clients.are_closing() && self.clients.idle_for() >= self.services.rest_after
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
@@ -113,7 +113,7 @@ impl Resting {
         session.tools.wake(self.background_commands);
         session.editors = EditorBuffers::wake(self.editors);
         session.compactor = self.compactor;
-        session.active_at = Instant::now();
+        session.clients.note_activity();
         for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
             session.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
         }

@@ -1,0 +1,75 @@
+//! The log of a session on its way to the disk: the journal, what of it is not synced, and the ids of its messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::work::Background;
+use epitome_store::{Journal, StoreError, Syncer};
+use epitome_thread::{Change, Entry, MessageId, Seq, Thread};
+
+/// Entries are on disk at the latest this long after they were appended.
+const SYNC_WITHIN: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct Log {
+    journal: Journal,
+    sync_due: bool,
+    /// The first entry of this life: what ends a turn that the one before left open.
+    begins_at: Seq,
+    next_message: u64,
+}
+
+impl Log {
+    pub fn new(journal: Journal, thread: &Thread) -> Log {
+        let (begins_at, next_message) = (thread.next_seq(), thread.next_message().0);
+        Log { journal, sync_due: false, begins_at, next_message }
+    }
+
+    pub fn append(&mut self, change: Change) -> Result<Arc<Entry>, StoreError> {
+        self.journal.append(change)
+    }
+
+    pub fn begins_at(&self) -> Seq {
+        self.begins_at
+    }
+
+    // ── Syncing ────────────────────────────────────────────────────────────────────────────────
+
+    pub fn syncer(&self) -> Syncer {
+        self.journal.syncer()
+    }
+
+    /// Whether entries are not known to be on the disk.
+    pub fn is_sync_due(&self) -> bool {
+        self.sync_due
+    }
+
+    /// What brings the newest entries to the disk in time, unless that is under way.
+    pub fn sync_soon(&mut self) -> Option<impl Future<Output = Background> + use<>> {
+        let is_under_way = std::mem::replace(&mut self.sync_due, true);
+        let syncer = self.syncer();
+        (!is_under_way).then(|| async move {
+            tokio::time::sleep(SYNC_WITHIN).await;
+            Background::Synced(tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())))
+        })
+    }
+
+    /// A sync has ended, whatever came of it.
+    pub fn synced(&mut self) {
+        self.sync_due = false;
+    }
+
+    // ── Messages ───────────────────────────────────────────────────────────────────────────────
+
+    /// A new message's id: unused by the log and by what is streaming.
+    pub fn fresh_message(&mut self, thread: &Thread) -> MessageId {
+        let id = self.next_message.max(thread.next_message().0);
+        self.next_message = id + 1;
+        MessageId(id)
+    }
+
+    /// Passes over ids that a change gives to its own messages.
+    pub fn skip_messages(&mut self, count: usize) {
+        self.next_message += count as u64;
+    }
+}
