@@ -48,7 +48,7 @@ impl Log {
     pub fn sync_soon(&mut self) -> Option<impl Future<Output = Background> + use<>> {
         let is_under_way = std::mem::replace(&mut self.sync_due, true);
         let syncer = self.syncer();
-        (!is_under_way).then(|| async move {
+        (!is_under_way).then_some(async move {
             tokio::time::sleep(SYNC_WITHIN).await;
             Background::Synced(tokio::task::spawn_blocking(move || syncer.sync()).await.unwrap_or(Ok(())))
         })

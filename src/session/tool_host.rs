@@ -17,6 +17,9 @@ use epitome_tools::{Access, Workspace};
 /// shown live; its outcome has the whole.
 const OUTPUT_MAX: usize = 64;
 
+/// New output of a running call.
+type Output = (CallId, String);
+
 /// The names and values that a client's editor has.
 type Environment = Vec<(OsString, OsString)>;
 
@@ -25,7 +28,7 @@ pub(super) struct ToolHost {
     files: Arc<Files>,
     /// The model's commands in the background; with the session they end.
     background: Arc<Background>,
-    output: (mpsc::Sender<(CallId, String)>, mpsc::Receiver<(CallId, String)>),
+    output: (mpsc::Sender<Output>, mpsc::Receiver<Output>),
     /// With the environment that it was made for.
     masker: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the log holds of outcomes that were too long for the view.
@@ -97,12 +100,12 @@ impl ToolHost {
     }
 
     /// The next piece of live output.
-    pub async fn next_output(&mut self) -> Option<(CallId, String)> {
+    pub async fn next_output(&mut self) -> Option<Output> {
         self.output.1.recv().await
     }
 
     /// What running calls had printed so far; no more than may wait.
-    pub fn output_by_now(&mut self) -> Vec<(CallId, String)> {
+    pub fn output_by_now(&mut self) -> Vec<Output> {
         std::iter::from_fn(|| self.output.1.try_recv().ok()).take(OUTPUT_MAX).collect()
     }
 
