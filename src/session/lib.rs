@@ -28,6 +28,7 @@ mod driving;
 mod effects;
 pub mod elsewhere;
 mod ending;
+pub mod event_queue;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;
