@@ -381,8 +381,8 @@ mod tests {
     #[test]
     fn after_a_dropped_piece_of_a_summary_no_more_of_it_is_queued() {
         let mut queue =
-            filled(Limits { bytes: 200, ..Limits::NONE }, [(1, wrote(7, "a")), (1, wrote(7, "b"))]);
-        assert!(matches!(queue.put(&session(1), wrote(7, &"c".repeat(100))), Put::Gap));
+            filled(Limits { bytes: 400, ..Limits::NONE }, [(1, wrote(7, "a")), (1, wrote(7, "b"))]);
+        assert!(matches!(queue.put(&session(1), wrote(7, &"c".repeat(300))), Put::Gap));
         assert_eq!(queued(&mut queue), ["ab"]);
         assert!(matches!(queue.put(&session(1), wrote(7, "d")), Put::Gap));
         queue.put(&session(1), wrote(8, "the next one"));
@@ -464,15 +464,21 @@ mod tests {
                 Out::Usage(now) => drop(self.usage.insert(session, now.used)),
                 Out::Notice { .. } => {}
                 Out::CallStarted { call } => self.kept.push(call.0.parse().expect("a number")),
-                Out::Answer { ticket, .. } => self.kept.push(ticket.0),
+                Out::Answer { ticket, .. } => self.barrier(&session, ticket.0),
                 Out::Entry { entry, .. } => {
                     let Change::Replied { message, .. } = &entry.change else { panic!("a reply was put in") };
-                    let read = self.texts.remove(&(session, message.id.0)).unwrap_or_default();
+                    let read = self.texts.remove(&(session.clone(), message.id.0)).unwrap_or_default();
                     assert!(message.text().starts_with(&read), "the text read before an entry begins it");
-                    self.kept.push(entry.seq.0);
+                    self.barrier(&session, entry.seq.0);
                 }
                 other => panic!("{other:?} was not put in"),
             }
+        }
+
+        fn barrier(&mut self, session: &SessionId, number: u64) {
+            let usage = self.usage.get(session);
+            assert!(usage.is_none_or(|usage| *usage < number), "no usage moves across a barrier");
+            self.kept.push(number);
         }
     }
 
