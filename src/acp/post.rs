@@ -37,8 +37,8 @@ impl Post {
     /// Appends the lines for an item.
     pub fn write(&mut self, item: Item, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
         match item {
-            Item::Line(line) => buffer.extend_from_slice(&line),
-            Item::News { session, out } => match out {
+            Item::Own(line) => buffer.extend_from_slice(&line),
+            Item::Event { session, out } => match out {
                 Out::Ask { ask, permission } => self.ask(session, ask, &permission, traits, outbox, buffer),
                 Out::Question { ask, question } => {
                     self.question(session, ask, &question, traits, outbox, buffer);

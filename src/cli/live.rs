@@ -1,6 +1,7 @@
 //! The newest output of a running call, shown while the user waits. Pure.
 
 use super::terminal::harmless;
+use crate::session::event_queue::keep_newest;
 use crate::thread::CallId;
 
 /// Lines that are shown.
@@ -38,13 +39,6 @@ impl Live {
         let mut lines: Vec<String> = text.lines().rev().filter_map(newest).take(LINES_MAX).collect();
         lines.reverse();
         lines.iter().map(|line| fitting(&harmless(line), columns)).collect()
-    }
-}
-
-/// Removes the beginning of a text, at a character boundary, so that at most `bytes` are left.
-pub fn keep_newest(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        text.drain(..text.ceil_char_boundary(text.len() - bytes));
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::json_lines::JsonLines;
 use super::printer::Printer;
-use super::queue::{News, Queue};
+use super::queue::{Input, Queue};
 use super::sessions::IN_USE_HINT;
 use super::terminal::{self, Dress, harmless};
 use super::{CliError, EXIT_CANCELLED, log, serve};
@@ -179,7 +179,7 @@ fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliErro
     let queue = queue.clone();
     runtime.spawn(async move {
         interrupts.recv().await;
-        queue.tell(News::Interrupted);
+        queue.tell(Input::Interrupted);
         interrupts.recv().await;
         std::process::exit(EXIT_CANCELLED);
     });

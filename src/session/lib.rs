@@ -41,6 +41,7 @@ mod editor_buffers;
 mod effects;
 pub mod elsewhere;
 mod ending;
+pub mod event_queue;
 mod foreign;
 #[cfg(test)]
 mod foreign_tests;

@@ -13,9 +13,10 @@ use super::{CLIENT, failed};
 use crate::cli::form::Form;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
-use crate::cli::queue::{News, Queue};
+use crate::cli::queue::{Input, Queue};
 use crate::cli::terminal::{self, Dress, Ink};
 use crate::cli::{CliError, EXIT_CANCELLED};
+use crate::session::event_queue::Item;
 use crate::session::port::SessionPort;
 use crate::session::{
     Answer, AskId, CommandInfo, Decision, Out, PermissionAsk, Reply, SessionCommand, SessionError,
@@ -125,9 +126,9 @@ impl<P: SessionPort> Run<P> {
     pub fn drive(&mut self) -> Result<i32, CliError> {
         let end = loop {
             let step = match self.queue.next(TICK) {
-                Some(News::Out(out)) => self.take(out),
-                Some(News::Typed(line)) => self.typed(line).map(|()| None),
-                Some(News::Interrupted) => self.interrupt().map(|()| None),
+                Some(Item::Event { out, .. }) => self.take(out),
+                Some(Item::Own(Input::Typed(line))) => self.typed(line).map(|()| None),
+                Some(Item::Own(Input::Interrupted)) => self.interrupt().map(|()| None),
                 None => self.tick().map(|()| None),
             };
             match step {

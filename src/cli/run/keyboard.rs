@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::cli::queue::{News, Queue};
+use crate::cli::queue::{Input, Queue};
 use crate::cli::terminal;
 use crate::session::Decision;
 
@@ -27,7 +27,7 @@ pub fn listen(queue: &Arc<Queue>) -> Keyboard {
     let queue = queue.clone();
     let spawned = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
         while let Ok(()) = wants.recv() {
-            queue.tell(News::Typed(terminal::answer(&mut *keyboard)));
+            queue.tell(Input::Typed(terminal::answer(&mut *keyboard)));
         }
     });
     match spawned {

@@ -46,9 +46,9 @@ struct New {
 
 async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
     let luggage = Luggage { environment: params.environment, overrides: params.overrides };
-    let visit = Visit::to_new(&daemon, directory(params.cwd)?, luggage).await?;
+    let mut visit = Visit::to_new(&daemon, directory(params.cwd)?, luggage).await?;
     if let Some(title) = params.title {
-        say(&visit, vec![Content::Text { text: format!("/rename {title}") }]).await?;
+        say(&mut visit, vec![Content::Text { text: format!("/rename {title}") }]).await?;
     }
     Ok(json!({ "session": visit.session }))
 }
@@ -98,8 +98,8 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
             (None, None) => wrong("give `session` or, for a new one, `cwd`"),
         }
     };
-    let visit = within(daemon.control.limits.read, "sessions.prompt: opening the session", enter).await?;
-    let said = say(&visit, content).await;
+    let mut visit = within(daemon.control.limits.read, "sessions.prompt: opening the session", enter).await?;
+    let said = say(&mut visit, content).await;
     drop(room);
     said
 }
@@ -119,7 +119,7 @@ fn wrong<T>(message: &str) -> Result<T, Fault> {
 }
 
 /// Sends a prompt and reports how its turn ended.
-async fn say(visit: &Visit, content: Vec<Content>) -> Reply {
+async fn say(visit: &mut Visit, content: Vec<Content>) -> Reply {
     let (answer, text) = visit.prompt(content).await?;
     let Answer::TurnEnded { reason, usage, meta } = answer else {
         return Err(Fault::new(Kind::Internal, "the answer is not that of a prompt"));
@@ -238,8 +238,8 @@ async fn command(
 ) -> Reply {
     let room = caller.room()?;
     let session = session.find_beside(&daemon).await?;
-    let visit = Visit::to(&daemon, session, Luggage { environment, ..Luggage::default() }).await?;
-    let said = say(&visit, vec![Content::Text { text }]).await;
+    let mut visit = Visit::to(&daemon, session, Luggage { environment, ..Luggage::default() }).await?;
+    let said = say(&mut visit, vec![Content::Text { text }]).await;
     drop(room);
     said
 }
@@ -270,7 +270,7 @@ async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
         let message = "sessions.set: nothing is chosen: give `mode`, `model` or `thought_level`";
         return Err(Fault::new(Kind::InvalidParams, message));
     }
-    let visit = Visit::to(&daemon, session, luggage).await?;
+    let mut visit = Visit::to(&daemon, session, luggage).await?;
     let mut options = Value::Null;
     for (option, value) in choices {
         let Some(value) = value else { continue };

@@ -1,35 +1,35 @@
 //! The bounded queue of events for a client of the control API, so that sessions never wait for it.
 
-use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
+use epitome_session::event_queue::{EventQueue, Item, Limits, Put};
 use epitome_session::{Out, Outlet, Shows};
 use epitome_thread::SessionId;
 
-/// Events that may wait for a client; beyond that, it has lagged.
-const ITEMS_MAX: usize = 2048;
-
-/// Waiting streamed text is merged into items of up to this many bytes.
-const TEXT_BYTES_MAX: usize = 256 * 1024;
-
-/// Waiting output of a running call is merged and cut to its last bytes.
-const PROGRESS_BYTES_MAX: usize = 16 * 1024;
+/// What may wait for a client; beyond that, it has lagged.
+const LIMITS: Limits =
+    Limits { items: 2048, text_bytes: 256 * 1024, output_bytes: 16 * 1024, ..Limits::NONE };
 
 /// Events waiting for one client.
-#[derive(Default)]
 pub struct Tray {
     state: Mutex<State>,
     changed: Notify,
 }
 
-#[derive(Default)]
 struct State {
-    items: VecDeque<(SessionId, Out)>,
+    events: EventQueue<Infallible>,
     lagged: bool,
     /// Kinds of questions that the client can show.
     shows: Shows,
+}
+
+impl Default for Tray {
+    fn default() -> Tray {
+        Tray::new(LIMITS)
+    }
 }
 
 /// The queues of one connection: its own, and one for each session that it follows.
@@ -45,7 +45,7 @@ impl Trays {
 
     /// Number of events waiting in all of them.
     pub fn waiting(&self) -> usize {
-        self.trays().iter().filter_map(Weak::upgrade).map(|tray| tray.state().items.len()).sum()
+        self.trays().iter().filter_map(Weak::upgrade).map(|tray| tray.state().events.len()).sum()
     }
 
     fn trays(&self) -> MutexGuard<'_, Vec<Weak<Tray>>> {
@@ -62,6 +62,11 @@ pub enum Next {
 }
 
 impl Tray {
+    pub fn new(limits: Limits) -> Tray {
+        let state = State { events: EventQueue::new(limits), lagged: false, shows: Shows::default() };
+        Tray { state: Mutex::new(state), changed: Notify::new() }
+    }
+
     /// Waits for the next event. The future may be dropped at any time.
     pub async fn next(&self) -> Next {
         loop {
@@ -69,7 +74,7 @@ impl Tray {
             let changed = self.changed.notified();
             {
                 let mut state = self.state();
-                if let Some((session, out)) = state.items.pop_front() {
+                if let Some(Item::Event { session, out }) = state.events.pop() {
                     return Next::Item(session, out);
                 }
                 if state.lagged {
@@ -96,27 +101,9 @@ impl Outlet for Tray {
         if state.lagged {
             return;
         }
-        let is_full = state.items.len() >= ITEMS_MAX;
-        let last = state.items.back_mut().filter(|(last, _)| last == session).map(|(_, out)| out);
-        match (last, out) {
-            (
-                Some(Out::Text { message, part, text, .. }),
-                Out::Text { message: same, part: same_part, text: more, .. },
-            ) if *message == same && *part == same_part && text.len() + more.len() <= TEXT_BYTES_MAX => {
-                text.push_str(&more);
-            }
-            (Some(Out::CallProgress { call, output }), Out::CallProgress { call: same, output: newest })
-                if *call == same =>
-            {
-                output.push_str(&newest);
-                if output.len() > PROGRESS_BYTES_MAX {
-                    output.drain(..output.ceil_char_boundary(output.len() - PROGRESS_BYTES_MAX));
-                }
-            }
-            (_, out) if !is_full => state.items.push_back((session.clone(), out)),
-            // Dropped: the tool result that follows contains the complete output.
-            (_, Out::CallProgress { .. }) => {}
-            (_, _) => state.lagged = true,
+        match state.events.put(session, out) {
+            Put::Queued | Put::Dropped => {}
+            Put::Gap | Put::Full(_) => state.lagged = true,
         }
         drop(state);
         self.changed.notify_one();
@@ -130,12 +117,7 @@ impl Outlet for Tray {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use epitome_session::TextKind;
-    use epitome_thread::{CallId, MessageId};
-
-    fn text(message: u64, text: &str) -> Out {
-        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
-    }
+    use epitome_thread::CallId;
 
     fn started(call: usize) -> Out {
         Out::CallStarted { call: CallId(call.to_string()) }
@@ -143,18 +125,6 @@ mod tests {
 
     fn session() -> SessionId {
         SessionId("s_00000000000000000001".to_owned())
-    }
-
-    #[tokio::test]
-    async fn waiting_streamed_text_is_merged_into_one_item() {
-        let tray = Tray::default();
-        for out in [text(1, "a"), text(1, "b"), text(2, "c")] {
-            tray.put(&session(), out);
-        }
-        for wanted in ["ab", "c"] {
-            let next = tray.next().await;
-            assert!(matches!(&next, Next::Item(_, Out::Text { text, .. }) if text == wanted), "{next:?}");
-        }
     }
 
     /// A client that follows a session but does not read is visible in the counts.
@@ -175,10 +145,10 @@ mod tests {
     #[tokio::test]
     async fn a_slow_client_lags_after_the_queued_events() {
         let tray = Tray::default();
-        for call in 0..ITEMS_MAX + 5 {
+        for call in 0..LIMITS.items + 5 {
             tray.put(&session(), started(call));
         }
-        for call in 0..ITEMS_MAX {
+        for call in 0..LIMITS.items {
             let next = tray.next().await;
             let wanted = call.to_string();
             assert!(

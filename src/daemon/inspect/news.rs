@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use epitome_session::event_queue::keep_newest;
 use epitome_session::{CompactionState, Out, Outlet, TextKind, UsageNow};
 use epitome_thread::{CallId, Change, SessionId};
 
@@ -135,11 +136,7 @@ impl News {
             other => other.insert(Spoken { thinking, text: String::new() }),
         };
         spoken.text.push_str(text);
-        let too_many = spoken.text.len().saturating_sub(SPOKEN_BYTES_MAX);
-        if too_many > 0 {
-            let from = spoken.text.ceil_char_boundary(too_many);
-            spoken.text.drain(..from);
-        }
+        keep_newest(&mut spoken.text, SPOKEN_BYTES_MAX);
     }
 }
 

@@ -1,0 +1,575 @@
+//! The bounded queue between a session and one of its clients, which merges what the client has not read yet.
+//!
+//! Streamed text, output of running calls and states (usage, commands, options) may be merged or dropped, because a later
+//! event contains them. Every other event is kept, in order. Pure: the caller locks the queue, wakes its reader, and
+//! decides what follows when there is no room.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::discriminant;
+
+use super::{CompactionState, Out};
+use epitome_thread::{Change, MessageId, SessionId};
+
+/// Overhead counted for each queued piece of text or output, so that empty pieces are bounded as well.
+const PIECE_BYTES: usize = 160;
+
+/// Items searched backwards for one to merge with: this many sessions can stream at once without preventing each other's
+/// merging.
+const MERGE_REACH: usize = 16;
+
+/// The bounds of a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Queued items.
+    pub items: usize,
+    /// Bytes of all queued text and output. With 0, neither is queued at all.
+    pub bytes: usize,
+    /// Bytes of one item that pieces of text are merged to.
+    pub text_bytes: usize,
+    /// Queued output of one running call, in bytes; the newest part is kept.
+    pub output_bytes: usize,
+    /// Queued notices; further ones are dropped.
+    pub notices: usize,
+    /// Whether a queued state is replaced by a newer one.
+    pub replaces_states: bool,
+}
+
+impl Limits {
+    pub const NONE: Limits = Limits {
+        items: usize::MAX,
+        bytes: usize::MAX,
+        text_bytes: usize::MAX,
+        output_bytes: usize::MAX,
+        notices: usize::MAX,
+        replaces_states: false,
+    };
+}
+
+/// A queued event, or an item of the queue's owner.
+#[derive(Debug)]
+pub enum Item<T> {
+    Event { session: SessionId, out: Out },
+    Own(T),
+}
+
+/// What became of an event.
+#[derive(Debug)]
+pub enum Put {
+    /// Queued, or merged with a queued one.
+    Queued,
+    /// Dropped: a later event contains it, or it is one notice too many.
+    Dropped,
+    /// A piece of streamed text was dropped. No more of its message is queued until the entry with all of it.
+    Gap,
+    /// There is no room for this event, which must not be dropped.
+    Full(Out),
+}
+
+/// How a queue treats an event.
+enum Class<'a> {
+    /// Streamed text of a message or summary.
+    Text(MessageId, &'a str),
+    /// Output of a running call.
+    Output(&'a str),
+    /// Complete information that replaces earlier information of its kind.
+    State,
+    Notice,
+    /// Kept.
+    Event,
+    /// Kept, and no state is moved across it.
+    Barrier,
+}
+
+impl Class<'_> {
+    fn of(out: &Out) -> Class<'_> {
+        match out {
+            Out::Text { message, text, .. } => Class::Text(*message, text),
+            Out::Compaction { id, state: CompactionState::Wrote(text) } => Class::Text(*id, text),
+            Out::CallProgress { output, .. } => Class::Output(output),
+            Out::Usage(_) | Out::Commands(_) | Out::Options(_) => Class::State,
+            Out::Notice { .. } => Class::Notice,
+            Out::CallStarted { .. }
+            | Out::CallFinished { .. }
+            | Out::CallsSeen { .. }
+            | Out::Compaction {
+                state: CompactionState::Began { .. } | CompactionState::Failed(_) | CompactionState::Cancelled,
+                ..
+            } => Class::Event,
+            Out::Entry { .. }
+            | Out::Answer { .. }
+            | Out::Ask { .. }
+            | Out::Question { .. }
+            | Out::QuestionDone { .. }
+            | Out::Wish { .. }
+            | Out::Subagent(_)
+            | Out::Withdrawn { .. } => Class::Barrier,
+        }
+    }
+
+    /// The bytes that count towards [`Limits::bytes`].
+    fn bytes(&self) -> usize {
+        match self {
+            Class::Text(_, text) | Class::Output(text) => text.len() + PIECE_BYTES,
+            Class::State | Class::Notice | Class::Event | Class::Barrier => 0,
+        }
+    }
+}
+
+/// Events of any number of sessions, and items of type `T`, in one order.
+#[derive(Debug)]
+pub struct EventQueue<T> {
+    items: VecDeque<Item<T>>,
+    limits: Limits,
+    bytes: usize,
+    notices: usize,
+    /// The message of each session of which a piece was dropped.
+    gaps: HashMap<SessionId, MessageId>,
+}
+
+impl<T> EventQueue<T> {
+    pub fn new(limits: Limits) -> EventQueue<T> {
+        EventQueue { items: VecDeque::new(), limits, bytes: 0, notices: 0, gaps: HashMap::new() }
+    }
+
+    /// Queues an event, or merges it with a queued one.
+    pub fn put(&mut self, session: &SessionId, out: Out) -> Put {
+        match Class::of(&out) {
+            Class::Text(message, _) => self.put_text(session, message, out),
+            Class::Output(_) => self.put_output(session, out),
+            Class::State => match self.queued_state(session, &out) {
+                Some(queued) => {
+                    *queued = out;
+                    Put::Queued
+                }
+                None => self.push(session, out),
+            },
+            Class::Notice if self.notices >= self.limits.notices => Put::Dropped,
+            Class::Notice | Class::Event => self.push(session, out),
+            Class::Barrier => {
+                if let Out::Entry { entry, .. } = &out
+                    && let Change::Replied { message, .. } | Change::Compacted { summary: message, .. } =
+                        &entry.change
+                    && self.gaps.get(session) == Some(&message.id)
+                {
+                    self.gaps.remove(session);
+                }
+                self.push(session, out)
+            }
+        }
+    }
+
+    /// Queues an item of the owner, who bounds them.
+    pub fn put_own(&mut self, item: T) {
+        self.items.push_back(Item::Own(item));
+    }
+
+    /// Removes the oldest item.
+    pub fn pop(&mut self) -> Option<Item<T>> {
+        let item = self.items.pop_front()?;
+        if let Item::Event { out, .. } = &item {
+            self.bytes -= Class::of(out).bytes();
+            self.notices -= usize::from(matches!(out, Out::Notice { .. }));
+        }
+        Some(item)
+    }
+
+    /// Exchanges all items with an empty list, whose memory is used again.
+    pub fn take(&mut self, items: &mut VecDeque<Item<T>>) {
+        std::mem::swap(items, &mut self.items);
+        (self.bytes, self.notices) = (0, 0);
+        self.items.clear();
+    }
+
+    pub fn clear(&mut self) {
+        self.take(&mut VecDeque::new());
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Bytes of queued text and output.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn put_text(&mut self, session: &SessionId, message: MessageId, out: Out) -> Put {
+        if self.limits.bytes == 0 {
+            return Put::Dropped;
+        }
+        if self.gaps.get(session) == Some(&message) {
+            return Put::Gap;
+        }
+        if self.bytes + Class::of(&out).bytes() <= self.limits.bytes {
+            let text_bytes = self.limits.text_bytes;
+            if let Some((text, more)) = self.continued(session, &out)
+                && text.len() + more.len() <= text_bytes
+            {
+                text.push_str(more);
+                self.bytes += more.len();
+                return Put::Queued;
+            }
+            if let Put::Queued = self.push(session, out) {
+                return Put::Queued;
+            }
+        }
+        self.gaps.insert(session.clone(), message);
+        Put::Gap
+    }
+
+    fn put_output(&mut self, session: &SessionId, mut out: Out) -> Put {
+        let (most, room) = (self.limits.output_bytes, self.limits.bytes - self.bytes);
+        if let Some((output, more)) = self.continued(session, &out) {
+            let before = output.len();
+            output.push_str(more);
+            keep_newest(output, most.min(before + room));
+            let after = output.len();
+            self.bytes = self.bytes - before + after;
+            return Put::Queued;
+        }
+        if let Out::CallProgress { output, .. } = &mut out {
+            keep_newest(output, most);
+        }
+        if Class::of(&out).bytes() > room {
+            return Put::Dropped;
+        }
+        match self.push(session, out) {
+            Put::Full(_) => Put::Dropped,
+            put => put,
+        }
+    }
+
+    fn push(&mut self, session: &SessionId, out: Out) -> Put {
+        if self.items.len() >= self.limits.items {
+            return Put::Full(out);
+        }
+        self.bytes += Class::of(&out).bytes();
+        self.notices += usize::from(matches!(out, Out::Notice { .. }));
+        self.items.push_back(Item::Event { session: session.clone(), out });
+        Put::Queued
+    }
+
+    /// The text of the session's newest event, if the new event continues it, and the text to append.
+    fn continued<'a>(&'a mut self, session: &SessionId, new: &'a Out) -> Option<(&'a mut String, &'a str)> {
+        match (self.recent(session).next()?, new) {
+            (
+                Out::Text { message, part, text, .. },
+                Out::Text { message: same, part: same_part, text: more, .. },
+            ) if (*message, *part) == (*same, *same_part) => Some((text, more)),
+            (
+                Out::Compaction { id, state: CompactionState::Wrote(text) },
+                Out::Compaction { id: same, state: CompactionState::Wrote(more) },
+            ) if id == same => Some((text, more)),
+            (Out::CallProgress { call, output }, Out::CallProgress { call: same, output: more })
+                if call == same =>
+            {
+                Some((output, more))
+            }
+            _ => None,
+        }
+    }
+
+    /// A queued state that the new one may replace.
+    fn queued_state(&mut self, session: &SessionId, new: &Out) -> Option<&mut Out> {
+        let replaces = self.limits.replaces_states;
+        self.recent(session)
+            .take_while(|out| replaces && !matches!(Class::of(out), Class::Barrier))
+            .find(|out| discriminant::<Out>(out) == discriminant(new))
+    }
+
+    /// The session's events among the last [`MERGE_REACH`] items, the newest first.
+    fn recent<'a>(&'a mut self, session: &SessionId) -> impl Iterator<Item = &'a mut Out> {
+        self.items.iter_mut().rev().take(MERGE_REACH).filter_map(move |item| match item {
+            Item::Event { session: other, out } if other == session => Some(out),
+            Item::Event { .. } | Item::Own(_) => None,
+        })
+    }
+}
+
+/// Cuts text from the front to at most `bytes`, at a character boundary.
+pub fn keep_newest(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        text.drain(..text.ceil_char_boundary(text.len() - bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Answer, Severity, TextKind, Ticket, UsageNow};
+    use epitome_thread::{CallId, Content, Entry, Message, ModelName, Seq, Usage};
+
+    fn session(name: u64) -> SessionId {
+        SessionId(format!("s_{name:020x}"))
+    }
+
+    fn text(message: u64, text: &str) -> Out {
+        Out::Text { message: MessageId(message), part: 0, kind: TextKind::Reply, text: text.to_owned() }
+    }
+
+    fn wrote(summary: u64, piece: &str) -> Out {
+        Out::Compaction { id: MessageId(summary), state: CompactionState::Wrote(piece.to_owned()) }
+    }
+
+    fn output(call: &str, output: &str) -> Out {
+        Out::CallProgress { call: CallId(call.to_owned()), output: output.to_owned() }
+    }
+
+    fn reply(seq: u64, message: u64, text: &str) -> Out {
+        let message =
+            Message { id: MessageId(message), content: vec![Content::Text { text: text.to_owned() }] };
+        let change = Change::Replied { message, model: ModelName("a/b".into()), usage: None, cut: None };
+        Out::Entry { entry: Arc::new(Entry { seq: Seq(seq), at: 0, change }), replay: false, own: true }
+    }
+
+    fn usage(used: u64) -> Out {
+        Out::Usage(UsageNow { used, size: 200_000, cost: None, last: Usage::default() })
+    }
+
+    fn queued(queue: &mut EventQueue<()>) -> Vec<String> {
+        std::iter::from_fn(|| queue.pop())
+            .map(|item| match item {
+                Item::Event { out: Out::Text { text, .. }, .. } => text,
+                Item::Event { out: Out::Usage(usage), .. } => format!("usage {}", usage.used),
+                Item::Event { out: Out::CallProgress { output, .. }, .. } => output,
+                Item::Event { out: Out::Compaction { state: CompactionState::Wrote(piece), .. }, .. } => {
+                    piece
+                }
+                Item::Event { .. } => "event".to_owned(),
+                Item::Own(()) => "own".to_owned(),
+            })
+            .collect()
+    }
+
+    fn filled(limits: Limits, events: impl IntoIterator<Item = (u64, Out)>) -> EventQueue<()> {
+        let mut queue = EventQueue::new(limits);
+        for (name, out) in events {
+            queue.put(&session(name), out);
+        }
+        queue
+    }
+
+    #[test]
+    fn text_merges_even_when_sessions_alternate() {
+        let alternating = (0..3).flat_map(|_| [(1, text(7, "ab")), (2, text(7, "cd"))]);
+        let mut queue = filled(Limits::NONE, alternating.chain([(1, text(8, "new"))]));
+        assert_eq!(queued(&mut queue), ["ababab", "cdcdcd", "new"]);
+    }
+
+    #[test]
+    fn text_does_not_merge_across_an_entry() {
+        let mut queue = filled(Limits::NONE, [(1, text(7, "a")), (1, reply(1, 7, "a")), (1, text(8, "b"))]);
+        assert_eq!(queued(&mut queue), ["a", "event", "b"]);
+    }
+
+    #[test]
+    fn text_is_merged_up_to_the_limit_of_an_item() {
+        let limits = Limits { text_bytes: 4, ..Limits::NONE };
+        let mut queue = filled(limits, ["abc", "d", "e", "too long"].map(|piece| (1, text(7, piece))));
+        assert_eq!(queued(&mut queue), ["abcd", "e", "too long"]);
+    }
+
+    #[test]
+    fn after_a_dropped_piece_of_a_summary_no_more_of_it_is_queued() {
+        let mut queue =
+            filled(Limits { bytes: 400, ..Limits::NONE }, [(1, wrote(7, "a")), (1, wrote(7, "b"))]);
+        assert!(matches!(queue.put(&session(1), wrote(7, &"c".repeat(300))), Put::Gap));
+        assert_eq!(queued(&mut queue), ["ab"]);
+        assert!(matches!(queue.put(&session(1), wrote(7, "d")), Put::Gap));
+        queue.put(&session(1), wrote(8, "the next one"));
+        assert_eq!(queued(&mut queue), ["the next one"]);
+    }
+
+    #[test]
+    fn only_the_newest_usage_is_queued_but_not_moved_across_entries() {
+        let limits = Limits { replaces_states: true, ..Limits::NONE };
+        let before = (1..5).flat_map(|used| [(1, usage(used)), (1, text(7, "a"))]);
+        let mut queue = filled(limits, before.chain([(1, reply(1, 7, "aaaa")), (1, usage(9))]));
+        assert_eq!(queued(&mut queue), ["usage 4", "aaaa", "event", "usage 9"]);
+    }
+
+    #[test]
+    fn the_newest_output_of_a_call_is_kept() {
+        let limits = Limits { output_bytes: 5, ..Limits::NONE };
+        let mut queue = filled(limits, ["éé", "aé", "é"].map(|piece| (1, output("c", piece))));
+        assert_eq!(queued(&mut queue), ["aéé"]);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Text(u64, usize),
+        Output(u64, usize),
+        Usage(u64),
+        Notice(u64),
+        Started(u64),
+        Entry(u64),
+        Answer(u64),
+        Read(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let name = 0u64..3;
+        prop_oneof![
+            4 => (name.clone(), 0usize..300).prop_map(|(name, bytes)| Step::Text(name, bytes)),
+            2 => (name.clone(), 0usize..300).prop_map(|(name, bytes)| Step::Output(name, bytes)),
+            1 => name.clone().prop_map(Step::Usage),
+            1 => name.clone().prop_map(Step::Notice),
+            1 => name.clone().prop_map(Step::Started),
+            1 => name.clone().prop_map(Step::Entry),
+            1 => name.prop_map(Step::Answer),
+            2 => (1usize..8).prop_map(Step::Read),
+        ]
+    }
+
+    fn limits() -> impl Strategy<Value = Limits> {
+        let bytes = prop_oneof![Just(0), 200usize..2000, Just(usize::MAX)];
+        let limits = (1usize..20, bytes, 1usize..500, 1usize..200, 0usize..3, any::<bool>());
+        limits.prop_map(|(items, bytes, text_bytes, output_bytes, notices, replaces_states)| Limits {
+            items,
+            bytes,
+            text_bytes,
+            output_bytes,
+            notices,
+            replaces_states,
+        })
+    }
+
+    /// What a client has read.
+    #[derive(Default)]
+    struct Client {
+        /// Text by session and message.
+        texts: BTreeMap<(SessionId, u64), String>,
+        /// The numbers of the events that must not be dropped.
+        kept: Vec<u64>,
+        usage: BTreeMap<SessionId, u64>,
+    }
+
+    impl Client {
+        fn read(&mut self, item: Item<()>, limits: &Limits) {
+            let Item::Event { session, out } = item else { panic!("no own item was put in") };
+            match out {
+                Out::Text { message, text, .. } => {
+                    self.texts.entry((session, message.0)).or_default().push_str(&text);
+                }
+                Out::CallProgress { output, .. } => assert!(output.len() <= limits.output_bytes),
+                Out::Usage(now) => drop(self.usage.insert(session, now.used)),
+                Out::Notice { .. } => {}
+                Out::CallStarted { call } => self.kept.push(call.0.parse().expect("a number")),
+                Out::Answer { ticket, .. } => self.barrier(&session, ticket.0),
+                Out::Entry { entry, .. } => {
+                    let Change::Replied { message, .. } = &entry.change else { panic!("a reply was put in") };
+                    let read = self.texts.remove(&(session.clone(), message.id.0)).unwrap_or_default();
+                    assert!(message.text().starts_with(&read), "the text read before an entry begins it");
+                    self.barrier(&session, entry.seq.0);
+                }
+                other => panic!("{other:?} was not put in"),
+            }
+        }
+
+        fn barrier(&mut self, session: &SessionId, number: u64) {
+            let usage = self.usage.get(session);
+            assert!(usage.is_none_or(|usage| *usage < number), "no usage moves across a barrier");
+            self.kept.push(number);
+        }
+    }
+
+    proptest! {
+        /// However sessions, events and reads interleave, and whatever the limits are.
+        #[test]
+        fn readers_get_every_message_and_event_in_order(
+            limits in limits(),
+            steps in prop::collection::vec(step(), 1..120),
+        ) {
+            let mut queue = EventQueue::<()>::new(limits);
+            let mut client = Client::default();
+            // By session: the message that is streamed, its text, and whether a piece of it was dropped.
+            let mut streamed: BTreeMap<u64, (u64, String, bool)> = BTreeMap::new();
+            let (mut kept, mut newest) = (Vec::new(), BTreeMap::new());
+            for (number, step) in (0u64..).zip(steps) {
+                let (name, mut out) = match step {
+                    Step::Read(items) => {
+                        for _ in 0..items {
+                            if let Some(item) = queue.pop() {
+                                client.read(item, &limits);
+                            }
+                        }
+                        continue;
+                    }
+                    // All pieces are distinct, so that a missing one is detected.
+                    Step::Text(name, bytes) => {
+                        let piece = format!("{number}é").repeat(bytes / 4);
+                        let (message, whole, _) = streamed.entry(name).or_default();
+                        whole.push_str(&piece);
+                        (name, text(*message, &piece))
+                    }
+                    Step::Output(name, bytes) => (name, output("c", &"é".repeat(bytes / 2))),
+                    Step::Usage(name) => {
+                        newest.insert(session(name), number);
+                        (name, usage(number))
+                    }
+                    Step::Notice(name) => {
+                        (name, Out::Notice { severity: Severity::Info, text: "a notice".to_owned() })
+                    }
+                    Step::Started(name) => (name, Out::CallStarted { call: CallId(number.to_string()) }),
+                    Step::Entry(name) => {
+                        let (message, whole, has_gap) = streamed.entry(name).or_default();
+                        let entry = reply(number, *message, whole);
+                        (*message, *has_gap) = (*message + 1, false);
+                        whole.clear();
+                        (name, entry)
+                    }
+                    Step::Answer(name) => {
+                        (name, Out::Answer { ticket: Ticket(number), answer: Ok(Answer::Closed) })
+                    }
+                };
+                let (is_text, is_kept) = (
+                    matches!(out, Out::Text { .. }),
+                    matches!(out, Out::CallStarted { .. } | Out::Entry { .. } | Out::Answer { .. }),
+                );
+                let may_be_dropped = is_text || matches!(out, Out::CallProgress { .. } | Out::Notice { .. });
+                loop {
+                    match queue.put(&session(name), out) {
+                        Put::Full(back) => {
+                            prop_assert!(!is_text && queue.len() == limits.items);
+                            out = back;
+                            client.read(queue.pop().expect("a full queue has items"), &limits);
+                            continue;
+                        }
+                        Put::Queued => prop_assert!(!is_text || !streamed[&name].2, "no piece after a gap"),
+                        Put::Gap | Put::Dropped => {
+                            prop_assert!(may_be_dropped);
+                            if is_text {
+                                streamed.entry(name).or_default().2 = true;
+                            }
+                        }
+                    }
+                    break;
+                }
+                if is_kept {
+                    kept.push(number);
+                }
+                prop_assert!(queue.bytes() <= limits.bytes && queue.len() <= limits.items);
+            }
+            while let Some(item) = queue.pop() {
+                client.read(item, &limits);
+            }
+            prop_assert_eq!(queue.bytes(), 0);
+            prop_assert_eq!(client.kept, kept);
+            prop_assert_eq!(client.usage, newest);
+            for (name, (message, whole, has_gap)) in streamed {
+                let read = client.texts.remove(&(session(name), message)).unwrap_or_default();
+                prop_assert!(whole.starts_with(&read) && (has_gap || whole == read));
+            }
+            prop_assert!(client.texts.is_empty(), "text was read after its entry");
+        }
+    }
+}
