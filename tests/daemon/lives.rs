@@ -103,7 +103,7 @@ fn clients_that_connect_while_the_daemon_exits_are_served() {
         agent.ended();
     }
     let log = log(&desk);
-    assert!(!log.contains("all in its own process"), "{log}");
+    assert!(!log.contains("runs the agent in its own process"), "{log}");
 }
 
 fn log(desk: &Desk) -> String {
@@ -213,7 +213,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
         agent.close_input();
         agent.ended();
         let log = log(&desk);
-        assert!(log.contains(word) && log.contains("all in its own process"), "{word}: {log}");
+        assert!(log.contains(word) && log.contains("runs the agent in its own process"), "{word}: {log}");
     }
 }
 
