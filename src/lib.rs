@@ -84,18 +84,21 @@
 //! # The way of a compaction
 //!
 //! ```text
-//!  a round ended │ a call is due │ it was refused │ /compact │ a hook       /compact dry ─► compaction::preview
-//!                      └─► session::compacting ─► compaction::decide ◄── the same ────────────┘
-//!                             Nothing(why) │ Prune(masks) │ Summarise(plan)
-//!                                               │               ├─► hooks of pre_compact
-//!                                               │               └─► session::summary: the provider's own · another
-//!                                               │                   model · the cached prefix · flat text · none
-//!                                               │                        │ is the view still the plan's?
-//!                                               ▼                        ▼
-//!                                        one `Pruned`      one `Compacted`: tables, the user's words, summary,
-//!                                                          as far as they fit (compaction::compacted)
-//!  /undo, /redo: an entry each ─► thread::view folds what holds          recall reads the log, not the view
+//!  a round ended │ a call is due │ it was refused │ /compact │ a hook      /compact dry ─► compaction::preview
+//!                      └─► turn: Compacting                                              │
+//!   Planning     compaction::decide ◄────────────────── the same ────────────────────────┘
+//!                  Nothing(why) │ Prune(masks) │ Summarise(plan)
+//!   Hooks        pre_compact hooks: another instruction, or a refusal
+//!   Summarising  session::summary: the provider's own compaction · another model · the cached prefix · flat text · none
+//!   Composing    compaction::compacted: tables, the user's words, summary, as far as they fit
+//!   Composed     is the view still the one that was planned for?
+//!   Committed    one `Pruned` or `Compacted`, then post_compact hooks
+//!
+//!  /undo, /redo: an entry each ─► thread::view folds the layers that are in force      recall reads the log, not the view
 //! ```
+//!
+//! The stages are states of the turn ([`turn`]); nothing is restarted from its top, and the plan is made again only if the
+//! view changed.
 //!
 //! A layer (`Compacted`, `Pruned`, `Mutated`, `Edited`) contains the texts that it puts into the view, so an old view
 //! never changes with a setting or a release. The tables of `compaction::carryover` are computed without a model, each
