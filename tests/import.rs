@@ -505,7 +505,7 @@ fn a_session_is_imported_once_unless_again_is_given() {
     assert_eq!(home.stdout(&["sessions", "list", "--json"]).lines().count(), 2);
     for (arguments, words) in [
         (&["sessions", "import"][..], "claude-code  3 sessions"),
-        (&["sessions", "import", "--from", "claude"], "--from takes claude-code, codex"),
+        (&["sessions", "import", "--from", "claude"], "possible values: claude-code, codex"),
         (&["sessions", "import", "--from", "claude-code", "9"], "has no session 9"),
         (&["sessions", "import", "--from", "codex", "latest"], "has no session in"),
     ] {
