@@ -288,7 +288,7 @@ fn sessions_are_moved_between_homes_on_the_command_line() {
     let forked = other.run(&["sessions", "fork", &session.0, "--at", "e7", "--json"]).json();
     assert_eq!((&forked["from"], &forked["at"]), (&session.0.as_str().into(), &7.into()));
     let wrong = other.run(&["sessions", "fork", &session.0, "--at", "12"]);
-    assert!(wrong.err().contains("names no entry"), "{}", wrong.err());
+    assert!(wrong.err().contains("entries are named like e12"), "{}", wrong.err());
 }
 
 #[test]
