@@ -141,7 +141,8 @@ pub fn decided(scene: &Scene<'_>, wish: &Wish) -> Decision {
 
 /// Whether the entries after the leading summary already take no more than the share to keep.
 fn keeps_no_more(scene: &Scene<'_>, wish: &Wish) -> bool {
-    matches!(wish.keep, Keep::Ratio(share) if scene.from(1) <= share_of(scene, share) + slack(scene))
+    let kept_max = |share| by_our_count(scene, share_of(scene, share)) + slack(scene);
+    matches!(wish.keep, Keep::Ratio(share) if scene.from(1) <= kept_max(share))
 }
 
 /// Whether it happens without a request by the user or a hook.

@@ -147,7 +147,7 @@ impl EditorBuffers {
         let _ = open.answer.send(answer);
     }
 
-    /// Takes back what was not answered.
+    /// Withdraws the requests without an answer.
     pub fn waited(&mut self, Waited { ask, in_time }: Waited, clients: &Clients) {
         let Some(open) = self.take(ask) else { return };
         clients.send(open.client, Out::Withdrawn { ask });

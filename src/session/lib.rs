@@ -20,8 +20,8 @@
 //! | `HookHost` | hooks that were found, and consent to them |
 //! | `Recipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
 //! | `Mcp` | MCP servers |
-//! | `Notices` | what the person is told once |
-//! | `reminders` | what the model is told because its view does not say it |
+//! | `Notices` | what the user is notified of once |
+//! | `reminders` | facts sent to the model because its view does not contain them |
 
 mod actor;
 mod arrival;

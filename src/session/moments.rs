@@ -28,7 +28,7 @@ const WINDOW_UNKNOWN: u64 = 128_000;
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl Session {
-    /// Runs what there is for a moment, and tells whether there is anything.
+    /// Runs the hooks of an event. Returns whether there are any.
     pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> bool {
         if !self.may_run(what.event()) {
             return false;

@@ -1,4 +1,4 @@
-//! Notices that the person is told once in a session.
+//! Notices that are shown once per session.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Tells each problem once; where nobody is there, once somebody comes.
+    /// Shows each problem once, and waits for a client if none is attached.
     pub fn tell_problems(&mut self, problems: &[Problem], clients: &Clients) {
         for problem in problems {
             tracing::warn!(%problem, "a file of the person's has a problem");
@@ -29,7 +29,7 @@ impl Notices {
         }
     }
 
-    /// Tells the problems that nobody was there to see.
+    /// Shows the problems that were found while no client was attached.
     pub fn tell_untold(&mut self, clients: &Clients) {
         let problems = std::mem::take(&mut self.untold_problems);
         self.tell_problems(&problems, clients);

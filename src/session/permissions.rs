@@ -22,12 +22,12 @@ use epitome_turn::Permit;
 /// How much of unreadable arguments the model is shown, in bytes.
 const SHOWN_ARGUMENT_BYTES_MAX: usize = 200;
 
-/// What a model is told that would write a mask into a file, where the key was that it stands for.
+/// The refusal of an edit that would replace a key in a file by its mask.
 const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]), which stands for a key that you were \
                             not shown. Written to a file, it would take the key's place. Leave that part of the file \
                             as it is, or ask the user to put the key in.";
 
-/// What the model is told where no client has anybody to ask.
+/// The answer to the model's question if no client has a user to ask.
 const NOBODY_THERE: &str = "This needs the person's permission, and nobody is there to give it.";
 
 /// What a hook decided about a call: the decision, the hook's name, and why.

@@ -238,7 +238,7 @@ impl Session {
         self.recipes.render(Rendering { prompt, job });
     }
 
-    /// Tells what the compaction would do, where its command was not cancelled meanwhile.
+    /// Shows the dry run, unless its command was cancelled.
     pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
         let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
         let Previewed { typed, command, revision, budget, preview } = previewed;

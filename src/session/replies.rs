@@ -114,7 +114,7 @@ impl Session {
         self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Tells the model what it has to know and its view does not say. No call is open here.
+    /// Reminds the model of what its view does not contain. Requires that no call is open.
     fn remind(&mut self) -> Result<(), String> {
         self.tell_instructions()?;
         // A reply that its provider paused is what it goes on from: nothing may stand behind it.

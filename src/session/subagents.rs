@@ -31,7 +31,7 @@ pub(super) struct Subagents {
     at_work: Vec<Child>,
     /// Agents at work, at any depth, for clients that show them; each behind who started it.
     shown: Vec<ShownAgent>,
-    /// The agents that the model is told of, once their files were read.
+    /// The agents offered to the model, once their files were read.
     definitions: Arc<Agents>,
     /// As many as may work at a time.
     slots: Arc<Semaphore>,
@@ -227,12 +227,12 @@ impl Subagents {
         true
     }
 
-    /// Takes back all cards: the session ends.
+    /// Withdraws all permission requests, because the session ends.
     pub fn end_all_calls(&mut self, clients: &Clients) {
         self.end_calls(|_| true, clients);
     }
 
-    /// Takes back the cards of children that are gone, and ends their calls for whoever saw them.
+    /// Withdraws the permission requests of ended children, and ends their calls for the clients that saw them.
     fn end_calls(&mut self, is_gone: impl Fn(&ChildCall) -> bool, clients: &Clients) {
         for ChildCall { call, open, .. } in self.calls.extract_if(.., |call| is_gone(call)) {
             if let Some(open) = open {

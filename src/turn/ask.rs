@@ -25,7 +25,7 @@ pub enum Ask {
     /// Decide whether this call may run. Asked for one call at a time.
     Permission(CallId),
     RunTool(CallId),
-    /// A round ended and nothing else shortens the view: cut old tool outcomes if that pays by itself. `edited`
+    /// A round ended and nothing else shortens the view: prune old tool outcomes if that pays for its cost. `edited`
     /// if hooks just edited the view, which is enough for one round.
     Ease {
         edited: bool,

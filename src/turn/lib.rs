@@ -36,7 +36,7 @@
 //! | `Sampling` | the model replies |
 //! | `Calls` | hooks check all calls; permission is requested for one at a time; permitted calls run; hooks see each outcome |
 //! | `RoundEnd` | hooks see the finished round, and the summary of a compaction by command |
-//! | `Easing` | old tool outcomes are cut if that pays by itself |
+//! | `Easing` | old tool outcomes are pruned if that pays for its cost |
 //! | `Stopping` | the agent is about to stop; stop hooks can make it continue |
 //! | `Compacting` | one compaction: plan, hooks, summary, change; it can end at each stage, with or without a change |
 //! | `Committed` | the compaction is committed; hooks can react to it |

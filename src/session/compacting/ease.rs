@@ -10,7 +10,7 @@ use epitome_turn::Answer as Told;
 const EASE_TOKENS: u64 = 10_000;
 
 impl Session {
-    /// Cuts old outcomes where that pays by itself, and else begins a summary that will soon be needed.
+    /// Prunes old outcomes if that pays for its cost, and otherwise begins a summary that will soon be needed.
     pub(crate) fn ease(&mut self, edited: bool) {
         let window = self.model.known_window();
         let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();

@@ -19,7 +19,7 @@ pub(in super::super) enum Located {
 pub(in super::super) enum Searched {
     /// `renamed`: whether the chosen model is another one by that.
     Found { effects: Vec<Effect>, renamed: bool },
-    /// With what the person is told.
+    /// With the notice for the user.
     Missing(ProviderError),
 }
 

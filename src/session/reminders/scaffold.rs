@@ -1,4 +1,4 @@
-//! Small logs for tests of what the model is told.
+//! Small logs for tests of reminders.
 
 use std::path::PathBuf;
 use std::sync::Arc;

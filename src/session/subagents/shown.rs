@@ -58,7 +58,7 @@ pub(in super::super) fn lost_agent(thread: &Thread, call: &ToolCall) -> Option<O
 }
 
 impl Subagents {
-    /// Tells of an agent that begins to work for this session.
+    /// Announces a subagent that starts to work for this session.
     pub(super) fn show_begun(&mut self, session: SessionId, about: Arc<SubagentAbout>, clients: &Clients) {
         let began = Subagent { session, about: Some(about), state: SubagentState::Running };
         self.show_stream(self.session.clone(), Out::Subagent(began), clients);
@@ -107,19 +107,19 @@ impl Subagents {
         clients.announce_subagent(&session, &out);
     }
 
-    /// Tells whether an agent of this session waits for the person.
+    /// Announces whether a subagent of this session waits for the user.
     pub(super) fn show_waiting(&mut self, agent: &SessionId, clients: &Clients) {
         let waits = self.calls.iter().any(|call| call.child == *agent && call.open.is_some());
         let state = if waits { SubagentState::RequiresAction } else { SubagentState::Running };
         self.show_state(agent, state, clients);
     }
 
-    /// Tells of an agent's end, behind the ends of those that work for it.
+    /// Announces the end of a subagent, after the ends of its own subagents.
     pub(super) fn show_end(&mut self, agent: &SessionId, end: SubagentEnd, clients: &Clients) {
         self.show_state(agent, SubagentState::Ended(end), clients);
     }
 
-    /// Tells how an agent of this session stands now; nothing, where clients know of none.
+    /// Announces the state of a subagent, if clients know it.
     fn show_state(&mut self, agent: &SessionId, state: SubagentState, clients: &Clients) {
         let now = Subagent { session: agent.clone(), about: None, state };
         self.show_stream(self.session.clone(), Out::Subagent(now), clients);
