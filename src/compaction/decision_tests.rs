@@ -385,8 +385,8 @@ fn an_automatic_compaction_leaves_the_share_of_the_window_that_is_promised() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Where the provider counts otherwise than we do, the share of what clients are shown was missed by up to 4 points. And
-/// the size of the tail was compared by our own count, so that a second compaction by the same share could follow at once.
+/// If the provider's count differed from ours, the share of what clients see was missed by up to 4 points. A second
+/// compaction by the same share finds nothing to do.
 #[test]
 fn the_share_is_of_the_tokens_that_clients_see() {
     let mut learnt = Calibration::start(Family::Other);
