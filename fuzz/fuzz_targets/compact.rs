@@ -1,5 +1,6 @@
-//! Compacts conversations made of arbitrary texts, tool names and inputs in a small and a large window: the
-//! compaction never fails, the result fits, and no table is missing.
+//! Compacts conversations made of arbitrary texts, tool names and inputs in a small and a large window, without
+//! a count of the provider's and with counts far from ours: the compaction never fails, the result fits, and no
+//! table is missing.
 //!
 //! The input is text. Form feeds separate entries; the first character of an entry is its kind: `a` a message
 //! of the agent, `c` a call, `f` a failed call, `d` a denied call; everything else is a user message. A call
@@ -9,21 +10,22 @@
 
 use std::sync::Arc;
 
-use epitome::compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, preview, pruned};
-use epitome::config::Settings;
-use epitome::thread::{
+use epitome_compaction::{Budget, Decision, Keep, Wish, Written, compacted, decide, preview, pruned};
+use epitome_settings::Compaction;
+use epitome_thread::{
     CallId, Card, Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq,
     SessionId, Thread, ToolCall, ToolOutcome, Trigger,
 };
-use epitome::tokens::Ruler;
+use epitome_tokens::Ruler;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
 fuzz_target!(|data: &[u8]| {
     let thread = conversation(&String::from_utf8_lossy(data));
     let ruler = Ruler::of(None);
-    for window in [2_048, 200_000] {
-        let budget = Budget::of(&Settings::default().compaction, window, window / 8, 0);
+    let view = ruler.view(thread.view());
+    for (window, used) in [(2_048, None), (2_048, Some(view * 7 / 10)), (200_000, Some(view * 13 / 10))] {
+        let budget = Budget { used, ..Budget::of(&Compaction::default(), window, window / 8, 0) };
         for (trigger, keep) in [(Trigger::Must, Keep::Ratio(0.4)), (Trigger::Manual, Keep::Nothing)] {
             let wish = Wish { trigger, keep, focus: None, summary: trigger == Trigger::Manual };
             preview(&ruler, &thread, &budget, &wish);
@@ -42,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
             if let Change::Compacted { summary, tokens_after, .. } = made {
                 assert!(tokens_after <= budget.room());
                 let is_ours = |content: &Content| {
-                    matches!(content, Content::Text { text } if text.starts_with(epitome::compaction::CARRIED_HEAD))
+                    matches!(content, Content::Text { text } if text.starts_with(epitome_compaction::CARRIED_HEAD))
                 };
                 let tables = summary.content.iter().find(|content| is_ours(content));
                 if let Some(Content::Text { text }) = tables {

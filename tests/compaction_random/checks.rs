@@ -34,9 +34,13 @@ type Checked<T = ()> = Result<T, String>;
 
 impl History {
     pub fn compact(&mut self, asked: &Compaction, window: u64) -> Checked {
-        let (ruler, budget, wish) = (Ruler::of(None), self.budget(window), History::wish(asked));
+        let (ruler, mut budget, wish) = (Ruler::of(None), self.budget(window), History::wish(asked));
         let before = self.thread.clone();
         let was = ruler.view(before.view());
+        budget.used = asked.reported.map(|percent| (budget.frame + was) * percent / 100);
+        if budget.used.is_some() {
+            self.count("with a count of the provider's");
+        }
         let decision = decide(&ruler, &before, &budget, &wish);
         // In a small window no compaction pays off.
         if budget.window > 20_000 {
@@ -85,7 +89,7 @@ impl History {
         self.count(&format!("in a window of {window}"));
         self.check(&before, &change, &budget, &wish)?;
         if asked.again {
-            self.check_is_final(&change, &budget, &wish)?;
+            self.check_is_final(&before, &change, &budget, &wish)?;
         }
         self.check_requests(asked.service)
     }
@@ -195,10 +199,14 @@ impl History {
     }
 
     /// A compacted conversation is not compacted again immediately.
-    fn check_is_final(&mut self, change: &Change, budget: &Budget, wish: &Wish) -> Checked {
+    fn check_is_final(&mut self, before: &Thread, change: &Change, budget: &Budget, wish: &Wish) -> Checked {
+        let ruler = Ruler::of(None);
+        let mut budget = budget.clone();
+        let views = (ruler.view(before.view()), ruler.view(self.thread.view()));
+        budget.used = budget.used.map(|used| ruler.in_context_then(before, used, views));
         if wish.trigger != Trigger::Overflow && matches!(change, Change::Compacted { .. }) {
             let wish = Wish { summary: true, ..wish.clone() };
-            let again = decide(&Ruler::of(None), &self.thread, budget, &wish);
+            let again = decide(&ruler, &self.thread, &budget, &wish);
             ensure!(matches!(again, Decision::Nothing(_)), "it is compacted twice: {again:?}");
             self.count("compactions that are final");
         }

@@ -260,6 +260,7 @@ impl History {
             wanted: false,
             again: self.number.is_multiple_of(8),
             service: self.number,
+            reported: None,
         };
         self.compact(&must, window)?;
         let pieces = pieces(self.thread.view(), 500, 2_000);

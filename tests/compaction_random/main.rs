@@ -44,6 +44,7 @@ const AT_LEAST: &[(&str, u64)] = &[
     ("prunings", 500),
     ("previews", 3_000),
     ("messages that are the same whatever the summary", 1_500),
+    ("with a count of the provider's", 10_000),
     ("by Manual", 2_000),
     ("by Overflow", 2_000),
     ("by Threshold", 1_500),

@@ -75,6 +75,8 @@ pub struct Compaction {
     pub again: bool,
     /// The service that checks the result; occasionally all four do.
     pub service: usize,
+    /// The provider's count of the request in per cent of ours; `None` if it reported none.
+    pub reported: Option<u64>,
 }
 
 /// One in this many conversations is as long as real ones.
@@ -165,12 +167,17 @@ fn compaction(rng: &mut Rng, scale: usize) -> Compaction {
         6 => Keep::Messages(rng.usize(..6)),
         _ => Keep::From(Seq(rng.u64(..60))),
     };
-    Compaction {
+    let mut compaction = Compaction {
         trigger: triggers[rng.usize(..triggers.len())],
         keep,
         summary: (!one_in(rng, 4)).then(|| bytes(rng, scale)),
         wanted: rng.bool(),
         again: one_in(rng, 4),
         service: rng.usize(..1 << 16),
-    }
+        reported: None,
+    };
+    // Drawn apart, so that a seed that failed before it existed still generates the same conversation.
+    let mut apart = Rng::with_seed(compaction.service as u64);
+    compaction.reported = apart.bool().then(|| apart.u64(70..=130));
+    compaction
 }
