@@ -121,6 +121,7 @@
 //!     5      ├ hooks           programs that run at events of a session
 //!            │ mcp             tools of MCP servers
 //!     4      ├ tools           tools of the model, and permissions
+//!            │ acp_check       runs protocol fixtures against any ACP agent
 //!            │ scripted_model  simulates a model service and validates requests
 //!     3      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ shelf           stored sessions: list, show, search, fork, export, import

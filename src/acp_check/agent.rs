@@ -100,7 +100,7 @@ impl Launch for Program {
 
 /// Output of an agent.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(crate) enum Received {
     /// A line without its newline.
     Line(Vec<u8>),
     /// No line within the time limit.
@@ -110,15 +110,15 @@ pub(super) enum Heard {
 }
 
 /// The connection to a running agent.
-pub(super) struct Talk {
+pub(crate) struct Connection {
     to: Option<SyncSender<Vec<u8>>>,
     from: Receiver<Vec<u8>>,
     errors: Arc<Mutex<Vec<u8>>>,
     kill: Box<dyn FnMut() + Send>,
 }
 
-impl Talk {
-    pub(super) fn begin(running: Running) -> Talk {
+impl Connection {
+    pub(crate) fn begin(running: Running) -> Connection {
         let Running { mut input, output, errors, kill } = running;
         let (to, lines) = mpsc::sync_channel::<Vec<u8>>(LINES_TO_WRITE_MAX);
         std::thread::spawn(move || {
@@ -130,7 +130,7 @@ impl Talk {
                 }
             }
         });
-        let (heard, from) = mpsc::sync_channel(LINES_WAITING_MAX);
+        let (received, from) = mpsc::sync_channel(LINES_WAITING_MAX);
         std::thread::spawn(move || {
             let mut output = BufReader::new(output);
             loop {
@@ -142,7 +142,7 @@ impl Talk {
                 if line.last() == Some(&b'\n') {
                     line.pop();
                 }
-                if heard.send(line).is_err() {
+                if received.send(line).is_err() {
                     return;
                 }
             }
@@ -160,37 +160,37 @@ impl Talk {
                 }
             });
         }
-        Talk { to: Some(to), from, errors: kept, kill }
+        Connection { to: Some(to), from, errors: kept, kill }
     }
 
     /// Queues a line for the agent. If it can't be written, its answer will be missing.
-    pub(super) fn send(&self, line: Vec<u8>) {
+    pub(crate) fn send(&self, line: Vec<u8>) {
         if let Some(to) = &self.to {
             let _ = to.send(line);
         }
     }
 
-    pub(super) fn hear(&self, within: Duration) -> Heard {
+    pub(crate) fn receive(&self, within: Duration) -> Received {
         match self.from.recv_timeout(within) {
-            Ok(line) => Heard::Line(line),
-            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
-            Err(RecvTimeoutError::Disconnected) => Heard::End,
+            Ok(line) => Received::Line(line),
+            Err(RecvTimeoutError::Timeout) => Received::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Received::End,
         }
     }
 
     /// Closes the agent's input, as an exiting editor does.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.to = None;
     }
 
     /// The newest error output.
-    pub(super) fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&kept).trim().to_owned()
     }
 }
 
-impl Drop for Talk {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.to = None;
         (self.kill)();

@@ -1,11 +1,12 @@
-//! `epitome check`: runs protocol fixtures against any agent that speaks ACP over stdio.
+//! A conformance suite for agents that speak the Agent Client Protocol (ACP) over stdio: runs protocol fixtures and reports
+//! the first difference of each.
 //!
-//! It needs no model: only fixtures for any agent run, with the agent's own configuration and keys.
+//! The command `acp-check` of this crate and `epitome check` run the fixtures for any agent, with the agent's own
+//! configuration and keys; no model is simulated. Epitome's own tests run all fixtures, with a [`story::ModelSide`] that
+//! scripts the model's replies too.
 
 pub mod agent;
-mod model_side;
 pub mod story;
-pub mod update;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -13,10 +14,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::CliError;
-use crate::transcript::Fixture;
 use agent::{Inherits, Program};
-use story::{LINE_WITHIN, Outcome, Setting, run_fixture};
+use epitome_transcript::Fixture;
+use story::{LINE_WITHIN, NoModel, Outcome, Setting, run_fixture};
 
 /// Run protocol fixtures against any agent that speaks ACP on stdin and stdout
 #[derive(Debug, clap::Args)]
@@ -26,26 +26,26 @@ Exit codes: 0 if every fixture passed or tests something that the agent does not
 pub struct CheckArgs {
     /// Fixtures to run [default: the built-in fixtures for any agent]
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Print one JSON object per line
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// The agent's command and its arguments
     #[arg(last = true, required = true, value_names = ["COMMAND", "ARGUMENT"], num_args = 1..)]
-    command: Vec<OsString>,
+    pub command: Vec<OsString>,
 }
 
 /// The built-in fixtures: those of `protocol-fixtures/` that are for any agent.
 const BUILT_IN: [(&str, &str); 9] = [
-    ("handshake", include_str!("../../protocol-fixtures/handshake.txt")),
-    ("initialize-again", include_str!("../../protocol-fixtures/initialize-again.txt")),
-    ("before-initialize", include_str!("../../protocol-fixtures/before-initialize.txt")),
-    ("unknown-method", include_str!("../../protocol-fixtures/unknown-method.txt")),
-    ("broken-lines", include_str!("../../protocol-fixtures/broken-lines.txt")),
-    ("request-ids", include_str!("../../protocol-fixtures/request-ids.txt")),
-    ("relative-cwd", include_str!("../../protocol-fixtures/relative-cwd.txt")),
-    ("unknown-session", include_str!("../../protocol-fixtures/unknown-session.txt")),
-    ("list-empty", include_str!("../../protocol-fixtures/list-empty.txt")),
+    ("handshake", include_str!("fixtures/handshake.txt")),
+    ("initialize-again", include_str!("fixtures/initialize-again.txt")),
+    ("before-initialize", include_str!("fixtures/before-initialize.txt")),
+    ("unknown-method", include_str!("fixtures/unknown-method.txt")),
+    ("broken-lines", include_str!("fixtures/broken-lines.txt")),
+    ("request-ids", include_str!("fixtures/request-ids.txt")),
+    ("relative-cwd", include_str!("fixtures/relative-cwd.txt")),
+    ("unknown-session", include_str!("fixtures/unknown-session.txt")),
+    ("list-empty", include_str!("fixtures/list-empty.txt")),
 ];
 
 /// The built-in fixtures by name.
@@ -53,18 +53,19 @@ pub fn built_in() -> impl Iterator<Item = (&'static str, &'static str)> {
     BUILT_IN.into_iter()
 }
 
-pub fn main(args: CheckArgs) -> Result<i32, CliError> {
-    let failed = check(&args, &mut std::io::stdout().lock())?;
-    Ok(i32::from(failed > 0))
+/// Why nothing could be run, and what to do about it.
+#[derive(Debug)]
+pub struct CannotRun {
+    pub message: String,
+    pub hint: String,
 }
 
-/// An error that prevents running anything.
-fn cannot(message: String, hint: &str) -> CliError {
-    CliError { message, hint: Some(hint.to_owned()), code: 2 }
+fn cannot(message: String, hint: &str) -> CannotRun {
+    CannotRun { message, hint: hint.to_owned() }
 }
 
 /// The agent's program: as a path that doesn't depend on where it is started, or found in `PATH`.
-fn find_program(command: &OsStr) -> Result<OsString, CliError> {
+fn find_program(command: &OsStr) -> Result<OsString, CannotRun> {
     let path = Path::new(command);
     if path.components().count() > 1 {
         return path.canonicalize().map(OsString::from).map_err(|error| {
@@ -80,7 +81,7 @@ fn find_program(command: &OsStr) -> Result<OsString, CliError> {
 }
 
 /// The fixtures of these files, or the built-in ones, by name.
-fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
+fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CannotRun> {
     const HINT: &str = "protocol-fixtures/README.md describes the format of a FILE";
     if files.is_empty() {
         let parsed = built_in().map(|(name, text)| {
@@ -101,16 +102,16 @@ fn fixtures(files: &[PathBuf]) -> Result<Vec<(String, Fixture)>, CliError> {
 }
 
 /// Runs the fixtures, writes the result of each, and returns the number of failures.
-fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CliError> {
+pub fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<usize, CannotRun> {
     let fixtures = fixtures(&args.files)?;
     let (command, arguments) =
-        args.command.split_first().ok_or_else(|| CliError::usage("COMMAND is missing"))?;
+        args.command.split_first().ok_or_else(|| cannot("COMMAND is missing".into(), "try `--help`"))?;
     let program = Program {
         command: find_program(command)?,
         arguments: arguments.to_vec(),
         inherits: Inherits::Everything,
     };
-    let setting = Setting { agent: &program, wire: None, line_within: LINE_WITHIN };
+    let setting = Setting::<NoModel> { agent: &program, model: None, line_within: LINE_WITHIN };
     let (mut failed, mut passed) = (0, 0);
     for (name, fixture) in &fixtures {
         let outcome = run_fixture(fixture, &setting);
@@ -181,23 +182,9 @@ fn as_json(name: &str, title: &str, outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Command;
-    use crate::cli::tests::{parsed, usage_error};
 
-    fn args(line: &[&str]) -> CheckArgs {
-        match parsed(line).command {
-            Command::Check(args) => args,
-            other => panic!("not a check: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_command_and_its_options_come_after_two_hyphens() {
-        let args = args(&["check", "--json", "a.txt", "--", "agent", "--json", "--", "x"]);
-        assert_eq!((args.json, args.files.len()), (true, 1));
-        assert_eq!(args.command, ["agent", "--json", "--", "x"]);
-        usage_error(&["check", "a.txt"], "COMMAND");
-        usage_error(&["check", "--fast", "--", "x"], "--fast");
+    fn args(command: &str) -> CheckArgs {
+        CheckArgs { files: Vec::new(), json: false, command: vec![command.into()] }
     }
 
     #[test]
@@ -209,19 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_nowhere_lets_nothing_be_run() {
+    fn a_missing_command_is_an_error_that_names_it() {
         for command in ["./no-such-agent", "no-such-agent-anywhere"] {
-            let error = check(&args(&["check", "--", command]), &mut Vec::new())
-                .expect_err("there is no such program");
-            assert!(error.code == 2 && error.message.contains("no-such-agent"), "{error:?}");
+            let error = check(&args(command), &mut Vec::new()).expect_err("there is no such program");
+            assert!(error.message.contains("no-such-agent"), "{error:?}");
         }
     }
 
     #[test]
-    fn a_command_that_is_no_agent_fails_with_what_was_waited_for() {
-        let args = args(&["check", "--", "true"]);
+    fn a_command_that_is_no_agent_fails_at_the_expected_line() {
         let mut out = Vec::new();
-        let failed = check(&args, &mut out).expect("the command runs");
+        let failed = check(&args("true"), &mut out).expect("the command runs");
         assert!(failed > 0);
         let text = String::from_utf8(out).expect("reports are text");
         assert!(text.contains("expected  agent<  result"), "{text}");

@@ -4,22 +4,21 @@
 //! observed from outside and is not compared.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use epitome_transcript::agent::{Expected, Verdict, update_of};
+use epitome_transcript::book::Book;
+use epitome_transcript::editor::EditorAct;
+use epitome_transcript::names::Names;
+use epitome_transcript::setup::{Place, Setup};
+use epitome_transcript::update::{Update, chunk_of, is_open, word_for};
+use epitome_transcript::{Fixture, Line, What, words};
 use serde_json::Value;
 
-use super::super::scratch::Scratch;
-use super::agent::{Heard, Launch, Surroundings, Talk};
-use super::model_side::ModelSide;
-use crate::config::WireFormat;
-use crate::transcript::agent::{Expected, Verdict, update_of};
-use crate::transcript::book::Book;
-use crate::transcript::editor::EditorAct;
-use crate::transcript::setup::{Place, Setup};
-use crate::transcript::update::{Update, chunk_of, is_open, word_for};
-use crate::transcript::{Fixture, Line, What, words};
+use super::agent::{Connection, Launch, Received, Surroundings};
 
 /// How long one line of the agent may take. Generous, as a loaded machine is not the agent's fault; a passing run never
 /// waits that long.
@@ -29,14 +28,58 @@ pub const LINE_WITHIN: Duration = Duration::from_secs(20);
 pub const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longest text in a failure report, in characters.
-const GOT_LETTERS_MAX: usize = 1200;
+const GOT_CHARACTERS_MAX: usize = 1200;
 
 /// The agent that a fixture runs against.
-pub struct Setting<'a> {
+pub struct Setting<'a, M> {
     pub agent: &'a dyn Launch,
-    /// The format that the scripted model speaks; `None` for an agent with a model of its own.
-    pub wire: Option<WireFormat>,
+    /// `None` for an agent with a model of its own.
+    pub model: Option<Scripted<M>>,
     pub line_within: Duration,
+}
+
+type StartModel<M> = dyn Fn(&Fixture, &Names) -> io::Result<M>;
+
+/// A scripted model that the agent is pointed at.
+pub struct Scripted<M> {
+    /// The name of its wire format in `only` lines of fixtures.
+    pub format: &'static str,
+    /// Starts it with the replies of a fixture, in which the names are replaced.
+    pub start: Box<StartModel<M>>,
+}
+
+/// The model's lines of a fixture: plays `model!` lines and compares `model?` lines.
+pub trait ModelSide {
+    /// The environment variables that point an agent with this home directory to the model. Writes its settings there.
+    fn prepare(&self, home: &Path) -> io::Result<Vec<(String, OsString)>>;
+    /// Compares a call with the `model?` lines that begin at this line, if any do.
+    fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt>;
+    /// Continues a reply that waits for this line.
+    fn reached(&self, line: usize);
+    /// Describes a mismatch between calls and replies at the end of a fixture.
+    fn note(&self) -> Option<String>;
+}
+
+/// For agents with a model of their own.
+#[derive(Debug)]
+pub enum NoModel {}
+
+impl ModelSide for NoModel {
+    fn prepare(&self, _: &Path) -> io::Result<Vec<(String, OsString)>> {
+        match *self {}
+    }
+
+    fn compare(&mut self, _: usize, _: &mut Names, _: Duration) -> Result<(), Halt> {
+        match *self {}
+    }
+
+    fn reached(&self, _: usize) {
+        match *self {}
+    }
+
+    fn note(&self) -> Option<String> {
+        match *self {}
+    }
 }
 
 /// The result of a fixture.
@@ -62,13 +105,13 @@ pub struct Failure {
 }
 
 /// Why a run stops early.
-pub(super) enum Halt {
+pub enum Halt {
     Failed(Box<Failure>),
     NotOffered(String),
 }
 
 impl Halt {
-    pub(super) fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
+    pub fn wrong(line: usize, expected: impl Into<String>, got: impl Into<String>) -> Halt {
         let (expected, got) = (expected.into(), shortened(got.into()));
         Halt::Failed(Box::new(Failure { line, expected, got, notes: Vec::new() }))
     }
@@ -76,14 +119,14 @@ impl Halt {
 
 /// Shortens long messages in a report.
 fn shortened(text: String) -> String {
-    match text.char_indices().nth(GOT_LETTERS_MAX) {
-        Some((at, _)) => format!("{} … ({} letters)", &text[..at], text.chars().count()),
+    match text.char_indices().nth(GOT_CHARACTERS_MAX) {
+        Some((at, _)) => format!("{} … ({} characters)", &text[..at], text.chars().count()),
         None => text,
     }
 }
 
 /// Runs a fixture in a scratch workspace.
-pub fn run_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Outcome {
+pub fn run_fixture<M: ModelSide>(fixture: &Fixture, setting: &Setting<'_, M>) -> Outcome {
     if let Some(why) = not_meant(fixture, setting) {
         return Outcome::NotMeant(why);
     }
@@ -91,7 +134,7 @@ pub fn run_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Outcome {
         Ok(story) => story,
         Err(error) => return Outcome::Failed(could_not(&error)),
     };
-    match story.tell(fixture) {
+    match story.run_lines(fixture) {
         Ok(()) => Outcome::Passed,
         Err(Halt::NotOffered(what)) => Outcome::NotOffered(what),
         Err(Halt::Failed(mut failure)) => {
@@ -101,16 +144,17 @@ pub fn run_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Outcome {
     }
 }
 
-pub(super) fn could_not(error: &io::Error) -> Failure {
+pub fn could_not(error: &io::Error) -> Failure {
     let got = format!("the test could not be set up: {error}");
     Failure { line: 1, expected: "a workspace and an agent".into(), got, notes: Vec::new() }
 }
 
-pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<String> {
-    if setting.wire.is_none() && !fixture.is_for_any_agent() {
-        return Some("it needs the scripted model".into());
-    }
-    let name = setting.wire?.id();
+/// Why a fixture does not apply to a setting.
+pub fn not_meant<M>(fixture: &Fixture, setting: &Setting<'_, M>) -> Option<String> {
+    let Some(model) = &setting.model else {
+        return (!fixture.is_for_any_agent()).then(|| "it needs the scripted model".into());
+    };
+    let name = model.format;
     fixture.setups().find_map(|setup| match setup {
         Setup::Only(only) if only != name => Some(format!("it is about {only}")),
         _ => None,
@@ -118,44 +162,45 @@ pub(super) fn not_meant(fixture: &Fixture, setting: &Setting<'_>) -> Option<Stri
 }
 
 /// A running fixture.
-pub(super) struct Story<'a> {
-    pub(super) setting: &'a Setting<'a>,
+pub struct Story<'a, M> {
+    pub setting: &'a Setting<'a, M>,
     home: PathBuf,
     surroundings: Surroundings,
-    pub(super) book: Book,
-    pub(super) model: Option<ModelSide>,
-    talk: Option<Talk>,
+    pub book: Book,
+    pub model: Option<M>,
+    connection: Option<Connection>,
     next_id: u64,
     needs: Vec<String>,
     aside: Vec<String>,
     /// Messages that were received but not compared yet.
-    heard: VecDeque<Value>,
+    received: VecDeque<Value>,
     /// Expectations in any order until the editor's next line.
     free: Vec<(usize, String, Expected)>,
     /// A streamed message whose further chunks a pattern has matched already.
     swallow: Option<Value>,
     /// Dropped last, so that the agent has gone and writes no more files.
-    _scratch: Scratch,
+    _scratch: tempfile::TempDir,
 }
 
-impl<'a> Story<'a> {
-    pub(super) fn begin(fixture: &Fixture, setting: &'a Setting<'a>) -> io::Result<Story<'a>> {
-        let scratch = Scratch::new("check")?;
-        let (workspace, home) = (scratch.directory("workspace")?, scratch.directory("home")?);
+impl<'a, M: ModelSide> Story<'a, M> {
+    pub fn begin(fixture: &Fixture, setting: &'a Setting<'a, M>) -> io::Result<Story<'a, M>> {
+        // Canonical, because tools follow links.
+        let base = std::env::temp_dir().canonicalize()?;
+        let scratch = tempfile::Builder::new().prefix("epitome-check-").tempdir_in(base)?;
+        let (workspace, home) = (scratch.path().join("workspace"), scratch.path().join("home"));
+        std::fs::create_dir(&workspace)?;
+        std::fs::create_dir(&home)?;
         let mut book = Book::default();
         book.names.bind_place("$DIR", &workspace.display().to_string());
         book.names.bind_place("$HOME", &home.display().to_string());
-        let mut variables: Vec<(String, std::ffi::OsString)> = Vec::new();
+        let mut variables: Vec<(String, OsString)> = Vec::new();
         let mut model = None;
-        if let Some(wire) = setting.wire {
+        if let Some(scripted) = &setting.model {
             variables.push(("HOME".into(), home.clone().into()));
             variables.push(("EPITOME_HOME".into(), home.join("epitome").into()));
             if !fixture.setups().any(|setup| *setup == Setup::NoModel) {
-                let side = ModelSide::start(fixture, &book.names)?;
-                if let Some(settings) = ModelSide::settings(wire) {
-                    write_file(home.join("epitome/config.toml"), settings)?;
-                }
-                variables.extend(side.variables(wire));
+                let side = (scripted.start)(fixture, &book.names)?;
+                variables.extend(side.prepare(&home)?);
                 model = Some(side);
             }
         }
@@ -182,18 +227,18 @@ impl<'a> Story<'a> {
             surroundings,
             book,
             model,
-            talk: None,
+            connection: None,
             next_id: 1,
             needs,
             aside,
-            heard: VecDeque::new(),
+            received: VecDeque::new(),
             free: Vec::new(),
             swallow: None,
             _scratch: scratch,
         })
     }
 
-    fn tell(&mut self, fixture: &Fixture) -> Result<(), Halt> {
+    fn run_lines(&mut self, fixture: &Fixture) -> Result<(), Halt> {
         for (at, line) in fixture.lines.iter().enumerate() {
             match &line.what {
                 What::Blank | What::Comment => {}
@@ -209,7 +254,7 @@ impl<'a> Story<'a> {
                 }
                 What::Editor(_, act) => {
                     self.end_segment()?;
-                    self.say(line.number, act)?;
+                    self.send(line.number, act)?;
                     self.free = free_lines(&fixture.lines[at + 1..]);
                 }
                 What::Agent(words, expected) => {
@@ -231,11 +276,14 @@ impl<'a> Story<'a> {
         self.end_segment()?;
         let last = fixture.lines.last().map_or(1, |line| line.number);
         self.end_of_input(last)?;
-        self.model.as_ref().map_or(Ok(()), |model| model.complete(last))
+        match self.model.as_ref().and_then(ModelSide::note) {
+            None => Ok(()),
+            Some(note) => Err(Halt::wrong(last, "a call of the model for each of its replies", note)),
+        }
     }
 
     /// Writes and checks files, and restarts the agent.
-    pub(super) fn perform(&mut self, line: &Line, setup: &Setup) -> Result<(), Halt> {
+    pub fn perform(&mut self, line: &Line, setup: &Setup) -> Result<(), Halt> {
         let shown = line.to_string();
         let failed = |error: io::Error| Halt::wrong(line.number, shown.clone(), error.to_string());
         match setup {
@@ -259,7 +307,7 @@ impl<'a> Story<'a> {
                 if there { Err(Halt::wrong(line.number, shown, "the file is there")) } else { Ok(()) }
             }
             Setup::Restart | Setup::Kill => {
-                self.talk = None;
+                self.connection = None;
                 self.book.restarted();
                 self.swallow = None;
                 Ok(())
@@ -274,12 +322,12 @@ impl<'a> Story<'a> {
     }
 
     /// Sends the editor's message; starts the agent if it isn't running.
-    pub(super) fn say(&mut self, line: usize, act: &EditorAct) -> Result<(), Halt> {
-        if self.talk.is_none() {
+    pub fn send(&mut self, line: usize, act: &EditorAct) -> Result<(), Halt> {
+        if self.connection.is_none() {
             let running = self.setting.agent.launch(&self.surroundings);
             let running =
                 running.map_err(|error| Halt::wrong(line, "an agent that starts", error.to_string()))?;
-            self.talk = Some(Talk::begin(running));
+            self.connection = Some(Connection::begin(running));
         }
         let (bytes, message) = act
             .line(&self.book, self.next_id)
@@ -288,8 +336,8 @@ impl<'a> Story<'a> {
         if let Some(message) = message {
             self.book.editor_said(&message);
         }
-        if let Some(talk) = &self.talk {
-            talk.send(bytes);
+        if let Some(connection) = &self.connection {
+            connection.send(bytes);
         }
         Ok(())
     }
@@ -307,7 +355,7 @@ impl<'a> Story<'a> {
                 }
                 Verdict::Part(length) => {
                     let rest = split_chunk(&mut message, length);
-                    self.heard.push_front(rest);
+                    self.received.push_front(rest);
                     return Ok(());
                 }
                 Verdict::More => {
@@ -335,7 +383,7 @@ impl<'a> Story<'a> {
     fn next_bound(&mut self, line: usize, shown: &str) -> Result<Value, Halt> {
         let deadline = Instant::now() + self.setting.line_within;
         loop {
-            if let Some(message) = self.hear(line, shown, deadline)? {
+            if let Some(message) = self.receive(line, shown, deadline)? {
                 return Ok(message);
             }
         }
@@ -345,7 +393,7 @@ impl<'a> Story<'a> {
     fn end_segment(&mut self) -> Result<(), Halt> {
         while let Some((line, shown, _)) = self.free.first().cloned() {
             let deadline = Instant::now() + self.setting.line_within;
-            if let Some(message) = self.hear(line, &shown, deadline)? {
+            if let Some(message) = self.receive(line, &shown, deadline)? {
                 let got = self.shown(&message);
                 return Err(Halt::wrong(line, shown, got));
             }
@@ -355,7 +403,7 @@ impl<'a> Story<'a> {
 
     /// Receives one message and returns it, or `None` if an unordered expectation matched it. `line` and `shown` are what
     /// this waits for.
-    fn hear(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
+    fn receive(&mut self, line: usize, shown: &str, deadline: Instant) -> Result<Option<Value>, Halt> {
         let message = match self.next(deadline) {
             Next::Message(message) => message,
             Next::Nothing => {
@@ -379,16 +427,16 @@ impl<'a> Story<'a> {
     }
 
     /// The next message that the fixture does not ignore.
-    pub(super) fn next(&mut self, deadline: Instant) -> Next {
+    pub fn next(&mut self, deadline: Instant) -> Next {
         loop {
-            let message = match self.heard.pop_front() {
+            let message = match self.received.pop_front() {
                 Some(message) => message,
                 None => {
-                    let Some(talk) = &self.talk else { return Next::End };
-                    match talk.hear(deadline.saturating_duration_since(Instant::now())) {
-                        Heard::Nothing => return Next::Nothing,
-                        Heard::End => return Next::End,
-                        Heard::Line(line) => match serde_json::from_slice::<Value>(&line) {
+                    let Some(connection) = &self.connection else { return Next::End };
+                    match connection.receive(deadline.saturating_duration_since(Instant::now())) {
+                        Received::Nothing => return Next::Nothing,
+                        Received::End => return Next::End,
+                        Received::Line(line) => match serde_json::from_slice::<Value>(&line) {
                             Ok(message @ Value::Object(_)) => message,
                             Ok(_) | Err(_) => {
                                 return Next::NoMessage(String::from_utf8_lossy(&line).into_owned());
@@ -409,7 +457,7 @@ impl<'a> Story<'a> {
     }
 
     /// Records an expected message. The answer to `initialize` has the capabilities.
-    pub(super) fn accept(&mut self, message: &Value) -> Result<(), Halt> {
+    pub fn accept(&mut self, message: &Value) -> Result<(), Halt> {
         let answers_initialize = self
             .book
             .editor_open
@@ -429,41 +477,41 @@ impl<'a> Story<'a> {
     }
 
     /// Closes the agent's input and reads the rest; there must be no unexpected message.
-    pub(super) fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
-        let Some(talk) = &mut self.talk else { return Ok(()) };
-        talk.close();
+    pub fn end_of_input(&mut self, line: usize) -> Result<(), Halt> {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        connection.close();
         let deadline = Instant::now() + EXIT_WITHIN;
         match self.next(deadline) {
             Next::End => Ok(()),
             Next::Message(message) => {
                 self.book.learn(&message);
                 let got = self.shown(&message);
-                Err(Halt::wrong(line, "nothing more behind this line", got))
+                Err(Halt::wrong(line, "nothing more after this line", got))
             }
             Next::NoMessage(text) => {
-                Err(Halt::wrong(line, "nothing more behind this line", format!("no message: {text:?}")))
+                Err(Halt::wrong(line, "nothing more after this line", format!("no message: {text:?}")))
             }
             Next::Nothing => {
                 let got = format!("the agent still runs {EXIT_WITHIN:?} after its input was closed");
-                Err(Halt::wrong(line, "the agent's end behind this line", got))
+                Err(Halt::wrong(line, "the agent's end after this line", got))
             }
         }
     }
 
-    pub(super) fn shown(&self, message: &Value) -> String {
-        let detail = crate::transcript::agent::Detail { ids: true, calls: true };
-        let words = crate::transcript::agent::words_of(message, &mut self.book.clone(), detail);
+    pub fn shown(&self, message: &Value) -> String {
+        let detail = epitome_transcript::agent::Detail { ids: true, calls: true };
+        let words = epitome_transcript::agent::words_of(message, &mut self.book.clone(), detail);
         words::write("agent<", &words, None)
     }
 
     fn notes(&self) -> Vec<String> {
         let calls = self.model.as_ref().and_then(ModelSide::note);
-        let errors = self.talk.as_ref().map(Talk::errors).filter(|errors| !errors.is_empty());
+        let errors = self.connection.as_ref().map(Connection::errors).filter(|errors| !errors.is_empty());
         calls.into_iter().chain(errors.map(|errors| format!("the agent's error output: {errors}"))).collect()
     }
 }
 
-pub(super) enum Next {
+pub enum Next {
     Message(Value),
     /// A line that is not a JSON object.
     NoMessage(String),
@@ -492,7 +540,7 @@ fn free_lines(lines: &[Line]) -> Vec<(usize, String, Expected)> {
 }
 
 /// Whether both are chunks of the same streamed message.
-pub(super) fn same_chunk(first: &Value, second: &Value) -> bool {
+pub fn same_chunk(first: &Value, second: &Value) -> bool {
     let key = |message: &Value| {
         let chunk = chunk_of(update_of(message)?)?;
         let session = message.pointer("/params/sessionId")?.as_str()?.to_owned();
@@ -502,7 +550,7 @@ pub(super) fn same_chunk(first: &Value, second: &Value) -> bool {
 }
 
 /// Appends the text of the next chunk; false if it belongs to another message.
-pub(super) fn join_chunk(message: &mut Value, next: &Value) -> bool {
+pub fn join_chunk(message: &mut Value, next: &Value) -> bool {
     if !same_chunk(message, next) {
         return false;
     }
@@ -514,7 +562,7 @@ pub(super) fn join_chunk(message: &mut Value, next: &Value) -> bool {
 }
 
 /// Splits the first bytes off a chunk and returns the chunk with the rest.
-pub(super) fn split_chunk(message: &mut Value, length: usize) -> Value {
+pub fn split_chunk(message: &mut Value, length: usize) -> Value {
     let mut rest = message.clone();
     if let Some(Value::String(text)) = rest.pointer_mut("/params/update/content/text") {
         *text = text.split_off(length);

@@ -7,7 +7,7 @@
 
 mod acp;
 mod bug_report;
-pub mod check;
+mod check;
 mod daemon;
 mod daemon_serve;
 mod demo;
@@ -91,7 +91,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     BugReport(bug_report::BugReportArgs),
     Inspect(inspect::InspectArgs),
-    Check(check::CheckArgs),
+    Check(epitome_acp_check::CheckArgs),
     Demo(demo::DemoArgs),
     Completions(manual::CompletionsArgs),
     /// Print the man page; `epitome man | man -l -` shows it
@@ -190,7 +190,7 @@ fn run_command(arguments: Vec<OsString>) -> Result<i32, CliError> {
         Command::Doctor(args) => doctor::main(args),
         Command::BugReport(args) => bug_report::main(args),
         Command::Inspect(args) => inspect::main(args),
-        Command::Check(args) => check::main(args),
+        Command::Check(args) => check::main(&args),
         Command::Demo(args) => demo::main(args),
         Command::Completions(args) => manual::completions(args),
         Command::Man => manual::man(),

@@ -22,13 +22,6 @@ impl Scratch {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
-
-    /// Creates a directory in it and returns the path.
-    pub(super) fn directory(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.path.join(name);
-        std::fs::create_dir(&path)?;
-        Ok(path)
-    }
 }
 
 impl Drop for Scratch {

@@ -1,6 +1,4 @@
-//! Shared by tests of the protocol: the fixtures, and a tiny agent.
-
-pub mod mini_agent;
+//! The fixtures.
 
 use std::path::PathBuf;
 

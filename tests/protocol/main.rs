@@ -3,19 +3,23 @@
 //! `UPDATE=1 cargo test --test protocol` rewrites the agent's lines and the requests to the model;
 //! `FIXTURE=name` runs a single fixture.
 
-mod support;
+mod fixtures;
+mod mini_agent;
+mod model_side;
+mod update;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use epitome::cli::check;
-use epitome::cli::check::agent::{Inherits, Program};
-use epitome::cli::check::story::{Failure, LINE_WITHIN, Outcome, Setting, run_fixture};
-use epitome::cli::check::update::update_fixture;
 use epitome::config::WireFormat;
 use epitome::transcript::Fixture;
-use support::mini_agent::MiniAgent;
+use epitome_acp_check as check;
+use epitome_acp_check::agent::{Inherits, Program};
+use epitome_acp_check::story::{Failure, LINE_WITHIN, Outcome, Setting, run_fixture};
+use mini_agent::MiniAgent;
+use model_side::{FixtureModel, scripted};
+use update::update_fixture;
 
 /// Number of fixtures that run concurrently. They mostly wait for each other's processes.
 const AT_A_TIME: usize = 4;
@@ -36,7 +40,7 @@ fn our_agent() -> Program {
 /// Runs all fixtures against the agent with a model of this format, and reports all failures.
 fn run_all(wire: WireFormat) {
     let only = std::env::var("FIXTURE").ok();
-    let files: Vec<_> = support::fixture_files()
+    let files: Vec<_> = fixtures::fixture_files()
         .into_iter()
         .filter(|(name, ..)| only.as_ref().is_none_or(|only| only == name))
         .collect();
@@ -47,9 +51,10 @@ fn run_all(wire: WireFormat) {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
                 while let Some((name, _, text)) = files.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    let fixture = support::parse(name, text);
+                    let fixture = fixtures::parse(name, text);
                     let agent = our_agent();
-                    let setting = Setting { agent: &agent, wire: Some(wire), line_within: LINE_WITHIN };
+                    let setting =
+                        Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
                     let outcome = run_fixture(&fixture, &setting);
                     if matches!(outcome, Outcome::Failed(_) | Outcome::NotOffered(_)) {
                         let report = check::as_text(name, fixture.title(), &outcome);
@@ -103,14 +108,14 @@ fn all_fixtures_pass_with_a_gemini_model() {
 
 fn rewrite_all() {
     let only = std::env::var("FIXTURE").ok();
-    for (name, path, text) in support::fixture_files() {
+    for (name, path, text) in fixtures::fixture_files() {
         if only.as_ref().is_some_and(|only| *only != name) {
             continue;
         }
-        let (agent, fixture) = (our_agent(), support::parse(&name, &text));
+        let (agent, fixture) = (our_agent(), fixtures::parse(&name, &text));
         // With the first format that the fixture supports: most support all of them.
         let rewritten = WireFormat::ALL.into_iter().find_map(|wire| {
-            let setting = Setting { agent: &agent, wire: Some(wire), line_within: LINE_WITHIN };
+            let setting = Setting { agent: &agent, model: Some(scripted(wire)), line_within: LINE_WITHIN };
             let updated = update_fixture(&fixture, &setting);
             updated.unwrap_or_else(|failure| panic!("{name} could not be rewritten: {failure:?}"))
         });
@@ -121,8 +126,8 @@ fn rewrite_all() {
 
 #[test]
 fn every_fixture_has_canonical_form() {
-    for (name, _, text) in support::fixture_files() {
-        let canonical = support::parse(&name, &text).to_string();
+    for (name, _, text) in fixtures::fixture_files() {
+        let canonical = fixtures::parse(&name, &text).to_string();
         assert!(
             text == canonical || rewriting(),
             "{name}.txt is not canonical; UPDATE=1 rewrites it as\n{canonical}"
@@ -132,17 +137,17 @@ fn every_fixture_has_canonical_form() {
 
 #[test]
 fn every_fixture_has_a_title_and_is_listed_in_the_readme() {
-    let readme = support::fixtures_directory().join("README.md");
+    let readme = fixtures::fixtures_directory().join("README.md");
     let readme = std::fs::read_to_string(readme).expect("the fixtures have a README");
-    for (name, _, text) in support::fixture_files() {
-        assert!(!support::parse(&name, &text).title().is_empty(), "{name} begins with a comment");
+    for (name, _, text) in fixtures::fixture_files() {
+        assert!(!fixtures::parse(&name, &text).title().is_empty(), "{name} begins with a comment");
         assert!(readme.contains(&format!("`{name}`")), "README.md tells of {name}");
     }
 }
 
 #[test]
 fn the_built_in_fixtures_are_those_for_any_agent() {
-    let marked: Vec<String> = support::fixture_files()
+    let marked: Vec<String> = fixtures::fixture_files()
         .into_iter()
         .filter(|(_, _, text)| text.lines().any(|line| line == "any agent"))
         .map(|(name, ..)| name)
@@ -175,10 +180,10 @@ agent<  session/update $S1 text "d."
 agent<  result end_turn
 "#;
 
-fn mini_setting() -> Setting<'static> {
+fn mini_setting() -> Setting<'static, FixtureModel> {
     Setting {
         agent: &MiniAgent,
-        wire: Some(WireFormat::AnthropicMessages),
+        model: Some(scripted(WireFormat::AnthropicMessages)),
         line_within: Duration::from_secs(10),
     }
 }
@@ -214,7 +219,7 @@ fn an_unexpected_message_is_a_failure() {
     assert!(failure.got.contains("available_commands /help"), "{failure:?}");
     let last = SMALL.replace("agent<  session/update $S1 text \"d.\"\nagent<  result end_turn\n", "");
     let Outcome::Failed(failure) = run_small(&last) else { panic!("the rest of a text is unread") };
-    assert_eq!(failure.expected, "nothing more behind this line");
+    assert_eq!(failure.expected, "nothing more after this line");
 }
 
 #[test]

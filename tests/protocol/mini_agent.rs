@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-use epitome::cli::check::agent::{Launch, Running, Surroundings};
+use epitome_acp_check::agent::{Launch, Running, Surroundings};
 use serde_json::{Value, json};
 
 /// Starts a `MiniAgent` for each launch.
@@ -23,7 +23,7 @@ impl Launch for MiniAgent {
                 Conversation { out: to_editor, address, sessions: 0, messages: Vec::new() };
             for line in BufReader::new(from_editor).lines() {
                 let Ok(line) = line else { return };
-                if conversation.hear(&line).is_err() {
+                if conversation.receive(&line).is_err() {
                     return; // The editor has gone.
                 }
             }
@@ -40,7 +40,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn hear(&mut self, line: &str) -> io::Result<()> {
+    fn receive(&mut self, line: &str) -> io::Result<()> {
         let Ok(message) = serde_json::from_str::<Value>(line) else {
             let error = json!({"code": -32700, "message": "This is no JSON."});
             return self.write(&json!({"jsonrpc": "2.0", "id": null, "error": error}));

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use super::story::Halt;
-use crate::config::WireFormat;
-use crate::provider::scripted::{RecordedRequest, ScriptedModel, all_news, news};
-use crate::transcript::names::Names;
-use crate::transcript::{Fixture, ModelStep, Seen, What};
+use epitome::config::WireFormat;
+use epitome::provider::scripted::{RecordedRequest, ScriptedModel, all_news, news};
+use epitome::transcript::names::Names;
+use epitome::transcript::{Fixture, ModelStep, Seen, What, words};
+use epitome_acp_check::story::{Halt, ModelSide, Scripted};
 
 /// Queued calls of the model.
 const CALLS_WAITING_MAX: usize = 4096;
@@ -19,7 +20,7 @@ const KEY: &str = "scripted-key";
 
 /// One call of the model in the fixture.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exchange {
+pub struct Exchange {
     /// `model?` lines with their numbers; empty if the fixture doesn't have what was sent.
     pub sees: Vec<(usize, Seen)>,
     pub steps: Vec<ModelStep>,
@@ -29,15 +30,22 @@ pub(super) struct Exchange {
     pub first_step: usize,
 }
 
-pub(super) struct ModelSide {
+pub struct FixtureModel {
+    wire: WireFormat,
     model: ScriptedModel,
-    pub(super) exchanges: Vec<Exchange>,
+    pub exchanges: Vec<Exchange>,
     arrivals: Receiver<RecordedRequest>,
     calls: Vec<RecordedRequest>,
 }
 
-impl ModelSide {
-    pub(super) fn start(fixture: &Fixture, names: &Names) -> io::Result<ModelSide> {
+/// A model of this format for the agent under test.
+pub fn scripted(wire: WireFormat) -> Scripted<FixtureModel> {
+    let start = move |fixture: &Fixture, names: &Names| FixtureModel::start(wire, fixture, names);
+    Scripted { format: wire.id(), start: Box::new(start) }
+}
+
+impl FixtureModel {
+    fn start(wire: WireFormat, fixture: &Fixture, names: &Names) -> io::Result<FixtureModel> {
         let mut exchanges = exchanges(fixture);
         for step in exchanges.iter_mut().flat_map(|exchange| &mut exchange.steps) {
             *step = step.filled(names).map_err(io::Error::other)?;
@@ -51,12 +59,36 @@ impl ModelSide {
             let unexpected = || vec![ModelStep::Error { status: 400, retry_after: None, message }];
             replies.get(request.number).cloned().unwrap_or_else(unexpected)
         })?;
-        Ok(ModelSide { model, exchanges, arrivals, calls: Vec::new() })
+        Ok(FixtureModel { wire, model, exchanges, arrivals, calls: Vec::new() })
     }
 
-    /// The environment variables that point an agent to this model.
-    pub(super) fn variables(&self, wire: WireFormat) -> Vec<(String, OsString)> {
-        let all = match wire {
+    /// What was new in a call, which this waits for.
+    pub fn news(&mut self, number: usize, within: Duration) -> Option<Vec<Seen>> {
+        while self.calls.len() <= number {
+            match self.arrivals.recv_timeout(within) {
+                Ok(call) => self.calls.push(call),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        let now = self.calls[number].seen();
+        let Some(before) = number.checked_sub(1) else { return Some(all_news(&now)) };
+        Some(news(&self.calls[before].seen(), &self.exchanges[before].steps, &now))
+    }
+
+    /// The number of calls so far.
+    pub fn count(&self) -> usize {
+        self.model.requests().len()
+    }
+}
+
+impl ModelSide for FixtureModel {
+    fn prepare(&self, home: &Path) -> io::Result<Vec<(String, OsString)>> {
+        if self.wire == WireFormat::OpenAiResponses {
+            let settings = home.join("epitome/config.toml");
+            std::fs::create_dir_all(home.join("epitome"))?;
+            std::fs::write(settings, "[providers.openai]\nwire = \"openai_responses\"\n")?;
+        }
+        let all = match self.wire {
             WireFormat::AnthropicMessages => [
                 ("ANTHROPIC_BASE_URL", self.model.base_url()),
                 ("ANTHROPIC_API_KEY", KEY.to_owned()),
@@ -78,30 +110,20 @@ impl ModelSide {
                 ("EPITOME_MODEL", "gemini/gemini-4-argon".to_owned()),
             ],
         };
-        all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
+        Ok(all.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())
     }
 
-    /// The agent's `config.toml` for this format; most formats need none.
-    pub(super) fn settings(wire: WireFormat) -> Option<&'static str> {
-        match wire {
-            WireFormat::OpenAiResponses => Some("[providers.openai]\nwire = \"openai_responses\"\n"),
-            WireFormat::AnthropicMessages | WireFormat::OpenAiChat | WireFormat::Gemini => None,
-        }
-    }
-
-    /// The run has reached this `model!` line.
-    pub(super) fn reached(&self, line: usize) {
+    fn reached(&self, line: usize) {
         if self.exchanges.iter().any(|exchange| exchange.goes_on.contains(&line)) {
             self.model.release();
         }
     }
 
-    /// Compares a call with its `model?` lines, if this is the first of them.
-    pub(super) fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt> {
+    fn compare(&mut self, line: usize, names: &mut Names, within: Duration) -> Result<(), Halt> {
         let first = |exchange: &Exchange| exchange.sees.first().is_some_and(|(number, _)| *number == line);
         let Some(at) = self.exchanges.iter().position(first) else { return Ok(()) };
         let sees = self.exchanges[at].sees.clone();
-        let shown = |seen: &Seen| crate::transcript::words::write("model?", &seen.words(), None);
+        let shown = |seen: &Seen| words::write("model?", &seen.words(), None);
         let Some(news) = self.news(at, within) else {
             let got = format!("no such call of the model within {within:?}");
             return Err(Halt::wrong(line, shown(&sees[0].1), got));
@@ -121,34 +143,7 @@ impl ModelSide {
         Ok(())
     }
 
-    /// What was new in a call, which this waits for.
-    pub(super) fn news(&mut self, number: usize, within: Duration) -> Option<Vec<Seen>> {
-        while self.calls.len() <= number {
-            match self.arrivals.recv_timeout(within) {
-                Ok(call) => self.calls.push(call),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
-            }
-        }
-        let now = self.calls[number].seen();
-        let Some(before) = number.checked_sub(1) else { return Some(all_news(&now)) };
-        Some(news(&self.calls[before].seen(), &self.exchanges[before].steps, &now))
-    }
-
-    /// The number of calls so far.
-    pub(super) fn count(&self) -> usize {
-        self.model.requests().len()
-    }
-
-    /// At the end, each reply must have been asked for, and nothing else.
-    pub(super) fn complete(&self, line: usize) -> Result<(), Halt> {
-        match self.note() {
-            None => Ok(()),
-            Some(note) => Err(Halt::wrong(line, "a call of the model for each of its replies", note)),
-        }
-    }
-
-    /// Describes a mismatch between calls and replies.
-    pub(super) fn note(&self) -> Option<String> {
+    fn note(&self) -> Option<String> {
         let (calls, replies) = (self.count(), self.exchanges.len());
         (calls != replies)
             .then(|| format!("the model was called {calls} times; the fixture has {replies} replies"))

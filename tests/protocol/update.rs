@@ -5,20 +5,26 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use epitome::transcript::agent::{Detail, Expected, Verdict, update_of, words_of};
+use epitome::transcript::setup::Setup;
+use epitome::transcript::update::is_free;
+use epitome::transcript::{Fixture, Line, What};
+use epitome_acp_check::story::{
+    Failure, Halt, ModelSide, Next, Setting, Story, could_not, join_chunk, not_meant, split_chunk,
+};
 use serde_json::Value;
 
-use super::story::{Failure, Halt, Next, Setting, Story, could_not, join_chunk, not_meant, split_chunk};
-use crate::transcript::agent::{Detail, Expected, Verdict, update_of, words_of};
-use crate::transcript::setup::Setup;
-use crate::transcript::update::is_free;
-use crate::transcript::{Fixture, Line, What};
+use crate::model_side::FixtureModel;
 
 /// Time without a message after which the agent is considered to wait for the editor. Only rewriting depends on it; a
 /// comparison knows what it waits for.
 const QUIET: Duration = Duration::from_millis(400);
 
 /// Runs a fixture and returns it rewritten; `None` if it isn't for this setting.
-pub fn update_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Result<Option<Fixture>, Failure> {
+pub fn update_fixture(
+    fixture: &Fixture,
+    setting: &Setting<'_, FixtureModel>,
+) -> Result<Option<Fixture>, Failure> {
     if not_meant(fixture, setting).is_some() {
         return Ok(None);
     }
@@ -31,12 +37,12 @@ pub fn update_fixture(fixture: &Fixture, setting: &Setting<'_>) -> Result<Option
 }
 
 /// A message, and the number of model calls before it.
-struct HeardAt {
+struct Received {
     message: Value,
     calls: usize,
 }
 
-fn rewrite(fixture: &Fixture, story: &mut Story<'_>) -> Result<Vec<Line>, Halt> {
+fn rewrite(fixture: &Fixture, story: &mut Story<'_, FixtureModel>) -> Result<Vec<Line>, Halt> {
     let text = fixture.to_string();
     let detail = Detail { ids: text.contains("$M") || text.contains("$C"), calls: false };
     let mut out = Vec::new();
@@ -45,7 +51,7 @@ fn rewrite(fixture: &Fixture, story: &mut Story<'_>) -> Result<Vec<Line>, Halt> 
         match &line.what {
             What::Editor(_, act) => {
                 settle(&mut segment, story, detail, &mut out);
-                story.say(line.number, act)?;
+                story.send(line.number, act)?;
                 out.push(line.clone());
             }
             What::Setup(Setup::Restart) => {
@@ -80,8 +86,8 @@ fn rewrite(fixture: &Fixture, story: &mut Story<'_>) -> Result<Vec<Line>, Halt> 
 }
 
 /// Receives the agent's messages, then rewrites the lines of a segment.
-fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &mut Vec<Line>) {
-    let mut heard = hear_out(segment, story);
+fn settle(segment: &mut Vec<Line>, story: &mut Story<'_, FixtureModel>, detail: Detail, out: &mut Vec<Line>) {
+    let mut received = receive_all(segment, story);
     let mut trivia: Vec<Line> = Vec::new();
     let lines = std::mem::take(segment);
     let mut seen_of = None;
@@ -89,21 +95,21 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
         match &line.what {
             What::Blank | What::Comment | What::Setup(_) => trivia.push(line.clone()),
             What::Agent(_, expected) | What::AgentFree(_, expected) => {
-                let Some(mut found) = position(expected, &heard, story) else { continue };
+                let Some(mut found) = position(expected, &received, story) else { continue };
                 if matches!(line.what, What::Agent(..)) {
                     // Earlier messages without a line go before this one; unordered ones keep their line.
                     let mut before = 0;
                     while before < found {
-                        if has_line(&lines[at + 1..], Free::Only, &heard[before].message, story) {
+                        if has_line(&lines[at + 1..], Free::Only, &received[before].message, story) {
                             before += 1;
                         } else {
-                            write_at(before, &mut heard, story, detail, out);
+                            write_at(before, &mut received, story, detail, out);
                             found -= 1;
                         }
                     }
                 }
                 out.append(&mut trivia);
-                take(expected, found, &mut heard, story);
+                take(expected, found, &mut received, story);
                 out.push(line.clone());
             }
             What::Sees(_) | What::Says(_) => {
@@ -115,10 +121,11 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
                 });
                 if let Some(number) = exchange {
                     // Messages before this call without an old line further down go here.
-                    while heard.front().is_some_and(|heard| {
-                        heard.calls <= number && !has_line(&lines[at..], Free::OrNot, &heard.message, story)
+                    while received.front().is_some_and(|received| {
+                        received.calls <= number
+                            && !has_line(&lines[at..], Free::OrNot, &received.message, story)
                     }) {
-                        write_at(0, &mut heard, story, detail, out);
+                        write_at(0, &mut received, story, detail, out);
                     }
                 }
                 out.append(&mut trivia);
@@ -137,8 +144,8 @@ fn settle(segment: &mut Vec<Line>, story: &mut Story<'_>, detail: Detail, out: &
         }
     }
     // Blank lines and comments at the end belong to what follows.
-    while !heard.is_empty() {
-        write_at(0, &mut heard, story, detail, out);
+    while !received.is_empty() {
+        write_at(0, &mut received, story, detail, out);
     }
     out.append(&mut trivia);
 }
@@ -150,7 +157,7 @@ enum Free {
 }
 
 /// Whether one of the lines is about this message.
-fn has_line(lines: &[Line], free: Free, message: &Value, story: &Story<'_>) -> bool {
+fn has_line(lines: &[Line], free: Free, message: &Value, story: &Story<'_, FixtureModel>) -> bool {
     lines.iter().any(|line| match &line.what {
         What::Agent(..) if free == Free::Only => false,
         What::Agent(_, expected) | What::AgentFree(_, expected) => {
@@ -163,19 +170,28 @@ fn has_line(lines: &[Line], free: Free, message: &Value, story: &Story<'_>) -> b
 }
 
 /// The first message that an old line is about.
-fn position(expected: &Expected, heard: &VecDeque<HeardAt>, story: &Story<'_>) -> Option<usize> {
-    heard.iter().position(|heard| {
-        let verdict = expected.compare(&heard.message, &mut story.book.clone());
+fn position(
+    expected: &Expected,
+    received: &VecDeque<Received>,
+    story: &Story<'_, FixtureModel>,
+) -> Option<usize> {
+    received.iter().position(|received| {
+        let verdict = expected.compare(&received.message, &mut story.book.clone());
         matches!(verdict, Verdict::Same | Verdict::Part(_))
     })
 }
 
 /// Takes a message that a line of the fixture has; the rest of a text stays.
-fn take(expected: &Expected, at: usize, heard: &mut VecDeque<HeardAt>, story: &mut Story<'_>) {
-    let Some(mut taken) = heard.remove(at) else { return };
+fn take(
+    expected: &Expected,
+    at: usize,
+    received: &mut VecDeque<Received>,
+    story: &mut Story<'_, FixtureModel>,
+) {
+    let Some(mut taken) = received.remove(at) else { return };
     if let Verdict::Part(length) = expected.compare(&taken.message, &mut story.book) {
         let rest = split_chunk(&mut taken.message, length);
-        heard.insert(at, HeardAt { message: rest, calls: taken.calls });
+        received.insert(at, Received { message: rest, calls: taken.calls });
     }
     story.book.agent_said(&taken.message);
 }
@@ -183,12 +199,12 @@ fn take(expected: &Expected, at: usize, heard: &mut VecDeque<HeardAt>, story: &m
 /// Writes a message as a new line.
 fn write_at(
     at: usize,
-    heard: &mut VecDeque<HeardAt>,
-    story: &mut Story<'_>,
+    received: &mut VecDeque<Received>,
+    story: &mut Story<'_, FixtureModel>,
     detail: Detail,
     out: &mut Vec<Line>,
 ) {
-    let Some(first) = heard.remove(at) else { return };
+    let Some(first) = received.remove(at) else { return };
     let words = words_of(&first.message, &mut story.book, detail);
     story.book.agent_said(&first.message);
     let free = update_of(&first.message).is_some_and(is_free);
@@ -198,7 +214,7 @@ fn write_at(
 }
 
 /// Writes what a call was sent; old lines that still match are kept.
-fn write_news(number: usize, lines: &[Line], story: &mut Story<'_>, out: &mut Vec<Line>) {
+fn write_news(number: usize, lines: &[Line], story: &mut Story<'_, FixtureModel>, out: &mut Vec<Line>) {
     let Some(model) = &mut story.model else { return };
     let old = model.exchanges[number].sees.clone();
     let old_lines = old.iter().filter_map(|(number, _)| lines.iter().find(|line| line.number == *number));
@@ -220,7 +236,7 @@ fn write_news(number: usize, lines: &[Line], story: &mut Story<'_>, out: &mut Ve
 }
 
 /// Reads messages until the agent is quiet and has sent the answers of the segment.
-fn hear_out(segment: &[Line], story: &mut Story<'_>) -> VecDeque<HeardAt> {
+fn receive_all(segment: &[Line], story: &mut Story<'_, FixtureModel>) -> VecDeque<Received> {
     let answers_expected = segment
         .iter()
         .filter(|line| {
@@ -234,21 +250,21 @@ fn hear_out(segment: &[Line], story: &mut Story<'_>) -> VecDeque<HeardAt> {
         })
         .count();
     let limit = Instant::now() + story.setting.line_within;
-    let mut heard: VecDeque<HeardAt> = VecDeque::new();
+    let mut received: VecDeque<Received> = VecDeque::new();
     loop {
-        let answers = heard.iter().filter(|heard| heard.message.get("id").is_some()).count();
+        let answers = received.iter().filter(|received| received.message.get("id").is_some()).count();
         let now = Instant::now();
         let deadline = if answers < answers_expected { limit } else { limit.min(now + QUIET) };
         let message = match story.next(deadline) {
             Next::Message(message) => message,
             Next::NoMessage(_) => continue,
-            Next::Nothing | Next::End => return heard,
+            Next::Nothing | Next::End => return received,
         };
         story.book.learn(&message);
         let calls = story.model.as_ref().map_or(0, |model| model.count());
-        let joined = heard.back_mut().is_some_and(|last| join_chunk(&mut last.message, &message));
+        let joined = received.back_mut().is_some_and(|last| join_chunk(&mut last.message, &message));
         if !joined {
-            heard.push_back(HeardAt { message, calls });
+            received.push_back(Received { message, calls });
         }
     }
 }
