@@ -22,17 +22,18 @@ mod plan;
 mod quote;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::scene::Scene;
 use epitome_thread::{Seq, Thread};
 use epitome_tokens::Ruler;
 use history::History;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashSet;
 
 pub(super) use history::user_reply;
 
-/// Time limit for computing a part. All parts together take a few milliseconds for a million tokens.
+/// Processor time limit for computing a part. All parts together take a few milliseconds for a million tokens.
 const PART_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Minimum room in bytes; in less, nothing useful can be carried over.
@@ -112,23 +113,28 @@ impl Share {
     }
 }
 
-/// The time by which a part must be finished.
+/// The processor time of this thread by which a part must be finished.
 #[derive(Clone, Copy)]
-struct Deadline(Instant);
+struct Deadline(Duration);
 
 /// The time limit of a part was exceeded.
 struct TimedOut;
 
-#[expect(clippy::disallowed_methods, reason = "the time limit of the tables")]
 impl Deadline {
     fn after(time: Duration) -> Deadline {
-        Deadline(Instant::now() + time)
+        Deadline(processor_time() + time)
     }
 
     /// Called once for each call or message.
     fn check(self) -> Result<(), TimedOut> {
-        if Instant::now() > self.0 { Err(TimedOut) } else { Ok(()) }
+        if processor_time() > self.0 { Err(TimedOut) } else { Ok(()) }
     }
+}
+
+/// The time for which this thread has run. Unlike a clock, it doesn't go on while a busy machine runs something else.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Text that fits, and its number of lines.
