@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use epitome::thread::{CallId, Change, Entry, Seq, Thread, ViewItem};
+use epitome::store::Store;
+use epitome::thread::{CallId, Change, Entry, Seq, SessionId, Thread, ViewItem};
 
 /// Reads `tests/golden/NAME.jsonl`: entries in storage format, without their checksums.
 fn golden(name: &str) -> (String, Thread) {
@@ -108,4 +109,20 @@ fn a_log_with_compactions_keeps_its_meaning() {
         all.push_str(&format!("\n# without the {} {}\n{}", entry.change.kind(), entry.seq, seen(&thread)));
     }
     assert_eq!(all, expected("layers"));
+}
+
+/// Journals as builds of November 2026 left them on disk, before the workspace was split into crates: read with
+/// their checksums, and folded to what the model saw then. In one, a turn with failed calls, a pin, and a
+/// compaction; in the other, a hook that replaces the history after each turn.
+#[test]
+fn journals_of_earlier_builds_open_and_fold_to_the_same_view() {
+    for (session, what) in
+        [("s_a33ad165dae2871492e0", "pin and compaction"), ("s_489273eed9de54d3f4c7", "hook")]
+    {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/journals").join(session);
+        let entries = Store::read_outside(&path.with_extension("jsonl"), &SessionId(session.into()));
+        let thread = Thread::replay(entries.expect("a journal without damage")).expect("a log that folds");
+        let expected = std::fs::read_to_string(path.with_extension("txt")).expect("the golden text is there");
+        assert_eq!(seen(&thread), expected, "{what}");
+    }
 }
