@@ -4,11 +4,18 @@
 //! a secret, and values of an environment. Nothing is masked on mere suspicion: hashes, images and ids
 //! remain, because the model works with the masked text.
 
+mod forms;
+mod names;
+
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use forms::{FORMS, Form, SHAPES};
 use regex::Regex;
 use serde_json::Value;
 
@@ -18,76 +25,40 @@ const VALUE_BYTES_MIN: usize = 8;
 const WORD_BYTES_MIN: usize = 20;
 /// Maximum bytes between the first and last line of a private key; real keys have about three thousand.
 const BLOCK_BYTES_MAX: usize = 32 * 1024;
-/// Minimum bytes of an alphanumeric run in a value that looks random.
-const RUN_BYTES_MIN: usize = 16;
-
-/// A key format: its prefix, its complete pattern and its description.
-struct Form {
-    begins: &'static str,
-    whole: &'static str,
-    what: &'static str,
-}
-
-const fn form(begins: &'static str, whole: &'static str, what: &'static str) -> Form {
-    Form { begins, whole, what }
-}
-
-/// Longer prefixes precede the shorter ones that they start with.
-const FORMS: [Form; 34] = [
-    form("sk-ant-", r"sk-ant-[a-z]{2,8}[0-9]{2}-[A-Za-z0-9_-]{20,}", "an Anthropic key"),
-    form("sk-proj-", r"sk-proj-[A-Za-z0-9_-]{20,}", "an OpenAI key"),
-    form("sk-svcacct-", r"sk-svcacct-[A-Za-z0-9_-]{20,}", "an OpenAI key"),
-    form("sk-admin-", r"sk-admin-[A-Za-z0-9_-]{20,}", "an OpenAI key"),
-    form("sk-or-v1-", r"sk-or-v1-[0-9a-f]{40,}", "an OpenRouter key"),
-    form("sk_live_", r"sk_live_[A-Za-z0-9]{16,}", "a Stripe key"),
-    form("rk_live_", r"rk_live_[A-Za-z0-9]{16,}", "a Stripe key"),
-    form("whsec_", r"whsec_[A-Za-z0-9+/=]{24,}", "a Stripe secret"),
-    form("sk-", r"sk-[A-Za-z0-9]{20,}", "a key of a model's provider"),
-    form("AKIA", r"AKIA[A-Z2-7]{16}", "an AWS key"),
-    form("ASIA", r"ASIA[A-Z2-7]{16}", "an AWS key"),
-    form("ghp_", r"ghp_[A-Za-z0-9]{30,}", "a GitHub token"),
-    form("gho_", r"gho_[A-Za-z0-9]{30,}", "a GitHub token"),
-    form("ghu_", r"ghu_[A-Za-z0-9]{30,}", "a GitHub token"),
-    form("ghs_", r"ghs_[A-Za-z0-9]{30,}", "a GitHub token"),
-    form("ghr_", r"ghr_[A-Za-z0-9]{30,}", "a GitHub token"),
-    form("github_pat_", r"github_pat_[A-Za-z0-9_]{40,}", "a GitHub token"),
-    form("glpat-", r"glpat-[A-Za-z0-9_-]{20,}", "a GitLab token"),
-    form("xoxb-", r"xoxb-[0-9]{6,}-[A-Za-z0-9-]{10,}", "a Slack token"),
-    form("xoxp-", r"xoxp-[0-9]{6,}-[A-Za-z0-9-]{10,}", "a Slack token"),
-    form("xoxa-", r"xoxa-[0-9]{1,}-[A-Za-z0-9-]{10,}", "a Slack token"),
-    form("xoxs-", r"xoxs-[0-9]{6,}-[A-Za-z0-9-]{10,}", "a Slack token"),
-    form("xapp-", r"xapp-[0-9]-[A-Z0-9]{6,}-[0-9]+-[a-f0-9]{20,}", "a Slack token"),
-    form("AIza", r"AIza[A-Za-z0-9_-]{35}", "a Google key"),
-    form("ya29.", r"ya29\.[A-Za-z0-9_-]{30,}", "a Google token"),
-    form("GOCSPX-", r"GOCSPX-[A-Za-z0-9_-]{20,}", "a Google secret"),
-    form("hf_", r"hf_[A-Za-z0-9]{30,}", "a Hugging Face token"),
-    form("npm_", r"npm_[A-Za-z0-9]{36}", "an npm token"),
-    form("pypi-", r"pypi-AgE[A-Za-z0-9_-]{50,}", "a PyPI token"),
-    form("gsk_", r"gsk_[A-Za-z0-9]{40,}", "a Groq key"),
-    form("xai-", r"xai-[A-Za-z0-9]{60,}", "an xAI key"),
-    form("SG.", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{30,}", "a SendGrid key"),
-    form("AGE-SECRET-KEY-", r"AGE-SECRET-KEY-1[A-Z0-9]{50,}", "an age key"),
-    form("eyJ", r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}", "a signed token"),
-];
+/// Maximum bytes of a key before its mark.
+const BEFORE_BYTES_MAX: usize = 64;
+/// Minimum number of different characters in a key.
+const DIFFERENT_MIN: usize = 6;
+/// Minimum bytes of a key of letters alone.
+const MIXED_BYTES_MIN: usize = 30;
 
 /// The start of a PEM block.
 const BLOCK: &str = "-----BEGIN ";
 
 struct Known {
-    begins: AhoCorasick,
-    /// In the order of `FORMS`.
-    wholes: Vec<Regex>,
+    /// The marks of `FORMS`, and `BLOCK`.
+    marks: AhoCorasick,
+    /// What is before and after each mark, in the order of `FORMS`.
+    around: Vec<(Option<Regex>, Regex)>,
 }
 
 static KNOWN: LazyLock<Known> = LazyLock::new(|| {
-    let begins = FORMS.iter().map(|form| form.begins).chain([BLOCK]);
+    let around = |form: &Form| {
+        let before = (!form.before.is_empty()).then(|| expression(&format!(r"(?:{})\z", form.before)));
+        (before, expression(&format!(r"\A(?:{})", form.after)))
+    };
     Known {
-        begins: AhoCorasick::builder()
+        marks: AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
-            .build(begins)
+            .build(FORMS.iter().map(|form| form.mark).chain([BLOCK]))
             .expect("a few short words make an automaton"),
-        wholes: FORMS.iter().map(|form| expression(&format!(r"\A(?:{})", form.whole))).collect(),
+        around: FORMS.iter().map(around).collect(),
     }
+});
+
+static SHAPED: LazyLock<Regex> = LazyLock::new(|| {
+    let shapes: Vec<String> = SHAPES.iter().map(|(shape, _)| format!("({shape})")).collect();
+    expression(&format!(r"\b(?:{})\b", shapes.join("|")))
 });
 
 static BLOCK_BEGIN: LazyLock<Regex> =
@@ -99,13 +70,6 @@ static BLOCK_END: LazyLock<Regex> =
 /// The lines of a key: base64, including line prefixes added by tools.
 static BLOCK_LINES: LazyLock<Regex> = LazyLock::new(|| {
     expression(r#"\A(?:\\n|\\r|[\s"',+|:-]|[0-9]{1,7}[\t:]|[A-Za-z0-9+/=]{16,}|[A-Za-z0-9+/]{1,15}={1,2})+"#)
-});
-
-/// A name that indicates a secret, as in a `.env` file, and its value.
-static ASSIGNED: LazyLock<Regex> = LazyLock::new(|| {
-    expression(
-        r#"([A-Z][A-Z0-9_]{0,60}(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD))["']?[ \t]{0,4}[=:][ \t]{0,4}["']?([A-Za-z0-9+/=_.~-]{16,})"#,
-    )
 });
 
 fn expression(text: &str) -> Regex {
@@ -165,9 +129,15 @@ impl Masker {
             Value::String(text) => self.mask_in(text),
             // Visits all items, without stopping at the first masked one.
             Value::Array(items) => items.iter_mut().fold(false, |any, item| self.mask_json(item) | any),
-            Value::Object(fields) => {
-                fields.values_mut().fold(false, |any, field| self.mask_json(field) | any)
-            }
+            Value::Object(fields) => fields.iter_mut().fold(false, |any, (name, field)| {
+                if let Value::String(text) = field
+                    && names::is_secret(name, text)
+                {
+                    *text = masked(&format!("the value of {name}"));
+                    return true;
+                }
+                self.mask_json(field) | any
+            }),
             Value::Null | Value::Bool(_) | Value::Number(_) => false,
         }
     }
@@ -202,76 +172,110 @@ pub fn has_mask_in(value: &Value) -> bool {
     }
 }
 
-/// Masks secrets recognisable by their format.
+/// A secret in a text.
+struct Found {
+    at: Range<usize>,
+    what: String,
+}
+
+/// Masks secrets recognisable by their format or by the name that they are given to.
 pub fn mask(text: &str) -> Cow<'_, str> {
+    let mut found = known(text);
+    found.extend(shaped(text));
+    found.extend(names::given(text));
+    found.sort_by_key(|found| (found.at.start, Reverse(found.at.end)));
     let mut out = String::new();
     let mut done = 0;
-    let mut at = 0;
-    while let Some(found) = KNOWN.begins.find(aho_corasick::Input::new(text).range(at..)) {
-        at = found.end();
-        let begin = found.start();
-        let which = found.pattern().as_usize();
-        let (length, what) = match FORMS.get(which) {
-            None => (block(&text[begin..]), "looks like a private key"),
-            Some(_) if !begins_a_word(text, begin) => continue,
-            Some(form) => (key(which, form, &text[begin..]), form.what),
-        };
-        if let Some(length) = length {
-            out.push_str(&text[done..begin]);
-            out.push_str(&match which < FORMS.len() {
-                true => masked(&format!("looks like {what}")),
-                false => masked(what),
-            });
-            done = begin + length;
-            at = done;
+    for Found { at, what } in found {
+        // A part of one that is masked already.
+        if at.start < done {
+            continue;
         }
+        out.push_str(&text[done..at.start]);
+        out.push_str(&masked(&what));
+        done = at.end;
     }
-    let by_form = match done {
-        0 => Cow::Borrowed(text),
-        _ => {
-            out.push_str(&text[done..]);
-            Cow::Owned(out)
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(&text[done..]);
+    Cow::Owned(out)
+}
+
+/// Keys by their marks, and private keys.
+fn known(text: &str) -> Vec<Found> {
+    let mut all = Vec::new();
+    let mut at = 0;
+    while let Some(mark) = KNOWN.marks.find(aho_corasick::Input::new(text).range(at..)) {
+        let which = mark.pattern().as_usize();
+        let found = match FORMS.get(which) {
+            None => block(&text[mark.start()..]).map(|length| Found {
+                at: mark.start()..mark.start() + length,
+                what: "looks like a private key".to_owned(),
+            }),
+            Some(form) => key(which, text, mark.range())
+                .map(|at| Found { at, what: format!("looks like {}", form.what) }),
+        };
+        // Another mark may begin within one of no key; marks are ASCII.
+        at = found.as_ref().map_or(mark.start() + 1, |found| found.at.end);
+        all.extend(found);
+    }
+    all
+}
+
+fn shaped(text: &str) -> Vec<Found> {
+    let found = SHAPED.captures_iter(text).filter_map(|found| {
+        let which = (1..found.len()).find(|group| found.get(*group).is_some())?;
+        let at = found.get(0)?.range();
+        is_varied(&text[at.clone()])
+            .then(|| Found { at, what: format!("looks like {}", SHAPES[which - 1].1) })
+    });
+    found.collect()
+}
+
+/// The key around a mark.
+fn key(which: usize, text: &str, mark: Range<usize>) -> Option<Range<usize>> {
+    let (before, after) = &KNOWN.around[which];
+    let form = &FORMS[which];
+    let begin = match before {
+        None => mark.start,
+        Some(before) => {
+            let from = text.floor_char_boundary(mark.start.saturating_sub(BEFORE_BYTES_MAX));
+            from + before.find(&text[from..mark.start])?.start()
         }
     };
-    match by_form {
-        Cow::Borrowed(text) => assigned(text),
-        Cow::Owned(text) => match assigned(&text) {
-            Cow::Borrowed(_) => Cow::Owned(text),
-            Cow::Owned(masked) => Cow::Owned(masked),
-        },
-    }
-}
-
-/// The length of the key at the start of a text.
-fn key(which: usize, form: &Form, text: &str) -> Option<usize> {
-    let found = KNOWN.wholes[which].find(text)?;
-    let end = found.end();
+    let end = mark.end + after.find(&text[mark.end..])?.end();
     let goes_on = text[end..].starts_with(|c: char| c.is_ascii_alphanumeric());
-    let has = |is: fn(&u8) -> bool| found.as_str().bytes().any(|byte| is(&byte));
-    // `sk-learn-something` and variable names aren't keys.
-    let is_mixed = has(u8::is_ascii_digit)
-        && found.as_str()[form.begins.len()..].bytes().any(|byte| byte.is_ascii_alphabetic());
-    let is_id = matches!(form.begins, "AKIA" | "ASIA");
-    (!goes_on && (is_mixed || is_id) && !is_all_the_same(&found.as_str()[form.begins.len()..])).then_some(end)
+    // A webhook's mark is in the middle of its address.
+    let is_apart = form.mark.contains('/') || begins_a_word(text, begin);
+    let own = if before.is_some() { &text[begin..end] } else { &text[mark.end..end] };
+    (!goes_on && is_apart && is_varied(own)).then_some(begin..end)
 }
 
-/// A placeholder such as `ghp_xxxxxxxx…` in documentation.
-fn is_all_the_same(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    let first = bytes.next();
-    bytes.all(|byte| Some(byte) == first)
+/// Whether a text could be random: `sk-learn-something`, variables and placeholders such as `ghp_xxxxxxxx` are not.
+fn is_varied(text: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| text.bytes().any(|byte| is(&byte));
+    let different: HashSet<u8> = text.bytes().collect();
+    let mixed = has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase) && !text.contains(['-', '_', '.']);
+    (has(u8::is_ascii_digit) || mixed && text.len() >= MIXED_BYTES_MIN)
+        && has(u8::is_ascii_alphabetic)
+        && different.len() >= DIFFERENT_MIN
 }
 
-/// Whether a match at this position starts a word, rather than being inside of a word or of base64.
+/// Whether a match at this position starts a word, rather than being inside of a word.
 fn begins_a_word(text: &str, at: usize) -> bool {
-    let mut before = text[..at].chars().rev();
-    match before.next() {
-        None => true,
-        // `\nghp_…` within JSON.
-        Some('n' | 't' | 'r') => before.next() == Some('\\'),
-        Some(c) => !(c.is_ascii_alphanumeric() || "+/_-.".contains(c)),
+    let before = &text[..at];
+    match before.chars().next_back() {
+        // `\nghp_…` within JSON, and a terminal's colour.
+        Some(c) if c.is_ascii_alphanumeric() => {
+            ["\\n", "\\t", "\\r"].iter().any(|end| before.ends_with(end)) || COLOUR.is_match(before)
+        }
+        _ => true,
     }
 }
+
+/// An escape sequence of a terminal at the end of a text.
+static COLOUR: LazyLock<Regex> = LazyLock::new(|| expression(r"\x1b\[[0-9;]{0,12}m\z"));
 
 /// The length of the private key at the start of a text, even if it is truncated.
 fn block(text: &str) -> Option<usize> {
@@ -292,53 +296,26 @@ fn block(text: &str) -> Option<usize> {
     has_key(lines.as_str()).then(|| begin + lines.as_str().trim_end_matches(|c| !is_of_key(c)).len())
 }
 
-/// Masks values whose names indicate a secret.
-fn assigned(text: &str) -> Cow<'_, str> {
-    // The regular expression is slow; skip it for texts without any of its words.
-    static WORDS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-        AhoCorasick::new(["KEY", "TOKEN", "SECRET", "PASSW"]).expect("four words make an automaton")
-    });
-    if !WORDS.is_match(text) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::new();
-    let mut done = 0;
-    for found in ASSIGNED.captures_iter(text) {
-        let (Some(name), Some(value)) = (found.get(1), found.get(2)) else { continue };
-        if !looks_random(value.as_str()) {
-            continue;
-        }
-        out.push_str(&text[done..value.start()]);
-        out.push_str(&masked(&format!("the value of {}", name.as_str())));
-        done = value.end();
-    }
-    if done == 0 {
-        return Cow::Borrowed(text);
-    }
-    out.push_str(&text[done..]);
-    Cow::Owned(out)
-}
-
-/// Whether a value looks generated: a long run of mixed upper case, lower case and digits, or of hexadecimal
-/// digits.
-fn looks_random(value: &str) -> bool {
-    let runs = value.split(|c: char| !(c.is_ascii_alphanumeric() || c == '+' || c == '/'));
-    { runs }.any(|run| {
-        let has = |is: fn(&u8) -> bool| run.bytes().any(|byte| is(&byte));
-        let digits = run.bytes().filter(u8::is_ascii_digit).count();
-        let mixed = has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && digits >= 2;
-        let hexadecimal = run.len() >= 32 && run.bytes().all(|byte| byte.is_ascii_hexdigit()) && digits >= 2;
-        run.len() >= RUN_BYTES_MIN && (mixed || hexadecimal)
-    })
-}
-
 /// Whether a variable's name indicates a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    let is_word =
-        |word: &str| ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY"].contains(&word);
+    const WORDS: [&str; 13] = [
+        "KEY",
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "PASS",
+        "PWD",
+        "APIKEY",
+        "PAT",
+        "AUTH",
+        "CREDENTIAL",
+        "CREDENTIALS",
+    ];
     // `KEYBOARD_LAYOUT` and `MONKEY` don't match; `SSH_AUTH_SOCK` and `KEY_FILE` contain a path.
-    name.split('_').any(is_word)
+    name.split('_').any(|word| WORDS.contains(&word))
         && !["FILE", "PATH", "DIR", "SOCK", "ID", "NAME", "VARIABLE"].iter().any(|end| name.ends_with(end))
 }
 
