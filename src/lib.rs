@@ -122,7 +122,6 @@
 //!            │ mcp             tools of MCP servers
 //!     4      ├ tools           tools of the model, and permissions
 //!            │ acp_check       runs protocol fixtures against any ACP agent
-//!            │ scripted_model  simulates a model service and validates requests
 //!     3      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ shelf           stored sessions: list, show, search, fork, export, import
 //!     2      ├ compaction      decides and composes compactions, pure
@@ -213,6 +212,7 @@ pub use epitome_files::{paths, whole};
 pub use epitome_hooks as hooks;
 pub use epitome_mcp as mcp;
 pub use epitome_problem as problem;
+pub use epitome_provider as provider;
 pub use epitome_recall as recall;
 pub use epitome_recipe as recipe;
 pub use epitome_rules as rules;
@@ -228,15 +228,3 @@ pub use epitome_tools as tools;
 pub use epitome_transcript as transcript;
 pub use epitome_transfer as transfer;
 pub use epitome_turn as turn;
-
-/// Model services, and the scripted one.
-pub mod provider {
-    pub use epitome_provider::*;
-    pub use epitome_scripted_model as scripted;
-
-    /// The wire formats, and the validation rules of the services.
-    pub mod wire {
-        pub use epitome_provider::wire::*;
-        pub use epitome_scripted_model::valid;
-    }
-}

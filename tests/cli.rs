@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
 use serde_json::{Value, json};
 
 /// A user's machine: a home, a project, and an environment that contains only what a test sets.

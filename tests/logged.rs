@@ -12,9 +12,9 @@ mod stage;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Out, SessionCommand};
 use epitome::thread::StopReason;
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;

@@ -28,7 +28,7 @@ const SESSION_METHODS_MAX: usize = 362;
 #[test]
 fn the_drawing_shows_every_crate_above_its_dependencies() {
     let layers = drawing();
-    let members: BTreeSet<String> = members("members").into_iter().collect();
+    let members: BTreeSet<String> = members().into_iter().collect();
     assert_eq!(members, layers.keys().cloned().collect());
     for member in &members {
         for (name, is_ours) in dependencies(member) {
@@ -42,14 +42,14 @@ fn the_drawing_shows_every_crate_above_its_dependencies() {
 
 #[test]
 fn cargo_test_runs_the_tests_of_all_members() {
-    let mut all = members("members");
+    let mut all = listed("members");
     all.insert(0, ".".to_owned());
-    assert_eq!(members("default-members"), all);
+    assert_eq!(listed("default-members"), all);
 }
 
 #[test]
 fn some_external_crates_have_one_user_only() {
-    for member in members("members") {
+    for member in members() {
         let used: Vec<String> = dependencies(&member).into_iter().map(|(name, _)| name).collect();
         for (name, owner) in PRIVATE_CRATES {
             assert!(member == owner || !used.iter().any(|used| used == name), "{member} uses {name}");
@@ -107,12 +107,17 @@ fn drawing() -> BTreeMap<String, usize> {
     found
 }
 
-/// The names of the members' directories.
-fn members(key: &str) -> Vec<String> {
+/// The names of the directories of the members that ship; those below `tests/` serve development.
+fn members() -> Vec<String> {
+    let paths = listed("members").into_iter();
+    paths.filter_map(|path| path.strip_prefix("src/").map(str::to_owned)).collect()
+}
+
+/// A list of the workspace.
+fn listed(key: &str) -> Vec<String> {
     let root: Table = read("Cargo.toml").parse().expect("a manifest");
     let listed = root["workspace"][key].as_array().expect("a list");
-    let paths = listed.iter().map(|path| path.as_str().expect("a path"));
-    paths.map(|path| path.trim_start_matches("src/").to_owned()).collect()
+    listed.iter().map(|path| path.as_str().expect("a path").to_owned()).collect()
 }
 
 /// A member's dependencies, and whether each is a member.

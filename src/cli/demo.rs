@@ -4,6 +4,7 @@
 //! demo is also a smoke test of the installation. All files are in a scratch directory that is removed at the end.
 
 mod client;
+mod model;
 mod screen;
 mod story;
 
@@ -18,9 +19,9 @@ use super::plot::{Bar, bars};
 use super::scratch::{self, Scratch};
 use super::terminal::Dress;
 use super::{CliError, EXIT_CANCELLED, serve};
-use crate::provider::scripted::ScriptedModel;
 use crate::thread::text;
 use client::{Client, Until};
+use model::DemoModel;
 use screen::{Attention, Pace, Screen};
 
 /// Length of the longest bar of the plot, in characters.
@@ -78,7 +79,7 @@ const NO_DAEMON: &str = "no daemon runs";
 /// The state of the demonstration.
 struct Demo {
     screen: Screen,
-    model: ScriptedModel,
+    model: DemoModel,
     workspace: PathBuf,
     environment: Vec<(String, OsString)>,
     program: PathBuf,
@@ -95,7 +96,7 @@ impl Demo {
         let home = scratch.path().join("home");
         story::write_files(&workspace, &home)
             .map_err(|error| cannot("the files can't be written", &error))?;
-        let model = ScriptedModel::start(story::script())
+        let model = DemoModel::start(story::MODEL_AT_SERVER, story::WINDOW, story::reply)
             .map_err(|error| cannot("the scripted model can't listen on loopback", &error))?;
         let program = std::env::current_exe()
             .map_err(|error| cannot("this program's own path is not known", &error))?;
@@ -103,7 +104,7 @@ impl Demo {
             ("EPITOME_HOME".to_owned(), home.clone().into()),
             ("HOME".to_owned(), home.into()),
             ("EPITOME_MODEL".to_owned(), story::MODEL.into()),
-            ("EPITOME_LOCAL_URL".to_owned(), model.openai_base_url().into()),
+            ("EPITOME_LOCAL_URL".to_owned(), model.url().into()),
             // Loopback must not go through a proxy.
             ("NO_PROXY".to_owned(), "127.0.0.1".into()),
         ];
@@ -226,9 +227,7 @@ impl Demo {
         self.prompt(story::LAST)?;
         let said = &self.screen.seen.said;
         expect(said.contains(story::LAST_ANSWER), || format!("the last answer was {said:?}"))?;
-        let asked = self.model.requests();
-        let last = asked.last().ok_or("the model was never asked")?;
-        let sent = last.body.to_string();
+        let sent = self.model.last_request().ok_or("the model was never asked")?.to_string();
         for (part, what) in
             [(story::TASK, "what was said before the kill"), (story::LOG_LINE, "what the undo brought back")]
         {

@@ -1,7 +1,7 @@
 //! The readable transcript of a protocol connection, used as fixture, recording and documentation.
 //!
 //! Pure: text in, data out, and back. Starts no process and reads no file. The runner of fixtures is
-//! `cli::check`, the scripted model is `provider::scripted`.
+//! `cli::check`, the scripted model is `tests/scripted_model`.
 //!
 //! ```text
 //! # The model reads a file and answers.

@@ -8,11 +8,12 @@ use epitome::compaction::{
 };
 use epitome::config::{Settings, WireFormat};
 use epitome::provider::endpoint::{Endpoint, resolve};
+use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
-use epitome::provider::wire::{Purpose, valid};
 use epitome::provider::{Basis, Request};
 use epitome::thread::{Change, Entry, Mask, ModelName, Origin, Seq, ThoughtLevel, Thread, Trigger};
 use epitome::tokens::Ruler;
+use epitome_scripted_model::valid;
 use serde_json::Value;
 
 use super::history::History;

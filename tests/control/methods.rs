@@ -122,7 +122,7 @@ async fn a_session_is_created_prompted_listed_shown_read_and_deleted() {
 /// Status reports queued prompts while they are waiting.
 #[tokio::test]
 async fn status_counts_queued_items() {
-    use epitome::provider::scripted::ModelStep;
+    use epitome_scripted_model::ModelStep;
     let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Wait]]);
     let (mut wire, mut looking) = (desk.connect(), desk.connect());
     let session = done(&mut wire, "sessions.new", json!({ "cwd": desk.cwd })).await["session"].clone();
@@ -283,7 +283,7 @@ async fn recipes_and_hooks_of_a_directory_are_listed() {
 
 #[tokio::test]
 async fn stop_is_refused_during_a_turn_unless_forced() {
-    use epitome::provider::scripted::ModelStep;
+    use epitome_scripted_model::ModelStep;
     let desk = Desk::new(vec![vec![ModelStep::Text("long".into()), ModelStep::Hang]]);
     let mut wire = desk.connect();
     let params = json!({ "cwd": desk.cwd, "text": "hello", "environment": desk.environment() });

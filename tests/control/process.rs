@@ -9,10 +9,10 @@ use epitome::daemon::control::Client;
 use epitome::daemon::control::remote::RemoteSessions;
 use epitome::daemon::place::Place;
 use epitome::paths::Paths;
-use epitome::provider::scripted::{ModelStep, ScriptedModel};
 use epitome::session::port::SessionPort;
 use epitome::session::{Attachment, ClientId, Opening, Out, Outlet, Ticket};
 use epitome::thread::SessionId;
+use epitome_scripted_model::{ModelStep, ScriptedModel};
 use serde_json::Value;
 
 use super::desk::{WITHIN, text};

@@ -7,13 +7,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use epitome::daemon::control::fault::Kind;
 use epitome::daemon::control::remote::RemoteSessions;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::port::SessionPort;
 use epitome::session::{
     Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, SessionError,
     Ticket,
 };
 use epitome::thread::{Content, Seq, SessionId, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Desk, WITHIN, text};

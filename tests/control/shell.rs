@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use epitome::daemon::control::Client;
 use epitome::daemon::control::remote::RemoteSessions;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::port::SessionPort;
 use epitome::session::{
     Answer, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, Ticket,
 };
 use epitome::thread::{Change, Content, SessionId, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::process::{Home, lines, out};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use epitome::daemon::attachments::fresh_client;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Attachment, Opening, Out, Outlet, Replay, SessionCommand, Ticket};
 use epitome::thread::SessionId;
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

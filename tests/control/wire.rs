@@ -1,6 +1,6 @@
 //! Guarantees of the protocol, independent of methods.
 
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, WITHIN};

@@ -1,7 +1,7 @@
 //! `kill -9` of the daemon while clients are attached: they continue with a new daemon, all pending requests
 //! are answered, and nothing runs without permission.
 
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 

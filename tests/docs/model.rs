@@ -1,6 +1,6 @@
 //! The scripted model for the page on compaction. It can answer only the prompts of that page.
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
 use serde_json::json;
 
 /// The reply to a request for a summary.

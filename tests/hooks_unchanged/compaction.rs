@@ -1,6 +1,6 @@
 //! Scripts that request a compaction at their own threshold, in each of the spellings.
 
-use epitome::provider::scripted::Seen;
+use epitome_scripted_model::Seen;
 
 use crate::desk::*;
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, Seen};
 use serde_json::{Value, json};
 
 pub const SUMMARY: &str = "They spoke of numbers.";

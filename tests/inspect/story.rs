@@ -14,7 +14,6 @@ use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
 use epitome::provider::learned::Learned;
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use epitome::recipe::watch::RecipeWatch;
 use epitome::session::registry::{Services, Sessions};
 use epitome::session::{Attachment, ClientId, Decision, Opening, Out, Outlet, SessionCommand, Ticket};
@@ -23,6 +22,7 @@ use epitome::thread::{Change, Content, Entry, SessionId};
 use epitome::tokens::Rulers;
 use epitome::tools::Toolbox;
 use epitome::tools::reaper::Reaper;
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
 use serde_json::{Value, json};
 
 /// Nothing on loopback takes this long.

@@ -3,7 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use crate::machine::Machine;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
 
 pub struct Machine {
     directory: tempfile::TempDir,

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::mpsc;
 
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 
 use crate::machine::Machine;
 

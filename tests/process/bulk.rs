@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use crate::desk::{Agent, Desk, agent_said, obey, stop_reason, text, within};

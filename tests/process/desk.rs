@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel, Seen};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::{Value, json};
 

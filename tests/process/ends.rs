@@ -1,6 +1,6 @@
 //! Ends of turns and processes: by cancel, by end of input, by a signal.
 
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use crate::desk::{

@@ -11,7 +11,7 @@ use crate::desk::{
     Agent, Desk, SILENCE_MAX, agent_said, assert_paired, final_statuses, is_answer, is_history, is_question,
     kind, obey, person_said, stop_reason, wants_summary, within,
 };
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 
 /// Loads a session in a new process and asserts that nothing is added to its replay.
 fn come_back(desk: &Desk, session: &str) -> (Agent, Vec<Value>) {

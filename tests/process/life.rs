@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::schema as wire;
-use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
+use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
 use serde_json::{Value, json};
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 

@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use epitome::config::WireFormat;
-use epitome::provider::scripted::{RecordedRequest, ScriptedModel, all_news, news};
 use epitome::transcript::names::Names;
 use epitome::transcript::{Fixture, ModelStep, Seen, What, words};
 use epitome_acp_check::story::{Halt, ModelSide, Scripted};
+use epitome_scripted_model::{RecordedRequest, ScriptedModel, all_news, news};
 
 /// Queued calls of the model.
 const CALLS_WAITING_MAX: usize = 4096;

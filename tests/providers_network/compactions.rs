@@ -5,11 +5,11 @@ use epitome::config::WireFormat;
 use epitome::provider::compact::{NativeCompaction, compact};
 use epitome::provider::endpoint::Endpoint;
 use epitome::provider::http::Http;
-use epitome::provider::scripted::{ModelStep, ScriptedModel};
 use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
 use epitome::provider::{ErrorClass, ProviderError, ProviderEvent, Request};
 use epitome::thread::{Content, Message, MessageId, ModelName, ThoughtLevel, ToolSpec, Usage, ViewItem};
+use epitome_scripted_model::{ModelStep, ScriptedModel};
 use serde_json::json;
 
 use crate::calls::{call_with, compacting_endpoint, endpoint_of};

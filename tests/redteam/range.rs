@@ -7,13 +7,13 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use epitome::hooks::functions::Functions;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::registry::Sessions;
 use epitome::session::{Decision, Out, SessionCommand};
 use epitome::thread::{Change, OutcomeStatus, ToolOutcome};
 use epitome::tools::Toolbox;
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::TEMPORARY;
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Client, Desk};

@@ -4,12 +4,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest};
 use epitome::session::{
     Answer, Attachment, ClientId, Decision, Opening, Out, Outlet, Replay, SessionCommand, Subagent,
     SubagentEnd, SubagentState,
 };
 use epitome::thread::{Change, OutcomeStatus, SessionId, StopReason};
+use epitome_scripted_model::{ModelStep, RecordedRequest};
 use serde_json::json;
 
 use super::desk::{Desk, call, text};

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{AskId, EditorAnswer, Offers, Out, Replay, SessionCommand, Ticket, Wish};
 use epitome::thread::{Change, Content, OutcomeStatus};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Client, Desk, text};

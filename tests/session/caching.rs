@@ -2,8 +2,8 @@
 //! view is only appended to, and sessions in one directory have the same beginning.
 
 use epitome::config::WireFormat;
-use epitome::provider::scripted::{CacheUse, ModelStep, RecordedRequest, Seen};
 use epitome::thread::{Change, StopReason};
+use epitome_scripted_model::{CacheUse, ModelStep, RecordedRequest, Seen};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, model_of, put, text};

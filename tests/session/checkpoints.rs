@@ -4,12 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::Answer;
 use epitome::session::registry::{Services, Sessions};
 use epitome::thread::{Change, StopReason};
 use epitome::tools::Toolbox;
 use epitome::tools::reaper::Reaper;
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, text};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::hooks::output::Utterance;
-use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::session::child::{self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History};
 use epitome::session::complete::{complete, find_endpoint};
 use epitome::session::session_permissions::SessionPermissions;
@@ -13,6 +12,7 @@ use epitome::session::{Decision, PermissionAsk, SessionCommand};
 use epitome::thread::{
     Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
 };
+use epitome_scripted_model::{ModelStep, Seen};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;

@@ -1,8 +1,8 @@
 //! Built-in slash commands that involve several parts of the system.
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, SessionCommand};
 use epitome::thread::{Change, Seq};
+use epitome_scripted_model::ModelStep;
 use serde_json::Value;
 
 use super::desk::{Desk, text};

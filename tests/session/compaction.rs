@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::session::{Answer, Out};
 use epitome::thread::{Change, Content, StopReason, Trigger};
+use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
 
 use super::desk::{Desk, text};
 

@@ -13,7 +13,6 @@ use epitome::config::WireFormat;
 use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
-use epitome::provider::scripted::{ModelStep, RecordedRequest, ScriptedModel};
 use epitome::recipe::watch::RecipeWatch;
 use epitome::session::registry::{Services, Sessions};
 use epitome::session::resting::REST_AFTER;
@@ -27,6 +26,7 @@ use epitome::thread::{
 };
 use epitome::tokens::Rulers;
 use epitome::tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Toolbox, Workspace};
+use epitome_scripted_model::{ModelStep, RecordedRequest, ScriptedModel};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

@@ -1,8 +1,8 @@
 //! The model's knowledge of files, across the calls of one reply, a restart, and edits by the user.
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::Out;
 use epitome::thread::{Change, OutcomeStatus};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Desk, text};

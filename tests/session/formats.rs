@@ -3,9 +3,9 @@
 //! therefore check that thinking is sent back as long as the view is only appended to.
 
 use epitome::config::WireFormat;
-use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::session::{Out, SessionCommand};
 use epitome::thread::{Change, StopReason};
+use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, model_of, text};

@@ -1,8 +1,8 @@
 //! Changes of a history by hooks, and their guards: target session, last message, cost, and pins.
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, SessionCommand};
 use epitome::thread::{Change, HookRun, Origin, Part, SessionId, StopReason, Verdict};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Client, Desk, call, text};

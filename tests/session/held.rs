@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::hooks::functions::Functions;
-use epitome::provider::scripted::{ModelStep, RecordedRequest};
 use epitome::session::registry::Sessions;
 use epitome::session::{Decision, Out, PermissionAsk, SessionCommand};
 use epitome::thread::{Change, Mode, OutcomeStatus, ToolOutcome};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{Rules, TEMPORARY, support};
 use epitome::tools::{ToolContext, Toolbox, Workspace};
+use epitome_scripted_model::{ModelStep, RecordedRequest};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, text};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use epitome::hooks::functions::{CallbackInput, CallbackOutput, Functions};
 use epitome::hooks::output::Utterance;
-use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::session::{Decision, Out, SessionCommand};
 use epitome::thread::{Change, Origin, Role, StopReason, Verdict};
+use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 

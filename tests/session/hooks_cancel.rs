@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::SessionCommand;
 use epitome::thread::{Change, OutcomeStatus, StopReason, Withheld};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Desk, call, text};

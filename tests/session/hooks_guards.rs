@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::desk::{call, text};
 use super::stage::{count, flood, notices, recorder, refused, script, told_of, with_hooks};
-use epitome::provider::scripted::ModelStep;
+use epitome_scripted_model::ModelStep;
 
 fn compactions(change: &Change) -> bool {
     matches!(change, Change::Compacted { .. })

@@ -1,8 +1,8 @@
 //! Changes of the history by hooks, and their undo.
 
-use epitome::provider::scripted::Seen;
 use epitome::session::Out;
 use epitome::thread::{Change, Part, StopReason, Thread};
+use epitome_scripted_model::Seen;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};

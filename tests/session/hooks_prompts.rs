@@ -1,7 +1,7 @@
 //! Changes of a prompt by hooks before the model receives it.
 
-use epitome::provider::scripted::Seen;
 use epitome::thread::{Change, Origin, StopReason, Withheld};
+use epitome_scripted_model::Seen;
 use serde_json::json;
 
 use super::desk::call;

@@ -1,7 +1,7 @@
 //! Calls that a resident hook may make to its session during a request.
 
-use epitome::provider::scripted::ModelStep;
 use epitome::thread::{Change, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, put, text};

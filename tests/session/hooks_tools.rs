@@ -1,8 +1,8 @@
 //! Changes of tool calls and outcomes by hooks.
 
-use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::session::{Decision, Out, SessionCommand};
 use epitome::thread::{Change, OutcomeContent, OutcomeStatus, StopReason, ToolOutcome};
+use epitome_scripted_model::{ModelStep, Seen};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call};

@@ -1,7 +1,7 @@
 //! Instruction files that appear or change after the system text was frozen are sent after it, once.
 
-use epitome::provider::scripted::Seen;
 use epitome::thread::{Change, Origin, StopReason};
+use epitome_scripted_model::Seen;
 use serde_json::json;
 
 use super::desk::{Desk, call, put, text};

@@ -3,12 +3,12 @@
 
 use epitome::family::Family;
 use epitome::provider::learned::Learned;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;
 use epitome::session::registry::{Services, Sessions};
 use epitome::thread::{ModelName, StopReason};
 use epitome::tokens::{Calibration, Rulers, Tally};
+use epitome_scripted_model::ModelStep;
 
 use super::desk::{Desk, put, text};
 

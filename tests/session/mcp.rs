@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use epitome::hooks::functions::Functions;
-use epitome::provider::scripted::{ModelStep, RecordedRequest};
 use epitome::session::{
     AskId, Attachment, ClientId, Decision, Out, Outlet, Question, Replay, Reply, SessionCommand, Shows, Wants,
 };
 use epitome::thread::{Change, OutcomeStatus, Rule, SessionId, StopReason, ToolOutcome};
+use epitome_scripted_model::{ModelStep, RecordedRequest};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, text};

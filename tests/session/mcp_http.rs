@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use epitome::hooks::functions::Functions;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::Out;
 use epitome::thread::{Change, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, text};

@@ -1,9 +1,9 @@
 //! The number of tokens in context is the same wherever it is shown.
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, Out};
 use epitome::thread::text::{context, tokens};
 use epitome::thread::{Change, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, put, text};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use epitome::provider::scripted::ModelStep;
 use epitome::recall;
 use epitome::thread::{Change, Entry, OutcomeStatus, Seq, StopReason, Thread, ToolOutcome};
+use epitome_scripted_model::ModelStep;
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};

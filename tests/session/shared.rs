@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Answer, Attachment, Out, Replay, SessionCommand};
 use epitome::thread::{Change, Seq, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use crate::desk::{Client, Desk, call, text};

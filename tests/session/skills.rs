@@ -1,7 +1,7 @@
 //! Skills: listed in the frame, returned as text, and announced if they are added later.
 
-use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::thread::Change;
+use epitome_scripted_model::{ModelStep, Seen};
 use serde_json::json;
 
 use super::desk::{Desk, put, text};

@@ -1,9 +1,9 @@
 //! Helpers for tests of hooks: scripts as users write them, and the payloads that they received.
 
 use epitome::hooks::functions::Functions;
-use epitome::provider::scripted::{ModelStep, RecordedRequest};
 use epitome::session::Out;
 use epitome::thread::{Change, HookRun, Verdict};
+use epitome_scripted_model::{ModelStep, RecordedRequest};
 use serde_json::Value;
 
 use super::desk::{Desk, put, text};

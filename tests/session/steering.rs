@@ -1,11 +1,11 @@
 //! Prompts during a turn.
 
-use epitome::provider::scripted::{ModelStep, Seen, Stop};
 use epitome::session::{Out, SessionCommand, SessionError};
 use epitome::store::Store;
 use epitome::thread::{
     Change, Content, FORMAT_VERSION, Message, MessageId, Origin, SessionId, StopReason, Thread,
 };
+use epitome_scripted_model::{ModelStep, Seen, Stop};
 
 use super::desk::{Desk, call, text};
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! The author of the summary, fallbacks, and measures before a request that might not fit.
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, Stop};
 use epitome::session::{Answer, CompactionState, Out};
 use epitome::thread::{Change, Entry, StopReason, Trigger};
+use epitome_scripted_model::{ModelStep, RecordedRequest, Stop};
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 
 use epitome::config::WireFormat;
 use epitome::hooks::functions::Functions;
-use epitome::provider::scripted::{ModelStep, Stop};
 use epitome::session::Out;
 use epitome::thread::{Change, Cut, StopReason, Trigger};
+use epitome_scripted_model::{ModelStep, Stop};
 
 use super::desk::{Desk, text};
 use super::formats::{sealed, think};

@@ -1,9 +1,9 @@
 //! Subagents that the model starts: their input, their result, and their limits.
 
-use epitome::provider::scripted::{ModelStep, RecordedRequest, Seen};
 use epitome::provider::spent::Spent;
 use epitome::session::{Answer, Decision, Out, SessionCommand};
 use epitome::thread::{Change, OutcomeStatus, StopReason, Thread, ToolOutcome};
+use epitome_scripted_model::{ModelStep, RecordedRequest, Seen};
 use serde_json::{Value, json};
 
 use super::desk::{Desk, call, text};

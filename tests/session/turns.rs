@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use epitome::config::WireFormat;
-use epitome::provider::scripted::ModelStep;
 use epitome::session::{Decision, Out, Replay, SessionCommand, SessionError};
 use epitome::thread::{Change, OutcomeStatus, StopReason};
+use epitome_scripted_model::ModelStep;
 use serde_json::json;
 
 use super::desk::{Client, Desk, call, text};

@@ -4,15 +4,16 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::provider::scripted::{ModelStep, RecordedRequest};
+use super::model::{Reply, Step};
 
 /// The name shows that the model is scripted.
 pub const MODEL: &str = "local/scripted";
+pub const MODEL_AT_SERVER: &str = "scripted";
 
 /// The model's context window in tokens: small, so that the meter moves.
-const WINDOW: u64 = 32_000;
+pub const WINDOW: u64 = 32_000;
 
 pub const SCRIPT: &str = "greet.sh";
 const SCRIPT_BEFORE: &str = "#!/bin/sh\n# Greets whoever is named.\necho \"Hello, $1\"\n";
@@ -48,63 +49,51 @@ pub fn write_files(workspace: &Path, home: &Path) -> io::Result<()> {
     std::fs::write(home.join("config.toml"), settings)
 }
 
-/// The model's replies.
-pub fn script() -> impl FnMut(&RecordedRequest) -> Vec<ModelStep> + Send + 'static {
-    |request| {
-        let mut steps = match request.number {
-            0 => vec![
-                say("I look at the script and at the log of its last runs."),
-                call("file_read", json!({ "file_path": SCRIPT })),
-                call("file_read", page_of_the_log(1)),
-                call("file_read", page_of_the_log(2)),
-                call("file_read", page_of_the_log(3)),
-            ],
-            1 => vec![
-                say("The test wants an exclamation mark, and the script prints none."),
-                call(
-                    "file_edit",
-                    json!({ "file_path": SCRIPT, "old_text": "Hello, $1", "new_text": "Hello, $1!" }),
-                ),
-            ],
-            2 => vec![say("Now the test."), call("bash", json!({ "command": "sh test.sh" }))],
-            3 => vec![say("It passes: "), say("greet.sh says \"Hello, World!\" again.")],
-            4 => vec![say(SUMMARY)],
-            5 => vec![
-                say("greet.sh prints a greeting, "),
-                say(LAST_WORDS),
-                // Never released: the daemon is killed while it waits for more.
-                ModelStep::Wait,
-                say(" never heard."),
-            ],
-            6 => vec![say("In one sentence: "), say(LAST_ANSWER), say(", and now it has it again.")],
-            // A call that is not in the script is an error.
-            _ => vec![ModelStep::Error { status: 400, retry_after: None, message: None }],
-        };
-        steps.push(ModelStep::Usage { input: tokens_of(request), output: 40 });
-        steps
-    }
+/// The model's reply to a request; `None` for one that is not in the script.
+pub fn reply(number: usize, request: &Value) -> Option<Reply> {
+    let steps = match number {
+        0 => vec![
+            Step::Text("I look at the script and at the log of its last runs."),
+            call("file_read", json!({ "file_path": SCRIPT })),
+            call("file_read", page_of_the_log(1)),
+            call("file_read", page_of_the_log(2)),
+            call("file_read", page_of_the_log(3)),
+        ],
+        1 => vec![
+            Step::Text("The test wants an exclamation mark, and the script prints none."),
+            call(
+                "file_edit",
+                json!({ "file_path": SCRIPT, "old_text": "Hello, $1", "new_text": "Hello, $1!" }),
+            ),
+        ],
+        2 => vec![Step::Text("Now the test."), call("bash", json!({ "command": "sh test.sh" }))],
+        3 => vec![Step::Text("It passes: "), Step::Text("greet.sh says \"Hello, World!\" again.")],
+        4 => vec![Step::Text(SUMMARY)],
+        // The daemon is killed while it waits for more.
+        5 => vec![Step::Text("greet.sh prints a greeting, "), Step::Text(LAST_WORDS), Step::Hang],
+        6 => vec![
+            Step::Text("In one sentence: "),
+            Step::Text(LAST_ANSWER),
+            Step::Text(", and now it has it again."),
+        ],
+        _ => return None,
+    };
+    // Approximately what a provider would count, so that the meter shows what is really sent.
+    let input_tokens = crate::tokens::Ruler::of(None).text(&request.to_string());
+    Some(Reply { steps, input_tokens })
 }
 
-const SUMMARY: &str = "<summary>\nThe person asked to fix the failing greeting test. test.sh expects \
+const SUMMARY: &str = "<summary>\nThe user asked to fix the failing greeting test. test.sh expects \
 \"Hello, World!\"; greet.sh printed it without the exclamation mark. greet.sh was edited, the test was run \
 and passes. Nothing is pending.\n</summary>";
 
-fn say(text: &str) -> ModelStep {
-    ModelStep::Text(text.to_owned())
+fn call(name: &'static str, input: Value) -> Step {
+    Step::Call { name, input }
 }
 
-fn call(name: &str, input: serde_json::Value) -> ModelStep {
-    ModelStep::Call { name: name.to_owned(), input }
-}
-
-fn page_of_the_log(page: u32) -> serde_json::Value {
+fn page_of_the_log(page: u32) -> Value {
     let offset = (page - 1) * LOG_PAGE_LINES + 1;
     json!({ "file_path": "test.log", "offset": offset, "line_limit": LOG_PAGE_LINES })
-}
-
-/// Approximately what a provider would count, so that the meter shows what is really sent.
-fn tokens_of(request: &RecordedRequest) -> u64 {
-    crate::tokens::Ruler::of(None).text(&request.body.to_string())
 }
 
 /// A long log of test runs.

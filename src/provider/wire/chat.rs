@@ -1,15 +1,11 @@
 //! Encodes requests in OpenAI's Chat Completions format for OpenAI and the many compatible servers. Pure;
 //! nothing is sent from here. Only OpenAI itself gets OpenAI's own fields.
 
-use std::borrow::Cow;
-
-use serde::{Serialize, Serializer};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, Turn, without_blanks};
-use super::{Around, Envelope, Format, Prefix, Written, json, json_text, put, write, write_up_to};
+use super::{Around, Envelope, Format, Prefix, Written, head, list_of_tools, put, write};
 use crate::Request;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::endpoint::Endpoint;
@@ -24,40 +20,33 @@ pub struct Chat;
 
 impl Format for Chat {
     fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let tools: Vec<Tool<'_>> = tools
-            .iter()
-            .map(|tool| Tool {
-                r#type: "function",
-                function: Function {
-                    name: &tool.name,
-                    description: &tool.description,
-                    parameters: &tool.schema,
-                },
-            })
-            .collect();
-        json(&tools)
+        list_of_tools(tools, |tool| {
+            let ToolSpec { name, description, schema } = tool;
+            let function = json!({ "name": name, "description": description, "parameters": schema });
+            json!({ "type": "function", "function": function })
+        })
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         match turn {
             Turn::Agent { replies } => put(&agent(replies), prefix, out),
             Turn::User { compacted: _, answers, parts } => {
-                let mut content: Vec<Part<'_>> = Vec::new();
+                let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
                     let id = &answer.call.id;
                     let (text, rest) = match answer.outcome {
                         None => (NO_OUTCOME.into(), Vec::new()),
                         Some(outcome) => text_and_rest(outcome, endpoint),
                     };
-                    put(&Message::Tool { tool_call_id: &id.0, content: text }, prefix, out);
+                    put(&json!({ "role": "tool", "tool_call_id": id.0, "content": text }), prefix, out);
                     if !rest.is_empty() {
-                        content.push(Part::Text { text: format!("What call {id} shows:").into() });
-                        content.extend(rest.into_iter().map(Part::from));
+                        content.push(part(Sendable::Text(format!("What call {id} shows:").into())));
+                        content.extend(rest.into_iter().map(part));
                     }
                 }
-                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(Part::from));
+                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(part));
                 if !content.is_empty() {
-                    put(&Message::User { content: UserContent(content) }, prefix, out);
+                    put(&json!({ "role": "user", "content": user_content(content) }), prefix, out);
                 }
             }
         }
@@ -70,166 +59,64 @@ impl Format for Chat {
         let max_tokens = request.max_output.min(endpoint.max_output);
         // OpenAI's thinking models reject the old field behind gateways too.
         let is_new = own || limits_completion(&endpoint.model);
-        let opening = Opening {
-            model: &endpoint.model,
-            stream: true,
-            stream_options: StreamOptions { include_usage: true },
-            max_completion_tokens: is_new.then_some(max_tokens),
-            max_tokens: (!is_new).then_some(max_tokens),
-            // For other services, the user's settings say what they accept.
-            reasoning_effort: match endpoint.own_api {
-                true => effort(endpoint, request),
-                false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
-            },
-            prompt_cache_key: own.then_some(request.cache_key).filter(|key| !key.is_empty()),
-            tools: (!request.tools.is_empty()).then(|| json_text(around.tools)),
+        // For other services, the user's settings say what they accept.
+        let effort = match own {
+            true => effort(endpoint, request),
+            false => endpoint.abilities.thinking.effort(request.thought).map(Effort::word),
         };
-        let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
-        write_up_to("messages", &opening, &mut head);
-        if !request.system.trim().is_empty() {
-            write(&Message::System { content: request.system }, &mut head);
+        let fields = json!({
+            "model": endpoint.model,
+            "stream": true,
+            "stream_options": { "include_usage": true },
+            "max_completion_tokens": is_new.then_some(max_tokens),
+            "max_tokens": (!is_new).then_some(max_tokens),
+            "reasoning_effort": effort,
+            "prompt_cache_key": own.then_some(request.cache_key).filter(|key| !key.is_empty()),
+        });
+        let mut head = head(fields, around.tools_if_any(), "messages");
+        if let Some(system) = around.system() {
+            write(&json!({ "role": "system", "content": system }), &mut head);
             head.push(b',');
         }
         Envelope { head, tail: "]}", marks: None }
     }
 }
 
-#[derive(Serialize)]
-struct Opening<'a> {
-    model: &'a str,
-    stream: bool,
-    stream_options: StreamOptions,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_completion_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_effort: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_cache_key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct StreamOptions {
-    include_usage: bool,
-}
-
-#[derive(Serialize)]
-struct Tool<'a> {
-    r#type: &'static str,
-    function: Function<'a>,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    name: &'a str,
-    description: &'a str,
-    parameters: &'a Value,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "role", rename_all = "snake_case")]
-enum Message<'a> {
-    System {
-        content: &'a str,
-    },
-    User {
-        content: UserContent<'a>,
-    },
-    Assistant {
-        /// `null` if there are only calls.
-        content: Option<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<Call<'a>>,
-    },
-    Tool {
-        tool_call_id: &'a str,
-        content: String,
-    },
-}
-
-#[derive(Serialize)]
-struct Call<'a> {
-    id: &'a str,
-    r#type: &'static str,
-    function: Called<'a>,
-}
-
-#[derive(Serialize)]
-struct Called<'a> {
-    name: &'a str,
-    /// JSON as a string.
-    arguments: String,
-}
-
 /// A plain string if there is only text: the templates of many local models accept nothing else.
-struct UserContent<'a>(Vec<Part<'a>>);
-
-impl Serialize for UserContent<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let texts: Option<Vec<&str>> = self
-            .0
-            .iter()
-            .map(|part| match part {
-                Part::Text { text } => Some(text.as_ref()),
-                Part::ImageUrl { .. } | Part::File { .. } => None,
-            })
-            .collect();
-        match texts {
-            Some(texts) => serializer.serialize_str(&texts.join("\n\n")),
-            None => self.0.serialize(serializer),
-        }
+fn user_content(parts: Vec<Value>) -> Value {
+    let texts: Option<Vec<&str>> = parts.iter().map(|part| part["text"].as_str()).collect();
+    match texts {
+        Some(texts) => texts.join("\n\n").into(),
+        None => parts.into(),
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    Text { text: Cow<'a, str> },
-    ImageUrl { image_url: ImageUrl },
-    File { file: File<'a> },
-}
-
-#[derive(Serialize)]
-struct ImageUrl {
-    url: String,
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    filename: &'a str,
-    file_data: String,
-}
-
-impl<'a> From<Sendable<'a>> for Part<'a> {
-    fn from(part: Sendable<'a>) -> Part<'a> {
-        match part {
-            Sendable::Text(text) => Part::Text { text },
-            Sendable::Image { mime_type, data } => {
-                Part::ImageUrl { image_url: ImageUrl { url: data_url(mime_type, data) } }
-            }
-            Sendable::Document { mime_type, data, name } => Part::File {
-                file: File { filename: name.unwrap_or(UNNAMED), file_data: data_url(mime_type, data) },
-            },
+fn part(part: Sendable<'_>) -> Value {
+    match part {
+        Sendable::Text(text) => json!({ "type": "text", "text": text }),
+        Sendable::Image { mime_type, data } => {
+            json!({ "type": "image_url", "image_url": { "url": data_url(mime_type, data) } })
+        }
+        Sendable::Document { mime_type, data, name } => {
+            let file_data = data_url(mime_type, data);
+            json!({ "type": "file", "file": { "filename": name.unwrap_or(UNNAMED), "file_data": file_data } })
         }
     }
 }
 
 /// Encodes a reply. Consecutive replies, as after a pause, are merged into one message: templates of local
 /// models require alternating roles.
-fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
+fn agent(replies: &[Vec<&Content>]) -> Value {
     let mut texts: Vec<&str> = Vec::new();
-    let mut calls: Vec<Call<'a>> = Vec::new();
+    let mut calls: Vec<Value> = Vec::new();
     for part in replies.iter().flat_map(|parts| without_blanks(parts)) {
         match part {
             Content::Text { text } => texts.push(text),
-            Content::Call(call) => calls.push(Call {
-                id: &call.id.0,
-                r#type: "function",
-                function: Called { name: &call.name, arguments: call.input.to_string() },
-            }),
+            Content::Call(call) => {
+                // The arguments are JSON in a string.
+                let function = json!({ "name": call.name, "arguments": call.input.to_string() });
+                calls.push(json!({ "id": call.id.0, "type": "function", "function": function }));
+            }
             Content::Thinking { .. }
             | Content::Image { .. }
             | Content::Document { .. }
@@ -237,8 +124,13 @@ fn agent<'a>(replies: &[Vec<&'a Content>]) -> Message<'a> {
             | Content::ResourceLink { .. } => {}
         }
     }
+    // `null` if there are only calls.
     let content = (!texts.is_empty()).then(|| texts.join("\n\n"));
-    Message::Assistant { content, tool_calls: calls }
+    let mut message = json!({ "role": "assistant", "content": content });
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    message
 }
 
 /// From this version on, OpenAI's models think by default.

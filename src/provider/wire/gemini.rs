@@ -1,16 +1,11 @@
 //! Encodes requests in Gemini's `streamGenerateContent` format. Pure; nothing is sent from here.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, text_and_rest};
 use super::turns::{Answer, NO_OUTCOME, Turn};
-use super::{
-    Around, Envelope, Format, Prefix, Purpose, Written, is_own, json, json_text, write, write_up_to,
-};
+use super::{Around, Envelope, Format, Prefix, Purpose, Written, head, is_own, list_of_tools, write};
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeStatus, ThoughtLevel, ToolSpec};
@@ -38,15 +33,11 @@ const BUDGET_LEAST: u32 = 128;
 
 impl Format for Gemini {
     fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let function_declarations: Vec<Declaration<'_>> = tools
-            .iter()
-            .map(|tool| Declaration {
-                name: &tool.name,
-                description: &tool.description,
-                parameters_json_schema: &tool.schema,
-            })
-            .collect();
-        json(&[Declarations { function_declarations }])
+        let declarations = list_of_tools(tools, |tool| {
+            let ToolSpec { name, description, schema } = tool;
+            json!({ "name": name, "description": description, "parametersJsonSchema": schema })
+        });
+        [br#"[{"functionDeclarations":"#, declarations.as_slice(), b"}]"].concat()
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
@@ -58,9 +49,9 @@ impl Format for Gemini {
                 for part in parts.iter().filter_map(|part| said(part, endpoint)) {
                     // The format has no field for a name, but users refer to documents by it.
                     if let Sendable::Document { name: Some(name), .. } = part {
-                        sent.push(Data::Text(format!("The document {name}:").into()).into());
+                        sent.push(text_part(&format!("The document {name}:")));
                     }
-                    sent.push(Data::from(part).into());
+                    sent.push(data(part));
                 }
                 write(&sent, out);
                 out.push(b'}');
@@ -92,25 +83,22 @@ impl Format for Gemini {
 
     fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
         let request = around.request;
-        let system = (!request.system.trim().is_empty())
-            .then(|| Instruction { parts: [Part::from(Data::Text(request.system.into()))] });
+        let system = around.system().map(|text| json!({ "parts": [text_part(text)] }));
         let max_output_tokens = request.max_output.min(endpoint.max_output);
         let (before, tail, model, generation_config) = match around.purpose {
             Purpose::Reply | Purpose::Compact { .. } => {
-                let thinking_config =
-                    thinking(endpoint.abilities.thinking, request.thought, max_output_tokens);
-                ("", "]}", None, Some(GenerationConfig { max_output_tokens, thinking_config }))
+                let thinking = thinking(endpoint.abilities.thinking, request.thought, max_output_tokens);
+                let config = json!({ "maxOutputTokens": max_output_tokens, "thinkingConfig": thinking });
+                ("", "]}", None, Some(config))
             }
             // Only in this form are system text and tools counted as well.
             Purpose::Count => {
                 (r#"{"generateContentRequest":"#, "]}}", Some(format!("models/{}", endpoint.model)), None)
             }
         };
-        let tools = (!request.tools.is_empty()).then(|| json_text(around.tools));
-        let opening = Opening { model, system_instruction: system, tools, generation_config };
-        let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
-        head.extend_from_slice(before.as_bytes());
-        write_up_to("contents", &opening, &mut head);
+        let fields =
+            json!({ "model": model, "systemInstruction": system, "generationConfig": generation_config });
+        let head = [before.as_bytes(), &head(fields, around.tools_if_any(), "contents")].concat();
         Envelope { head, tail, marks: None }
     }
 }
@@ -138,117 +126,17 @@ pub(super) enum Sealed<'a> {
     Unsigned,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Opening<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_instruction: Option<Instruction<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    generation_config: Option<GenerationConfig>,
-}
-
-#[derive(Serialize)]
-struct Instruction<'a> {
-    parts: [Part<'a>; 1],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Declarations<'a> {
-    function_declarations: Vec<Declaration<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Declaration<'a> {
-    name: &'a str,
-    description: &'a str,
-    parameters_json_schema: &'a Value,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GenerationConfig {
-    max_output_tokens: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thinking_config: Option<ThinkingConfig>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ThinkingConfig {
-    include_thoughts: bool,
-    #[serde(flatten)]
-    amount: Amount,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Amount {
-    ThinkingBudget(u32),
-    ThinkingLevel(String),
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Part<'a> {
-    #[serde(flatten)]
-    data: Data<'a>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    thought: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thought_signature: Option<&'a str>,
-}
-
-impl<'a> From<Data<'a>> for Part<'a> {
-    fn from(data: Data<'a>) -> Part<'a> {
-        Part { data, thought: false, thought_signature: None }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-enum Data<'a> {
-    Text(Cow<'a, str>),
-    #[serde(rename = "inlineData", rename_all = "camelCase")]
-    Inline {
-        mime_type: &'a str,
-        data: &'a str,
-    },
-    FunctionCall {
-        id: &'a str,
-        name: &'a str,
-        args: &'a Value,
-    },
-    FunctionResponse {
-        id: &'a str,
-        name: &'a str,
-        response: Response,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        parts: Vec<Data<'a>>,
-    },
-}
-
-impl<'a> From<Sendable<'a>> for Data<'a> {
-    fn from(part: Sendable<'a>) -> Data<'a> {
-        match part {
-            Sendable::Text(text) => Data::Text(text),
-            Sendable::Image { mime_type, data } | Sendable::Document { mime_type, data, .. } => {
-                Data::Inline { mime_type, data }
-            }
+fn data(part: Sendable<'_>) -> Value {
+    match part {
+        Sendable::Text(text) => text_part(&text),
+        Sendable::Image { mime_type, data } | Sendable::Document { mime_type, data, .. } => {
+            json!({ "inlineData": { "mimeType": mime_type, "data": data } })
         }
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Response {
-    Output(String),
-    Error(String),
+fn text_part(text: &str) -> Value {
+    json!({ "text": text })
 }
 
 /// Older models and Gemma require no signatures on calls, and accept images and documents of tools only next
@@ -259,56 +147,64 @@ pub fn is_before_gemini_3(model: &str) -> bool {
 }
 
 /// The responses to all calls of a step, in order, followed by content that can't be part of them.
-fn responses<'a>(endpoint: &Endpoint, answers: &[Answer<'a>]) -> Vec<Part<'a>> {
+fn responses(endpoint: &Endpoint, answers: &[Answer<'_>]) -> Vec<Value> {
     let mut sent = Vec::with_capacity(answers.len());
-    let mut beside: Vec<Part<'a>> = Vec::new();
+    let mut beside: Vec<Value> = Vec::new();
     for answer in answers {
         let (id, name) = (answer.call.id.0.as_str(), answer.call.name.as_str());
         let (response, shown) = response(endpoint, answer);
         let (parts, apart): (Vec<_>, Vec<_>) = shown.into_iter().partition(|shown| {
-            matches!(shown, Data::Inline { mime_type, .. } if IN_RESPONSES.contains(mime_type))
+            let mime_type = shown["inlineData"]["mimeType"].as_str();
+            mime_type.is_some_and(|mime_type| IN_RESPONSES.contains(&mime_type))
                 && !is_before_gemini_3(&endpoint.model)
         });
         if !apart.is_empty() {
-            beside.push(Data::Text(format!("Shown by the call {id} of {name}:").into()).into());
-            beside.extend(apart.into_iter().map(Part::from));
+            beside.push(text_part(&format!("Shown by the call {id} of {name}:")));
+            beside.extend(apart);
         }
-        sent.push(Data::FunctionResponse { id, name, response, parts }.into());
+        let mut function = json!({ "id": id, "name": name, "response": response });
+        if !parts.is_empty() {
+            function["parts"] = parts.into();
+        }
+        sent.push(json!({ "functionResponse": function }));
     }
     sent.extend(beside);
     sent
 }
 
 /// A tool's text, and its other content.
-fn response<'a>(endpoint: &Endpoint, answer: &Answer<'a>) -> (Response, Vec<Data<'a>>) {
-    let Some(outcome) = answer.outcome else { return (Response::Error(NO_OUTCOME.into()), Vec::new()) };
+fn response(endpoint: &Endpoint, answer: &Answer<'_>) -> (Value, Vec<Value>) {
+    let Some(outcome) = answer.outcome else { return (json!({ "error": NO_OUTCOME }), Vec::new()) };
     let (text, rest) = text_and_rest(outcome, endpoint);
     let response = match outcome.status {
-        OutcomeStatus::Completed => Response::Output(text),
-        OutcomeStatus::Failed | OutcomeStatus::Denied | OutcomeStatus::Interrupted => Response::Error(text),
+        OutcomeStatus::Completed => json!({ "output": text }),
+        OutcomeStatus::Failed | OutcomeStatus::Denied | OutcomeStatus::Interrupted => {
+            json!({ "error": text })
+        }
     };
-    (response, rest.into_iter().map(Data::from).collect())
+    (response, rest.into_iter().map(data).collect())
 }
 
 /// The parts of a reply, each with the signature that it came with.
-fn replied<'a>(reply: &[&'a Content], endpoint: &Endpoint, prefix: &str) -> Vec<Part<'a>> {
-    let mut parts: Vec<Part<'a>> = Vec::with_capacity(reply.len());
+fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> {
+    let mut parts: Vec<Value> = Vec::with_capacity(reply.len());
     // The signature of the next call.
     let mut signature = None;
     let mut has_call = false;
     for (at, content) in reply.iter().enumerate() {
         let own = signature.take();
         match content {
-            Content::Text { text } => parts.push(Data::Text(text.into()).into()),
+            Content::Text { text } => parts.push(text_part(text)),
             Content::Call(call) => {
                 // Calls parallel to the first have no signature.
                 let wants_one = !has_call && !is_before_gemini_3(&endpoint.model);
                 has_call = true;
-                parts.push(Part {
-                    data: Data::FunctionCall { id: &call.id.0, name: &call.name, args: &call.input },
-                    thought: false,
-                    thought_signature: own.or(wants_one.then_some(NO_SIGNATURE)),
-                });
+                let function = json!({ "id": call.id.0, "name": call.name, "args": call.input });
+                let mut part = json!({ "functionCall": function });
+                if let Some(signature) = own.or(wants_one.then_some(NO_SIGNATURE)) {
+                    part["thoughtSignature"] = signature.into();
+                }
+                parts.push(part);
             }
             Content::Thinking { text, native: Some(native) } => {
                 let text_before = match at.checked_sub(1).map(|before| reply[before]) {
@@ -321,7 +217,7 @@ fn replied<'a>(reply: &[&'a Content], endpoint: &Endpoint, prefix: &str) -> Vec<
                         if let Some((head, tail)) = split_from_end(text_before, bytes) {
                             if bytes > 0 {
                                 parts.pop();
-                                parts.extend((!head.is_empty()).then(|| Data::Text(head.into()).into()));
+                                parts.extend((!head.is_empty()).then(|| text_part(head)));
                             }
                             parts.push(signed_text(tail, signature, false));
                         }
@@ -349,8 +245,11 @@ fn own_seal<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option
     (is_own(native, endpoint) && seal.prefix == prefix).then_some(seal.of)
 }
 
-fn signed_text<'a>(text: &'a str, signature: &'a str, thought: bool) -> Part<'a> {
-    Part { data: Data::Text(text.into()), thought, thought_signature: Some(signature) }
+fn signed_text(text: &str, signature: &str, thought: bool) -> Value {
+    match thought {
+        true => json!({ "text": text, "thought": true, "thoughtSignature": signature }),
+        false => json!({ "text": text, "thoughtSignature": signature }),
+    }
 }
 
 /// `None` if the text is no longer the one that was signed.
@@ -359,25 +258,25 @@ fn split_from_end(text: &str, bytes: usize) -> Option<(&str, &str)> {
 }
 
 /// The thinking configuration. Off means as little as the model supports, without showing it.
-fn thinking(steered: Thinking, level: ThoughtLevel, max_output: u32) -> Option<ThinkingConfig> {
-    let amount = match steered {
+fn thinking(steered: Thinking, level: ThoughtLevel, max_output: u32) -> Option<Value> {
+    let (name, amount) = match steered {
         Thinking::None => return None,
         Thinking::Efforts(_) => match steered.effort(level)? {
-            Effort::None => Amount::ThinkingBudget(0),
+            Effort::None => ("thinkingBudget", json!(0)),
             // The format has no higher level.
-            Effort::Max => Amount::ThinkingLevel(Effort::XHigh.word().to_ascii_uppercase()),
-            effort @ (Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::XHigh) => {
-                Amount::ThinkingLevel(effort.word().to_ascii_uppercase())
-            }
+            effort => ("thinkingLevel", json!(effort.min(Effort::XHigh).word().to_ascii_uppercase())),
         },
-        Thinking::Budget { optional } => Amount::ThinkingBudget(match steered.budget(level, max_output) {
-            Some(budget) if budget >= BUDGET_MIN => budget.min(BUDGET_MAX),
-            Some(_) | None if optional => 0,
-            Some(_) | None => BUDGET_LEAST,
-        }),
+        Thinking::Budget { optional } => {
+            let budget = match steered.budget(level, max_output) {
+                Some(budget) if budget >= BUDGET_MIN => budget.min(BUDGET_MAX),
+                Some(_) | None if optional => 0,
+                Some(_) | None => BUDGET_LEAST,
+            };
+            ("thinkingBudget", json!(budget))
+        }
     };
-    let include_thoughts = level != ThoughtLevel::Off && !matches!(amount, Amount::ThinkingBudget(0));
-    Some(ThinkingConfig { include_thoughts, amount })
+    let include_thoughts = level != ThoughtLevel::Off && amount != 0;
+    Some(json!({ "includeThoughts": include_thoughts, name: amount }))
 }
 
 #[cfg(test)]

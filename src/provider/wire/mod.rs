@@ -28,7 +28,7 @@ mod usage_tests;
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::endpoint::Endpoint;
@@ -72,6 +72,18 @@ struct Around<'a> {
     /// The newest turn answers calls of a reply that did not begin with thinking.
     goes_on_without_thinking: bool,
     purpose: Purpose<'a>,
+}
+
+impl Around<'_> {
+    /// The encoded tools, if there are any.
+    fn tools_if_any(&self) -> Option<&[u8]> {
+        (!self.request.tools.is_empty()).then_some(self.tools)
+    }
+
+    /// The system text, unless it is blank.
+    fn system(&self) -> Option<&str> {
+        Some(self.request.system).filter(|system| !system.trim().is_empty())
+    }
 }
 
 /// The purpose of a request.
@@ -166,24 +178,38 @@ fn is_own(native: &Native, endpoint: &Endpoint) -> bool {
     native.provider == endpoint.provider() && native.model == endpoint.model
 }
 
-/// JSON that was serialized by this crate.
-fn json_text(bytes: &[u8]) -> &RawValue {
-    serde_json::from_slice(bytes).expect("what was written as JSON is JSON")
-}
-
-/// Serializes a value as JSON.
-fn json(value: &impl Serialize) -> Vec<u8> {
+/// The tools as a JSON list, each in the form of a format.
+fn list_of_tools(tools: &[ToolSpec], form: impl Fn(&ToolSpec) -> Value) -> Vec<u8> {
     let mut out = Vec::new();
-    write(value, &mut out);
+    write(&tools.iter().map(form).collect::<Vec<Value>>(), &mut out);
     out
 }
 
-/// Appends an object as JSON, left open after the opening bracket of a list field with this name.
-fn write_up_to(list: &str, opening: &impl Serialize, out: &mut Vec<u8>) {
-    write(opening, out);
+/// The start of a body: the fields that are set, the tools if there are any, and the opening bracket of the list of
+/// messages, which has this name. Fields that are `null` are left out.
+fn head(mut fields: Value, tools: Option<&[u8]>, list: &str) -> Vec<u8> {
+    drop_nulls(&mut fields);
+    let mut out = Vec::new();
+    write(&fields, &mut out);
     // The object's closing brace.
     out.pop();
+    if let Some(tools) = tools {
+        out.extend_from_slice(b",\"tools\":");
+        out.extend_from_slice(tools);
+    }
     out.extend_from_slice(format!(",\"{list}\":[").as_bytes());
+    out
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(members) => members.iter_mut().for_each(drop_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Appends a message, preceded by a comma if one precedes it, and adds it to the prefix.

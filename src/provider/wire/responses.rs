@@ -2,16 +2,12 @@
 //! nothing: each request contains the entire conversation, with reasoning in encrypted form. Compatible
 //! servers only get fields that all of them know.
 
-use std::borrow::Cow;
-
-use serde::Serialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
 use super::turns::{Answer, NO_OUTCOME, Turn, without_thinking_at_end};
 use super::{
-    Around, Envelope, Format, Prefix, Purpose, Written, compaction, is_own, json, json_text, put, write_up_to,
+    Around, Envelope, Format, Prefix, Purpose, Written, compaction, head, is_own, list_of_tools, put,
 };
 use crate::Request;
 use crate::abilities::Effort;
@@ -31,33 +27,33 @@ const OUTPUT_TOKENS_MIN: u32 = 16;
 
 impl Format for Responses {
     fn tools(&self, _: &Endpoint, tools: &[ToolSpec]) -> Vec<u8> {
-        let tools: Vec<Tool<'_>> = tools
-            .iter()
-            .map(|tool| Tool {
-                r#type: "function",
-                name: &tool.name,
-                description: &tool.description,
-                parameters: &tool.schema,
-                strict: false,
+        // Not strict, because external schemas (MCP servers) don't follow its rules; omitted means strict.
+        list_of_tools(tools, |tool| {
+            let ToolSpec { name, description, schema } = tool;
+            json!({
+                "type": "function", "name": name, "description": description, "parameters": schema,
+                "strict": false,
             })
-            .collect();
-        json(&tools)
+        })
     }
 
     fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
         match turn {
             Turn::User { compacted, answers, parts } => {
                 for given in compacted.iter().filter_map(|native| compaction::own(native, endpoint)) {
-                    put(&Item::Native(given), prefix, out);
+                    put(given, prefix, out);
                 }
-                let mut content: Vec<Part<'_>> = Vec::new();
+                let mut content: Vec<Value> = Vec::new();
                 for answer in answers {
                     let output = output(endpoint, answer, &mut content);
-                    put(&Item::FunctionCallOutput { call_id: &answer.call.id.0, output }, prefix, out);
+                    let call_id = &answer.call.id.0;
+                    let item =
+                        json!({ "type": "function_call_output", "call_id": call_id, "output": output });
+                    put(&item, prefix, out);
                 }
-                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(Part::from));
+                content.extend(parts.iter().filter_map(|part| said(part, endpoint)).map(part));
                 if !content.is_empty() {
-                    put(&Item::Message { role: Role::User, phase: None, content: &content }, prefix, out);
+                    put(&json!({ "type": "message", "role": "user", "content": content }), prefix, out);
                 }
             }
             Turn::Agent { replies } => {
@@ -69,18 +65,24 @@ impl Format for Responses {
                     for part in without_thinking_at_end(parts) {
                         match part {
                             Content::Text { text } => {
-                                let content = &[Part::OutputText { text }];
-                                let phase = phase.take();
-                                put(&Item::Message { role: Role::Assistant, phase, content }, prefix, out);
+                                let mut item = json!({ "type": "message", "role": "assistant" });
+                                if let Some(phase) = phase.take() {
+                                    item["phase"] = Value::from(phase);
+                                }
+                                item["content"] = json!([{ "type": "output_text", "text": text }]);
+                                put(&item, prefix, out);
                             }
                             Content::Call(call) => {
-                                let arguments = call.input.to_string();
-                                let (call_id, name) = (&call.id.0, &call.name);
-                                put(&Item::FunctionCall { call_id, name, arguments }, prefix, out);
+                                let item = json!({
+                                    "type": "function_call", "call_id": call.id.0, "name": call.name,
+                                    // JSON in a string.
+                                    "arguments": call.input.to_string(),
+                                });
+                                put(&item, prefix, out);
                             }
                             Content::Thinking { native: Some(native), .. } => {
                                 match own(native, endpoint, &so_far) {
-                                    Some(Own::Reasoning(item)) => put(&Item::Native(item), prefix, out),
+                                    Some(Own::Reasoning(item)) => put(item, prefix, out),
                                     Some(Own::Phase(word)) => phase = Some(word),
                                     None => {}
                                 }
@@ -100,32 +102,32 @@ impl Format for Responses {
 
     fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
         let request = around.request;
-        let system = Some(request.system).filter(|system| !system.trim().is_empty());
         if let Purpose::Compact { instruction } = around.purpose {
-            return short(endpoint, request, system, instruction);
+            return short(endpoint, request, around.system(), instruction);
         }
         let is_reply = around.purpose == Purpose::Reply;
         let own_reply = is_reply && endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
-        let reasoning = reasoning(endpoint, request);
-        let thinks = reasoning.as_ref().is_some_and(|reasoning| reasoning.effort != Effort::None.word());
-        let has_tools = !request.tools.is_empty();
-        let opening = Opening {
-            model: &endpoint.model,
-            store: is_reply.then_some(false),
-            stream: is_reply.then_some(true),
-            max_output_tokens: is_reply.then_some(max_tokens),
+        // The reasoning of models controlled by effort levels. The summary is what users can read of it.
+        let effort = endpoint.abilities.thinking.effort(request.thought);
+        let thinks = effort.is_some_and(|effort| effort != Effort::None);
+        let reasoning = effort.map(|effort| {
+            let summary = (endpoint.own_api && effort != Effort::None).then_some("auto");
+            json!({ "effort": effort.word(), "summary": summary })
+        });
+        let fields = json!({
+            "model": endpoint.model,
+            "store": is_reply.then_some(false),
+            "stream": is_reply.then_some(true),
+            "max_output_tokens": is_reply.then_some(max_tokens),
             // Rejected for models that don't reason.
-            include: (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
-            prompt_cache_key: Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
-            reasoning,
-            parallel_tool_calls: has_tools.then_some(true),
-            instructions: system,
-            tools: has_tools.then(|| json_text(around.tools)),
-        };
-        let mut head = Vec::with_capacity(request.system.len() + around.tools.len() + 512);
-        write_up_to("input", &opening, &mut head);
-        Envelope { head, tail: "]}", marks: None }
+            "include": (own_reply && thinks).then_some(["reasoning.encrypted_content"]),
+            "prompt_cache_key": Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
+            "reasoning": reasoning,
+            "parallel_tool_calls": (!request.tools.is_empty()).then_some(true),
+            "instructions": around.system(),
+        });
+        Envelope { head: head(fields, around.tools_if_any(), "input"), tail: "]}", marks: None }
     }
 }
 
@@ -138,140 +140,41 @@ fn short(
     instruction: Option<&str>,
 ) -> Envelope {
     let told: Vec<&str> = system.into_iter().chain(instruction).collect();
-    let opening = Shortening {
-        model: &endpoint.model,
-        prompt_cache_key: Some(request.cache_key).filter(|key| endpoint.own_api && !key.is_empty()),
-        instructions: (!told.is_empty()).then(|| told.join("\n\n")),
-    };
-    let mut head = Vec::with_capacity(request.system.len() + 512);
-    write_up_to("input", &opening, &mut head);
-    Envelope { head, tail: "]}", marks: None }
+    let fields = json!({
+        "model": endpoint.model,
+        "prompt_cache_key": Some(request.cache_key).filter(|key| endpoint.own_api && !key.is_empty()),
+        "instructions": (!told.is_empty()).then(|| told.join("\n\n")),
+    });
+    Envelope { head: head(fields, None, "input"), tail: "]}", marks: None }
 }
 
-#[derive(Serialize)]
-struct Shortening<'a> {
-    model: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_cache_key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    instructions: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Opening<'a> {
-    model: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    store: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stream: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_output_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    include: Option<[&'static str; 1]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_cache_key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning: Option<Reasoning>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parallel_tool_calls: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    instructions: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tools: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct Reasoning {
-    effort: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    summary: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct Tool<'a> {
-    r#type: &'static str,
-    name: &'a str,
-    description: &'a str,
-    parameters: &'a Value,
-    /// Off, because external schemas (MCP servers) don't follow its rules; omitted means on.
-    strict: bool,
-}
-
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Role {
-    User,
-    Assistant,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Item<'a> {
-    Message {
-        role: Role,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        phase: Option<&'a str>,
-        content: &'a [Part<'a>],
-    },
-    FunctionCall {
-        call_id: &'a str,
-        name: &'a str,
-        /// JSON as a string.
-        arguments: String,
-    },
-    FunctionCallOutput {
-        call_id: &'a str,
-        output: Output<'a>,
-    },
-    /// As received from the service, with its own type.
-    #[serde(untagged)]
-    Native(&'a Value),
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Output<'a> {
-    Text(String),
-    Parts(Vec<Part<'a>>),
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Part<'a> {
-    InputText { text: Cow<'a, str> },
-    InputImage { image_url: String, detail: &'static str },
-    InputFile { filename: &'a str, file_data: String },
-    OutputText { text: &'a str },
-}
-
-impl<'a> From<Sendable<'a>> for Part<'a> {
-    fn from(part: Sendable<'a>) -> Part<'a> {
-        match part {
-            Sendable::Text(text) => Part::InputText { text },
-            Sendable::Image { mime_type, data } => {
-                Part::InputImage { image_url: data_url(mime_type, data), detail: "auto" }
-            }
-            Sendable::Document { mime_type, data, name } => {
-                Part::InputFile { filename: name.unwrap_or(UNNAMED), file_data: data_url(mime_type, data) }
-            }
+fn part(part: Sendable<'_>) -> Value {
+    match part {
+        Sendable::Text(text) => json!({ "type": "input_text", "text": text }),
+        Sendable::Image { mime_type, data } => {
+            json!({ "type": "input_image", "image_url": data_url(mime_type, data), "detail": "auto" })
+        }
+        Sendable::Document { mime_type, data, name } => {
+            let file_data = data_url(mime_type, data);
+            json!({ "type": "input_file", "filename": name.unwrap_or(UNNAMED), "file_data": file_data })
         }
     }
 }
 
 /// The outcome of a call. Images and documents are only included for OpenAI itself: other servers accept only
 /// text there, so these are added to `said`, the following user content.
-fn output<'a>(endpoint: &Endpoint, answer: &Answer<'a>, said: &mut Vec<Part<'a>>) -> Output<'a> {
-    let Some(outcome) = answer.outcome else { return Output::Text(NO_OUTCOME.into()) };
+fn output(endpoint: &Endpoint, answer: &Answer<'_>, said: &mut Vec<Value>) -> Value {
+    let Some(outcome) = answer.outcome else { return NO_OUTCOME.into() };
     let is_text = |part: &OutcomeContent| matches!(part, OutcomeContent::Text { .. });
     if endpoint.own_api && !outcome.content.iter().all(is_text) {
-        return Output::Parts(shown(outcome, endpoint).map(Part::from).collect());
+        return shown(outcome, endpoint).map(part).collect();
     }
     let (text, rest) = text_and_rest(outcome, endpoint);
     if !rest.is_empty() {
-        said.push(Part::InputText { text: format!("What call {} shows:", answer.call.id).into() });
-        said.extend(rest.into_iter().map(Part::from));
+        said.push(part(Sendable::Text(format!("What call {} shows:", answer.call.id).into())));
+        said.extend(rest.into_iter().map(part));
     }
-    Output::Text(text)
+    text.into()
 }
 
 /// What has to be sent back to this endpoint's model from a reply.
@@ -291,14 +194,6 @@ fn own<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<Own<
     }
     let item = native.data.get("item").filter(|item| item["type"] == "reasoning")?;
     (native.data["prefix"] == prefix).then_some(Own::Reasoning(item))
-}
-
-/// The reasoning configuration of models controlled by effort levels. The summary is what users can read of
-/// it.
-fn reasoning(endpoint: &Endpoint, request: &Request<'_>) -> Option<Reasoning> {
-    let effort = endpoint.abilities.thinking.effort(request.thought)?;
-    let summary = (endpoint.own_api && effort != Effort::None).then_some("auto");
-    Some(Reasoning { effort: effort.word(), summary })
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use epitome::compaction::{self, Budget, Decision, Keep, Wish, Written};
 use epitome::config::WireFormat;
 use epitome::provider::Request;
+use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
-use epitome::provider::wire::{Purpose, valid};
 use epitome::thread::{Change, Content, Native, OutcomeStatus, Trigger, Usage};
+use epitome_scripted_model::valid;
 use serde_json::{Value, json};
 
 use super::super::service;

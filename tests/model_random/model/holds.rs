@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use epitome::provider::endpoint::Endpoint;
+use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::{Encoded, Encoding};
-use epitome::provider::wire::{Purpose, valid};
 use epitome::provider::{Basis, Request};
 use epitome::thread::{Change, Content, Entry, Seq, View};
+use epitome_scripted_model::valid;
 use serde_json::Value;
 
 use super::super::checks::{self, Held};
