@@ -115,33 +115,33 @@
 //!
 //! ```text
 //!            ┌ cli             commands and composition root (this package)
-//!     8      ├ daemon          one process for all windows, with control API and inspector
-//!     7      ├ acp             the Agent Client Protocol
-//!     6      ├ session         the only writer of a thread
-//!     5      ├ hooks           programs that run at events of a session
+//!     9      ├ daemon          one process for all windows, with control API and inspector
+//!     8      ├ acp             the Agent Client Protocol
+//!     7      ├ session         the only writer of a thread
+//!     6      ├ hooks           programs that run at events of a session
 //!            │ mcp             tools of MCP servers
-//!     4      ├ tools           tools of the model, and permissions
+//!     5      ├ tools           tools of the model, and permissions
 //!            │ acp_check       runs protocol fixtures against any ACP agent
-//!     3      ├ provider        model services: wire formats, HTTP, properties of models
-//!            │ shelf           stored sessions: list, show, search, fork, export, import
-//!     2      ├ compaction      decides and composes compactions, pure
+//!     4      ├ provider        model services: wire formats, HTTP, properties of models
+//!            │ session_library stored sessions: list, show, search, fork, export, import
+//!     3      ├ compaction      decides and composes compactions, pure
 //!            │ config          reads the layered settings
 //!            │ transfer        imports and exports conversations, pure
-//!     1      ├ tokens          counts tokens, calibrated per model; model families
+//!     2      ├ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure
 //!            │ recall          searches what is no longer in the view, pure
 //!            │ rules           permission rules as written, pure
 //!            │ checkpoint      files as they were before a turn changed them
 //!            │ store           journals, blobs, index
 //!            │ recipe          Markdown files as slash commands and agents
-//!     0      ├ thread          data: messages, changes, views
+//!     1      ├ thread          data: messages, changes, views
 //!            │ problem         errors in files written by the user
 //!            │ files           paths of the user's files; atomic writes
-//!            │ platform        Linux specifics: process groups, sandbox, signals, memory
 //!            │ settings        settings of providers and compaction, as plain data
-//!            │ spans           durations in the log
+//!            │ timing          durations in the log
 //!            │ secrets         finds and masks keys, pure
-//!            └ transcript      format of fixtures and recordings, pure
+//!            │ transcript      format of fixtures and recordings, pure
+//!     0      └ platform        Linux specifics: process groups, sandbox, files, signals, memory
 //! ```
 //!
 //! `tests/tidy.rs` compares the drawing with the manifests, and checks that some external crates have one user only:
@@ -208,7 +208,7 @@ pub use epitome_checkpoint as checkpoint;
 pub use epitome_compaction as compaction;
 pub use epitome_config as config;
 pub use epitome_daemon as daemon;
-pub use epitome_files::{paths, whole};
+pub use epitome_files::{atomic_file, paths};
 pub use epitome_hooks as hooks;
 pub use epitome_mcp as mcp;
 pub use epitome_problem as problem;
@@ -218,10 +218,10 @@ pub use epitome_recipe as recipe;
 pub use epitome_rules as rules;
 pub use epitome_secrets as secrets;
 pub use epitome_session as session;
-pub use epitome_shelf as shelf;
-pub use epitome_spans as spans;
+pub use epitome_session_library as session_library;
 pub use epitome_store as store;
 pub use epitome_thread as thread;
+pub use epitome_timing as timing;
 pub use epitome_tokens as tokens;
 pub use epitome_tokens::family;
 pub use epitome_tools as tools;

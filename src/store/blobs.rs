@@ -40,7 +40,7 @@ impl Blobs {
     }
 
     /// Moves large strings and all data of images and documents out of an entry's JSON; each is written and
-    /// synced before this returns. Empty strings take their places.
+    /// synced before this returns. Empty strings take their paths.
     ///
     /// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or
     /// tool can be mistaken for a moved one.
@@ -147,7 +147,7 @@ impl Blobs {
             return Ok(hash);
         }
         private_directory(&self.directory)?;
-        epitome_files::whole::replace_private(&path, body)?;
+        epitome_files::atomic_file::replace_private(&path, body)?;
         Ok(hash)
     }
 

@@ -1,21 +1,19 @@
-//! Complete journals written at once: forks, imports, backups. Each gets its final name only when complete; a
-//! crash before that leaves a `.new` file, which nothing reads.
+//! Complete journals written at once: forks, imports, backups. Each gets its name only when it is complete.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::Serialize;
 
 use super::blobs::Blobs;
 use super::check::{damage_finding, names};
 use super::health::Backup;
-use super::line::{self, Bodies, EncodeError};
+use super::line::{self, Bodies};
 use super::scan::{self, Scan};
-use super::{Header, Places, Store, StoreError, io_error, open_private, private_directory, sync_directory};
+use super::{Header, Store, StoreError, StorePaths, io_error, private_directory, sync_directory};
+use epitome_files::atomic_file::{create_private, replace_private};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// A session forked from another.
@@ -35,14 +33,14 @@ const FORK_MARK: &str = " (fork of ";
 impl Store {
     /// The listing header of one session, read from its journal.
     pub fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
-        scan::read_header(&self.places, session)
+        scan::read_header(&self.paths, session).map(|marked| marked.header)
     }
 
     /// Creates a session from the entries of another, up to and including `up_to` or all, and returns their
     /// number. Its log is identical to the other's byte for byte, except for the id in the first line. The
     /// other session may be open and is not changed.
     pub fn fork(&self, session: &SessionId, up_to: Option<Seq>, fork: &SessionId) -> Result<u64, StoreError> {
-        let bytes = scan::read_file(&self.places, session)?;
+        let bytes = scan::read_file(&self.paths, session)?;
         let scan = Scan::of(session, &bytes, Bodies::Inline)?;
         // The part before a damaged line can be forked if the last entry is given explicitly.
         let wanted = up_to.map_or(usize::MAX, |seq| usize::try_from(seq.0).unwrap_or(usize::MAX));
@@ -50,10 +48,10 @@ impl Store {
             return Err(damage);
         }
         let lines = &scan.lines[..scan.lines.len().min(wanted.saturating_add(1))];
-        let (from, to) = (self.places.blobs(session), self.places.blobs(fork));
+        let (from, to) = (self.paths.blobs(session), self.paths.blobs(fork));
         let mut first = (*scan.entries[0]).clone();
         rename_in(&mut first, fork);
-        let mut journal = encode(fork, &first, &to)?;
+        let mut journal = line::encode(fork, &first, &to)?.bytes;
         for line in &lines[1..] {
             let line = &bytes[line.bytes.clone()];
             for hash in line::moved(line) {
@@ -61,7 +59,7 @@ impl Store {
                     // A blob missing in the original is missing in the fork as well.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     shared => {
-                        shared.map_err(|source| io_error("copy a body into", to.directory(), source))?
+                        shared.map_err(|source| io_error("copy a blob into", to.directory(), source))?
                     }
                 }
             }
@@ -92,19 +90,19 @@ impl Store {
     pub fn insert(&self, session: &SessionId, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
         let unfit = |reason: String| StoreError::Unstorable { session: session.clone(), reason };
         if SessionId::parse(&session.0).is_none() {
-            return Err(unfit("this cannot name a session".to_owned()));
+            return Err(unfit("its id is not valid".to_owned()));
         }
-        if self.places.journal(session).exists() {
+        if self.paths.journal(session).exists() {
             return Err(StoreError::Exists(session.clone()));
         }
-        let blobs = self.places.blobs(session);
+        let blobs = self.paths.blobs(session);
         let mut journal = Vec::new();
         for (seq, entry) in (0..).zip(entries) {
             let opens = matches!(&entry.change, Change::Opened { session: named, .. } if named == session);
             if entry.seq != Seq(seq) || opens != (seq == 0) {
-                return Err(unfit(format!("entry {} has not the right place in a log", entry.seq)));
+                return Err(unfit(format!("entry {} is out of order", entry.seq)));
             }
-            journal.extend_from_slice(&encode(session, entry, &blobs)?);
+            journal.extend_from_slice(&line::encode(session, entry, &blobs)?.bytes);
         }
         if entries.is_empty() {
             return Err(unfit("it has no entries".to_owned()));
@@ -120,11 +118,11 @@ impl Store {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
             return Err(io_error("make a backup in", into, source));
         }
-        let copy = Places { data: Arc::from(into) };
+        let copy = StorePaths { data: Arc::from(into) };
         private_directory(&copy.journals())
             .map_err(|source| io_error("make the directory", &copy.journals(), source))?;
         let mut backup = Backup { into: into.to_path_buf(), sessions: 0, bytes: 0, findings: Vec::new() };
-        for session in self.places.sessions()? {
+        for session in self.paths.sessions()? {
             match self.back_up(&session, &copy, &mut backup) {
                 // Deleted meanwhile.
                 Err(StoreError::NotFound(_)) => {}
@@ -137,22 +135,22 @@ impl Store {
         Ok(backup)
     }
 
-    fn back_up(&self, session: &SessionId, copy: &Places, backup: &mut Backup) -> Result<(), StoreError> {
+    fn back_up(&self, session: &SessionId, copy: &StorePaths, backup: &mut Backup) -> Result<(), StoreError> {
         // The journal is read first, because blobs are written before the lines that refer to them.
-        let bytes = scan::read_file(&self.places, session)?;
+        let bytes = scan::read_file(&self.paths, session)?;
         let (whole, lines) = match Scan::of(session, &bytes, Bodies::Inline) {
             Ok(Scan { damage: None, mark, lines, .. }) => (&bytes[..mark.bytes as usize], lines),
             Ok(Scan { damage: Some(damage), lines, .. }) => {
-                backup.findings.push(damage_finding(&self.places, session, &damage));
+                backup.findings.push(damage_finding(&self.paths, session, &damage));
                 (&bytes[..], lines)
             }
             Err(StoreError::NotFound(session)) => return Err(StoreError::NotFound(session)),
             Err(damage) => {
-                backup.findings.push(damage_finding(&self.places, session, &damage));
+                backup.findings.push(damage_finding(&self.paths, session, &damage));
                 (&bytes[..], Vec::new())
             }
         };
-        let (from, to) = (self.places.blobs(session), copy.blobs(session));
+        let (from, to) = (self.paths.blobs(session), copy.blobs(session));
         let named: BTreeSet<String> =
             lines.iter().flat_map(|line| line::moved(&bytes[line.bytes.clone()])).collect();
         for hash in &named {
@@ -161,31 +159,23 @@ impl Store {
         if !named.is_empty() {
             to.sync_names().map_err(|source| io_error("sync the directory", to.directory(), source))?;
         }
-        write_synced(&copy.journal(session), whole)?;
+        let path = copy.journal(session);
+        replace_private(&path, whole).map_err(|source| io_error("write", &path, source))?;
         backup.bytes += whole.len() as u64;
         backup.sessions += 1;
         Ok(())
     }
 
-    /// Renames a new journal to its final name, once it is durable.
+    /// Writes a complete journal under its final name. If that fails, the blobs written for it are left
+    /// alone: if the id exists already, they belong to that session.
     fn publish(&self, session: &SessionId, journal: &[u8]) -> Result<(), StoreError> {
-        let path = self.places.journal(session);
-        private_directory(&self.places.journals())
-            .map_err(|source| io_error("make the directory", &self.places.journals(), source))?;
-        let unfinished = path.with_extension("new");
-        let published = write_synced(&unfinished, journal).and_then(|()| {
-            rename_new(&unfinished, &path).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
-                _ => io_error("name", &path, error),
-            })
-        });
-        if published.is_err() {
-            // Blobs written for it are left alone: if the id exists already, they belong to that session.
-            let _ = std::fs::remove_file(&unfinished);
-        }
-        published?;
-        sync_directory(&self.places.journals())
-            .map_err(|source| io_error("sync the directory", &self.places.journals(), source))?;
+        let (directory, path) = (self.paths.journals(), self.paths.journal(session));
+        private_directory(&directory).map_err(|source| io_error("make the directory", &directory, source))?;
+        create_private(&path, journal).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
+            _ => io_error("write", &path, error),
+        })?;
+        sync_directory(&directory).map_err(|source| io_error("sync the directory", &directory, source))?;
         self.index.catch_up(session);
         Ok(())
     }
@@ -198,16 +188,6 @@ fn rename_in(opening: &mut Entry, name: &SessionId) {
     }
 }
 
-fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Result<Vec<u8>, StoreError> {
-    let line = line::encode(entry, blobs).map_err(|error| match error {
-        EncodeError::Json(error) => {
-            StoreError::Unstorable { session: session.clone(), reason: error.to_string() }
-        }
-        EncodeError::Blob(source) => io_error("write a body in", blobs.directory(), source),
-    })?;
-    Ok(line.bytes)
-}
-
 /// Copies a blob and returns its length; 0 if it is missing, which it then is in the copy as well.
 fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
     let source = from.directory().join(hash);
@@ -217,35 +197,9 @@ fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
         Ok(body) => {
             private_directory(to.directory())
                 .map_err(|source| io_error("make the directory", to.directory(), source))?;
-            write_synced(&to.directory().join(hash), &body)?;
+            let copy = to.directory().join(hash);
+            replace_private(&copy, &body).map_err(|source| io_error("write", &copy, source))?;
             Ok(body.len() as u64)
         }
-    }
-}
-
-/// Writes a file that only its owner can access, and syncs it.
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let mut options = open_private();
-    let written = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
-        .and_then(|mut file: File| file.write_all(bytes).and_then(|()| file.sync_all()));
-    written.map_err(|source| io_error("write", path, source))
-}
-
-/// Renames a file, failing if the target exists.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::io::Errno;
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems can't do this atomically. Names are random, so a race is practically impossible.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            if to.exists() {
-                return Err(io::ErrorKind::AlreadyExists.into());
-            }
-            std::fs::rename(from, to)
-        }
-        renamed => renamed.map_err(io::Error::from),
     }
 }

@@ -1,5 +1,4 @@
-//! Durable threads. Journals are the source of truth; sled holds rows and headers that can be rebuilt from
-//! them.
+//! Durable threads. Journals are the source of truth; sled holds their headers, which can be rebuilt from them.
 //!
 //! A `Store` is a handle on one data directory:
 //!
@@ -9,7 +8,7 @@
 //! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
-//! <data>/db/                        sled: rows and headers               (rows, index, index_thread)
+//! <data>/db/                        sled: headers, for listings          (rows, index, index_thread)
 //! ```
 //!
 //! `check` inspects all of it, `repair` fixes it, `copies` makes forks, imports and backups.
@@ -26,8 +25,8 @@ mod copies;
 mod header;
 mod health;
 mod index;
+mod index_compare;
 mod index_thread;
-mod index_whole;
 mod journal;
 mod line;
 mod repair;
@@ -35,13 +34,14 @@ mod rows;
 mod scan;
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blobs::Blobs;
+use epitome_files::atomic_file::private_directory;
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
 use index::Index;
@@ -58,7 +58,7 @@ pub use journal::{Journal, Syncer};
 /// A handle on the durable threads of one data directory. Clones share one index thread.
 #[derive(Clone)]
 pub struct Store {
-    places: Places,
+    paths: StorePaths,
     index: Index,
 }
 
@@ -74,15 +74,15 @@ pub enum StoreError {
     InUse(SessionId),
     #[error(
         "session {session} was written by a newer Epitome (format {found}, this one reads up to {}); \
-         its file was left as it is",
+         its file was not changed",
         FORMAT_VERSION
     )]
     FutureFormat { session: SessionId, found: u32 },
     /// A line other than the last is damaged. `read_whole_part` returns the entries before it.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
-         it was left as it is; `epitome sessions show {session}` prints what stands before, and \
-         `epitome doctor --repair` goes on with that"
+         the file was not changed; `epitome sessions show {session}` prints the part before the damage, and \
+         `epitome doctor --repair` continues with that part"
     )]
     Damaged {
         session: SessionId,
@@ -118,24 +118,24 @@ pub struct Listing {
 impl Store {
     /// Creates a handle without touching the disk or starting a thread.
     pub fn new(paths: &Paths) -> Store {
-        let places = Places { data: Arc::from(paths.data.as_path()) };
-        Store { index: Index::new(places.clone()), places }
+        let paths = StorePaths { data: Arc::from(paths.data.as_path()) };
+        Store { index: Index::new(paths.clone()), paths }
     }
 
-    /// Bytes of rows waiting to be indexed. The index is written asynchronously, from a bounded queue.
+    /// Bytes of headers waiting to be indexed. The index is written asynchronously.
     pub fn index_waits(&self) -> usize {
         self.index.waiting_bytes()
     }
 
     /// Creates a session's log with its opening entry, which must name the session. Does not sync.
     pub fn create(&self, session: &SessionId, opened: Change) -> Result<(Journal, Arc<Entry>), StoreError> {
-        Journal::create(&self.places, &self.index, session, opened)
+        Journal::create(&self.paths, &self.index, session, opened)
     }
 
     /// Opens a session's log for writing and reads all of it. An incomplete last line is moved to the
     /// session's `.torn` file.
     pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
-        Journal::load(&self.places, &self.index, session)
+        Journal::load(&self.paths, &self.index, session)
     }
 
     /// Reads a session's log, even while another process writes it. Changes nothing; an incomplete last line
@@ -153,15 +153,15 @@ impl Store {
         &self,
         session: &SessionId,
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
-        let bytes = scan::read_file(&self.places, session)?;
-        let blobs = self.places.blobs(session);
+        let bytes = scan::read_file(&self.paths, session)?;
+        let blobs = self.paths.blobs(session);
         let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
         Ok((scan.entries, scan.damage))
     }
 
     /// A session's journal file, up to the last complete line.
     pub fn raw(&self, session: &SessionId) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = scan::read_file(&self.places, session)?;
+        let mut bytes = scan::read_file(&self.paths, session)?;
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         Ok(bytes)
     }
@@ -192,8 +192,8 @@ impl Store {
     /// change a journal's length is not noticed here.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
-        for session in self.places.sessions()? {
-            if let Ok(metadata) = std::fs::metadata(self.places.journal(&session)) {
+        for session in self.paths.sessions()? {
+            if let Ok(metadata) = std::fs::metadata(self.paths.journal(&session)) {
                 found.insert(session, metadata.len());
             }
         }
@@ -202,9 +202,9 @@ impl Store {
         for (session, bytes) in found {
             match known.remove(&session) {
                 Some(marked) if marked.mark.bytes == bytes => listing.headers.push(marked.header),
-                Some(_) | None => match scan::read_header(&self.places, &session) {
-                    Ok(header) => {
-                        listing.headers.push(header);
+                Some(_) | None => match scan::read_header(&self.paths, &session) {
+                    Ok(marked) => {
+                        listing.headers.push(marked.header);
                         self.index.catch_up(&session);
                     }
                     Err(StoreError::NotFound(_)) => {}
@@ -225,7 +225,7 @@ impl Store {
         if SessionId::parse(&session.0).is_none() {
             return Ok(());
         }
-        journal::remove(&self.places, session)?;
+        journal::remove(&self.paths, session)?;
         self.index.catch_up(session);
         Ok(())
     }
@@ -239,11 +239,11 @@ impl Store {
 
 /// Paths below the data directory.
 #[derive(Clone, Debug)]
-struct Places {
+struct StorePaths {
     data: Arc<Path>,
 }
 
-impl Places {
+impl StorePaths {
     fn journals(&self) -> PathBuf {
         self.data.join("journals")
     }
@@ -284,20 +284,8 @@ impl Places {
 
     /// All sessions that have a journal.
     fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let directory = self.journals();
-        let io = |source| StoreError::Io { doing: "list", path: directory.clone(), source };
-        let listing = match std::fs::read_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            listing => listing.map_err(io)?,
-        };
-        let mut sessions = Vec::new();
-        for file in listing {
-            let name = file.map_err(io)?.file_name();
-            let session =
-                name.to_str().and_then(|name| name.strip_suffix(".jsonl")).and_then(SessionId::parse);
-            sessions.extend(session);
-        }
-        Ok(sessions)
+        let names = check::names(&self.journals())?;
+        Ok(names.iter().filter_map(|name| SessionId::parse(name.strip_suffix(".jsonl")?)).collect())
     }
 }
 
@@ -310,11 +298,6 @@ fn open_private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
-}
-
-/// Creates a directory that only its owner can enter, along with its parents.
-fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Makes the names in a directory durable. Some network file systems don't support this, which is ignored.

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use self::parse::FilePatch;
 use super::buffers::Saved;
-use super::disk::Stop;
+use super::disk::{Current, Stop};
 use super::file_edit::listed;
 use super::read_state::{self, Files};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 /// Bytes of all files of a patch, old and new; both are kept in memory for a rollback.
@@ -30,7 +30,10 @@ const LOCATIONS_MAX: usize = 20;
 
 pub struct ApplyPatch;
 
-impl Tool for ApplyPatch {
+impl ParsedTool for ApplyPatch {
+    type Call = Vec<FilePatch>;
+    const NEEDS: Needs = Needs::EditorBuffers;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "apply_patch".to_string(),
@@ -63,7 +66,7 @@ impl Tool for ApplyPatch {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let files = read(input).unwrap_or_default();
+        let files = self.parse(input, workspace).unwrap_or_default();
         let paths: BTreeSet<&str> = files.iter().flat_map(FilePatch::paths).collect();
         let locations: Vec<Location> = paths
             .iter()
@@ -80,38 +83,31 @@ impl Tool for ApplyPatch {
         Card { title, kind: ToolKind::Edit, locations }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let files = read(input)?;
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<FilePatch>, String> {
+        parse::parse(&input::named(input, "input")?)
+    }
+
+    fn access(&self, files: Vec<FilePatch>, workspace: &Workspace) -> Result<Access, String> {
         let paths: BTreeSet<PathBuf> =
             files.iter().flat_map(FilePatch::paths).map(|path| workspace.real(path)).collect();
         Ok(Access::Write(paths.into_iter().collect()))
     }
 
-    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
-        disk::preview(read(input), context, |files, context| Ok(plan(&files, context, None)?.shown()))
+    fn preview(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(context, move |context| Ok(plan(&files, context, None)?.shown()))
     }
 
-    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(read(input), context, |files, context| {
-            plan(&files, context, Some(&context.files)).map(drop)
-        })
+    fn check(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(context, move |context| plan(&files, context, Some(&context.files)).map(drop))
     }
 
-    fn minds_editors(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(read(&input), context, run)
+    fn run(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| run(&files, context, stop))
     }
 }
 
-fn read(input: &Value) -> Result<Vec<FilePatch>, String> {
-    parse::parse(&input::named(input, "input")?)
-}
-
-fn run(files: Vec<FilePatch>, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
-    let mut plan = plan(&files, context, Some(&context.files))?;
+fn run(files: &[FilePatch], context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let mut plan = plan(files, context, Some(&context.files))?;
     plan.write(context, stop)?;
     let states: Vec<(PathBuf, Option<String>)> = plan
         .files
@@ -130,7 +126,7 @@ fn run(files: Vec<FilePatch>, context: &ToolContext, stop: &Stop) -> Result<Tool
         shown: plan.shown(),
         locations,
         raw: Some(read_state::raw(&states)),
-        ..ToolResult::completed(plan.told(&context.workspace))
+        ..ToolResult::completed(plan.report(&context.workspace))
     })
 }
 
@@ -313,14 +309,14 @@ impl Plan {
         if let Some(at) = self.files.iter().position(|file| file.real == real) {
             return Ok(at);
         }
-        let old = match fs::symlink_metadata(&real) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => None,
+        let (old, is_unsaved) = match fs::symlink_metadata(&real) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => (None, false),
             Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
-            Ok(_) => Some(disk::read_whole(&real, workspace)?),
+            Ok(_) => {
+                let Current { bytes, is_unsaved } = disk::current(&real, context)?;
+                (Some(bytes), is_unsaved)
+            }
         };
-        let unsaved = old.as_deref().and_then(|old| context.unsaved.text(&real, old));
-        let is_unsaved = unsaved.is_some();
-        let old = unsaved.map(|text| text.as_bytes().to_vec()).or(old);
         self.files.push(Planned {
             real,
             is_unsaved,
@@ -351,7 +347,7 @@ impl Plan {
             let why = match written {
                 Ok(saved) => {
                     let name = workspace.display(&file.real);
-                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.told())));
+                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.note())));
                     done.push(file);
                     continue;
                 }
@@ -364,9 +360,9 @@ impl Plan {
                 .map(|file| workspace.display(&file.real))
                 .collect();
             return Err(match stuck.is_empty() {
-                true => format!("{why} No file was changed: what was written before was taken back."),
+                true => format!("{why} No file was changed: earlier writes were rolled back."),
                 false => {
-                    format!("{why} What was written before could not be taken back in {}.", stuck.join(", "))
+                    format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", "))
                 }
             });
         }
@@ -391,7 +387,7 @@ impl Plan {
     }
 
     /// A report of the changes, for the model.
-    fn told(&self, workspace: &Workspace) -> String {
+    fn report(&self, workspace: &Workspace) -> String {
         let mut lines: Vec<String> = Vec::new();
         for file in &self.files {
             let name = workspace.display(&file.real);
@@ -427,7 +423,7 @@ impl Planned {
         match self.is_unsaved {
             false => Ok(()),
             true => Err(format!(
-                "{} has changes in the person's editor that are not saved, so it is not taken away. Ask the person to \
+                "{} has changes in the user's editor that are not saved, so it is neither deleted nor moved. Ask the user to \
                  save it first.",
                 workspace.display(&self.real)
             )),

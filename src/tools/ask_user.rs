@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::input;
 use super::question::{Door, Question, Reply, Wants, fitting};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
 pub const NAME: &str = "ask_user";
@@ -27,7 +27,7 @@ pub struct AskUser {
     pub door: Door,
 }
 
-struct Input {
+pub struct Input {
     question: String,
     options: Vec<String>,
     /// Whether several options may be chosen.
@@ -97,11 +97,13 @@ impl Input {
     }
 }
 
-impl Tool for AskUser {
+impl ParsedTool for AskUser {
+    type Call = Input;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_owned(),
-            description: "Asks the person a question in a form of their editor and waits for the answer. Use it only \
+            description: "Asks the user a question in a form of their editor and waits for the answer. Use it only \
                           where you can't go on without a decision that is theirs. Never ask for a password, key or \
                           other secret. Without `options` they answer in their own words."
                 .to_owned(),
@@ -131,25 +133,21 @@ impl Tool for AskUser {
         Card { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        parse(input).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Input, String> {
+        parse(input)
     }
 
-    fn run(&self, value: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, input: Input, _: ToolContext) -> BoxFuture<ToolResult> {
         let door = self.door.clone();
         Box::pin(async move {
-            let input = match parse(&value) {
-                Ok(input) => input,
-                Err(why) => return ToolResult::failed(why),
-            };
             let schema = input.schema();
             let wants = Wants::Form { schema: schema.clone() };
-            told(&schema, door.ask(Question { message: input.question, wants }).await)
+            result_of(&schema, door.ask(Question { message: input.question, wants }).await)
         })
     }
 }
 
-fn told(schema: &Value, reply: Reply) -> ToolResult {
+fn result_of(schema: &Value, reply: Reply) -> ToolResult {
     match reply {
         Reply::Accepted(content) => match fitting(schema, content) {
             Ok(content) => {
@@ -167,19 +165,19 @@ fn told(schema: &Value, reply: Reply) -> ToolResult {
                     .filter(|text| !text.trim().is_empty())
                     .collect();
                 match said.is_empty() {
-                    true => ToolResult::completed("The person sent the form without an answer."),
-                    false => ToolResult::completed(format!("The person answered: {}", said.join("\n"))),
+                    true => ToolResult::completed("The user sent the form without an answer."),
+                    false => ToolResult::completed(format!("The user answered: {}", said.join("\n"))),
                 }
             }
             Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),
         },
         Reply::Declined => ToolResult::failed(
-            "The person does not want to answer this. Don't ask it again; go on with what you know, or say what \
+            "The user does not want to answer this. Don't ask it again; go on with what you know, or say what \
              you would need.",
         ),
-        Reply::Cancelled => ToolResult::failed("The person put the question aside without an answer."),
+        Reply::Cancelled => ToolResult::failed("The user put the question aside without an answer."),
         Reply::Unable => ToolResult::failed(
-            "The person's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
+            "The user's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
              their next message.",
         ),
         Reply::TimedOut => ToolResult::failed(
@@ -213,12 +211,12 @@ mod tests {
     #[test]
     fn replies_become_messages_for_the_model() {
         let schema = schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true}));
-        let text = |reply| match told(&schema, reply).content.remove(0) {
+        let text = |reply| match result_of(&schema, reply).content.remove(0) {
             epitome_thread::OutcomeContent::Text { text } => text,
             other => panic!("text was expected: {other:?}"),
         };
         let Value::Object(both) = json!({"answer": ["a", "b"]}) else { panic!("an object") };
-        assert_eq!(text(Reply::Accepted(both)), "The person answered: a, b");
+        assert_eq!(text(Reply::Accepted(both)), "The user answered: a, b");
         let Value::Object(other) = json!({"answer": ["c"]}) else { panic!("an object") };
         assert!(text(Reply::Accepted(other)).contains("can't be used"));
         assert!(text(Reply::Unable).contains("in the text of your reply"));

@@ -8,18 +8,19 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::buffers::Saved;
-use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
-use epitome_files::whole::Unfinished;
+use super::walk::{self, Ignored};
+use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
+use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::disk::open_without_following;
 use epitome_thread::{Card, Location, Shown, ToolKind};
 
 /// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
@@ -38,6 +39,9 @@ const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Directory entries examined to find similar names.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
+
+/// Files of the workspace examined to find the same name.
+const SAME_NAMES_LOOKED_AT: usize = 20_000;
 
 /// Similar names that are suggested.
 const NEAR_NAMES_MAX: usize = 3;
@@ -75,47 +79,31 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 
     }
 }
 
-/// Runs a tool that works on the disk. Invalid calls and failures become messages for the model.
-pub fn run<C: Send + 'static>(
-    call: Result<C, String>,
+/// Runs a tool that works on the disk. Failures become messages for the model.
+pub fn run(
     context: ToolContext,
-    work: impl FnOnce(C, &ToolContext, &Stop) -> Result<ToolResult, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext, &Stop) -> Result<ToolResult, String> + Send + 'static,
 ) -> BoxFuture<ToolResult> {
-    Box::pin(async move {
-        let call = match call {
-            Ok(call) => call,
-            Err(sentence) => return ToolResult::failed(sentence),
-        };
-        within(WORK_MAX, blocking(move |stop| work(call, &context, stop))).await
-    })
+    Box::pin(within(WORK_MAX, blocking(move |stop| work(&context, stop))))
 }
 
 /// Runs the check of a tool that works on the disk. If the disk hangs, the check passes and the run reports
 /// it.
-pub fn check<C: Send + 'static>(
-    call: Result<C, String>,
+pub fn check(
     context: ToolContext,
-    work: impl FnOnce(C, &ToolContext) -> Result<(), String> + Send + 'static,
+    work: impl FnOnce(&ToolContext) -> Result<(), String> + Send + 'static,
 ) -> BoxFuture<Result<(), String>> {
-    Box::pin(async move {
-        let call = call?;
-        let checking = blocking(move |_| work(call, &context));
-        tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(()))
-    })
+    let checking = blocking(move |_| work(&context));
+    Box::pin(async move { tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(())) })
 }
 
-/// Runs the preview of a tool that works on the disk: empty for an invalid call, a message if the call can't
-/// succeed.
-pub fn preview<C: Send + 'static>(
-    call: Result<C, String>,
+/// Runs the preview of a tool that works on the disk: a message if the call can't succeed.
+pub fn preview(
     context: ToolContext,
-    work: impl FnOnce(C, &ToolContext) -> Result<Vec<Shown>, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext) -> Result<Vec<Shown>, String> + Send + 'static,
 ) -> BoxFuture<Vec<Shown>> {
-    Box::pin(async move {
-        let Ok(call) = call else { return Vec::new() };
-        let shown = blocking(move |_| work(call, &context)).await;
-        shown.unwrap_or_else(|sentence| vec![Shown::Text { text: sentence }])
-    })
+    let shown = blocking(move |_| work(&context));
+    Box::pin(async move { shown.await.unwrap_or_else(|sentence| vec![Shown::Text { text: sentence }]) })
 }
 
 async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, String>>) -> ToolResult {
@@ -145,8 +133,7 @@ pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), Stri
     // Checked before opening, because merely opening some devices has side effects.
     let metadata = fs::symlink_metadata(path).map_err(|error| trouble("read", path, workspace, &error))?;
     regular(&metadata, &name)?;
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let opened = open_without_following(path, OpenOptions::new().read(true));
     let file = opened.map_err(|error| trouble("read", path, workspace, &error))?;
     let metadata = file.metadata().map_err(|error| trouble("read", path, workspace, &error))?;
     regular(&metadata, &name)?;
@@ -166,6 +153,20 @@ pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String>
         ));
     }
     Ok(bytes)
+}
+
+/// The content of a file.
+pub struct Current {
+    pub bytes: Vec<u8>,
+    /// Whether it is the unsaved text of the user's editor, and not what is on the disk.
+    pub is_unsaved: bool,
+}
+
+/// Reads an entire file, or its unsaved text if the user's editor has some.
+pub fn current(path: &Path, context: &ToolContext) -> Result<Current, String> {
+    let bytes = read_whole(path, &context.workspace)?;
+    let unsaved = context.unsaved.text(path, &bytes).map(|text| text.as_bytes().to_vec());
+    Ok(Current { is_unsaved: unsaved.is_some(), bytes: unsaved.unwrap_or(bytes) })
 }
 
 fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
@@ -193,7 +194,7 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
     let name = workspace.display(path);
     match error.kind() {
         io::ErrorKind::NotFound => {
-            let near = near_names(path);
+            let near = near_names(path, workspace);
             if near.is_empty() {
                 return format!("There is no file {name}. Use glob_tool to find the right path.");
             }
@@ -210,8 +211,25 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
     }
 }
 
+/// Files that may be meant by a missing one: in its directory with a similar name, or else in the workspace with
+/// the same name.
+fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
+    let mut near = similar_names(path);
+    if near.is_empty() {
+        let mut visited = 0;
+        walk::files(&workspace.cwd, Ignored::LeftOut, &Stop::default(), |file| {
+            visited += 1;
+            if file.file_name() == path.file_name() {
+                near.push(file.to_path_buf());
+            }
+            near.len() < NEAR_NAMES_MAX && visited < SAME_NAMES_LOOKED_AT
+        });
+    }
+    near
+}
+
 /// Files in the directory of a missing one with similar names.
-fn near_names(path: &Path) -> Vec<PathBuf> {
+fn similar_names(path: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
         return Vec::new();
@@ -264,9 +282,7 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
     if old.is_none() || !in_place || stop.requested() {
         return Err(error);
     }
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut file =
-        OpenOptions::new().write(true).truncate(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let mut file = open_without_following(path, OpenOptions::new().write(true).truncate(true))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -290,20 +306,35 @@ pub fn put(
         .map_err(|error| trouble("write", path, &context.workspace, &error))
 }
 
+/// The result of a change of one file, whose new text the model knows from now on. `done` is the report for
+/// the model.
+pub fn changed(
+    path: &Path,
+    text: &str,
+    mut done: String,
+    saved: Option<Saved>,
+    context: &ToolContext,
+) -> ToolResult {
+    let known = [(path.to_path_buf(), Some(read_state::state_of(text.as_bytes())))];
+    context.files.note(&known);
+    if let Some(saved) = saved {
+        done.push_str(&format!(" {}", saved.note()));
+    }
+    ToolResult { raw: Some(read_state::raw(&known)), ..ToolResult::completed(done) }
+}
+
 /// Writes a file's replacement to an unnamed file on the same disk.
-fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Unfinished> {
+fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
     // The replacement isn't accessible to others until it has the permissions of the old file.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
-    let mut unfinished = Unfinished::begin(directory, mode)?;
+    let mut unfinished = AtomicFile::begin(directory, mode)?;
     let file = unfinished.file();
     if let Some(old) = old {
         let new = file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             // Only root may always do this; otherwise the file becomes the current user's, as with most
             // editors.
-            let owner = rustix::process::Uid::from_raw(old.uid());
-            let group = rustix::process::Gid::from_raw(old.gid());
-            let _ = rustix::fs::fchown(&*file, Some(owner), Some(group));
+            let _ = fchown(&*file, Some(old.uid()), Some(old.gid()));
         }
         file.set_permissions(old.permissions())?;
     }
@@ -352,6 +383,24 @@ mod tests {
         let title = |input| card("Read", ToolKind::Read, &input, &workspace).title;
         assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
         assert_eq!(title(serde_json::json!({})), "Read a file");
+    }
+
+    #[test]
+    fn a_missing_file_is_suggested_from_its_directory_or_the_workspace() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let cwd = directory.path().to_path_buf();
+        fs::create_dir_all(cwd.join("crates/one/src")).expect("made");
+        fs::write(cwd.join("crates/one/src/reader.rs"), "").expect("written");
+        let workspace = Workspace { cwd, directories: Vec::new(), environment: Arc::default() };
+        let error = || io::ErrorKind::NotFound.into();
+        for (path, suggested) in [
+            ("crates/one/src/readers.rs", "Did you mean crates/one/src/reader.rs?"),
+            ("src/reader.rs", "Did you mean crates/one/src/reader.rs?"),
+            ("src/writer.rs", "Use glob_tool to find the right path."),
+        ] {
+            let message = trouble("read", &workspace.resolve(path), &workspace, &error());
+            assert!(message.ends_with(suggested), "{message}");
+        }
     }
 
     #[test]

@@ -7,8 +7,11 @@ use serde_json::{Value, json};
 
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
-use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state, truncate};
+use super::disk::{Current, Stop};
+use super::{
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
+    truncate,
+};
 
 /// Line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
@@ -27,7 +30,10 @@ const QUOTE_BYTES_MAX: usize = 200;
 
 pub struct FileEdit;
 
-impl Tool for FileEdit {
+impl ParsedTool for FileEdit {
+    type Call = Call;
+    const NEEDS: Needs = Needs::EditorBuffers;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "file_edit".to_string(),
@@ -59,43 +65,7 @@ impl Tool for FileEdit {
         disk::card("Edit", ToolKind::Edit, input, workspace)
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input)?;
-        Ok(Access::Write(vec![workspace.real(&call.path)]))
-    }
-
-    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
-        disk::preview(Call::read(input), context, |call, context| {
-            let real = context.workspace.real(&call.path);
-            let now = now(&real, context)?;
-            let edit = edited(&call, &real, &now.text, &context.workspace)?;
-            let path = context.workspace.resolve(&call.path);
-            Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
-        })
-    }
-
-    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(Call::read(input), context, |call, context| prepare(&call, context).map(drop))
-    }
-
-    fn minds_editors(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input), context, run)
-    }
-}
-
-struct Call {
-    path: String,
-    old: String,
-    new: String,
-    all: bool,
-}
-
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
         let call = Call {
             path: input::named(input, "file_path")?,
             old: input::text(input, "old_text")?,
@@ -112,30 +82,54 @@ impl Call {
         }
         Ok(call)
     }
+
+    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Write(vec![workspace.real(&call.path)]))
+    }
+
+    fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(context, move |context| {
+            let real = context.workspace.real(&call.path);
+            let now = now(&real, context)?;
+            let edit = edited(&call, &real, &now.text, &context.workspace)?;
+            let path = context.workspace.resolve(&call.path);
+            Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
+        })
+    }
+
+    fn check(&self, call: Call, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(context, move |context| prepare(&call, context).map(drop))
+    }
+
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| run(&call, context, stop))
+    }
 }
 
-fn run(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+pub struct Call {
+    path: String,
+    old: String,
+    new: String,
+    all: bool,
+}
+
+fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
     let name = workspace.display(&real);
-    let (now, edit) = prepare(&call, context)?;
+    let (now, edit) = prepare(call, context)?;
     let saved = disk::put(&real, &edit.text, now.is_unsaved, context, stop)?;
-    let known = [(real.clone(), Some(read_state::state_of(edit.text.as_bytes())))];
-    context.files.note(&known);
-    let mut text = match edit.lines.as_slice() {
+    let done = match edit.lines.as_slice() {
         [line] => format!("Edited {name} at line {line}."),
         lines => format!("Edited {name} at {} places, lines {}.", lines.len(), listed(lines)),
     };
-    if let Some(saved) = saved {
-        text.push_str(&format!(" {}", saved.told()));
-    }
+    let result = disk::changed(&real, &edit.text, done, saved, context);
     let path = workspace.resolve(&call.path);
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
     Ok(ToolResult {
         shown: vec![disk::shown_diff(path.clone(), Some(now.text), edit.text)],
         locations: vec![Location { path, line }],
-        raw: Some(read_state::raw(&known)),
-        ..ToolResult::completed(text)
+        ..result
     })
 }
 
@@ -162,14 +156,12 @@ struct Now {
 }
 
 fn now(real: &Path, context: &ToolContext) -> Result<Now, String> {
-    let bytes = disk::read_whole(real, &context.workspace)?;
-    if let Some(text) = context.unsaved.text(real, &bytes) {
-        return Ok(Now { text: text.to_owned(), is_unsaved: true });
-    }
-    let name = context.workspace.display(real);
-    let text = String::from_utf8(bytes)
-        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
-    Ok(Now { text, is_unsaved: false })
+    let Current { bytes, is_unsaved } = disk::current(real, context)?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let name = context.workspace.display(real);
+        format!("{name} is not UTF-8 text. Change it with a command instead.")
+    })?;
+    Ok(Now { text, is_unsaved })
 }
 
 fn edited(call: &Call, real: &Path, text: &str, workspace: &Workspace) -> Result<Edit, String> {
@@ -369,8 +361,11 @@ mod tests {
 
     #[test]
     fn empty_and_equal_texts_are_refused() {
+        let workspace =
+            Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };
         let call = |old: &str, new: &str| {
-            Call::read(&json!({"file_path": "a", "old_text": old, "new_text": new})).err()
+            let input = json!({"file_path": "a", "old_text": old, "new_text": new});
+            FileEdit.parse(&input, &workspace).err()
         };
         assert!(call("", "x").is_some_and(|why| why.contains("file_write")));
         assert!(call("x", "x").is_some_and(|why| why.contains("the same")));

@@ -10,10 +10,10 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
-use super::files::{beside, id_of, imported_id};
+use super::files::{beside, imported_id};
 use super::opencode;
 use epitome_thread::{Change, SessionId};
-use epitome_transfer::{self as transfer, Circumstances, Source};
+use epitome_transfer::{self as transfer, Circumstances};
 
 /// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble
 /// that some agents write.
@@ -106,7 +106,7 @@ pub struct Machine<'a> {
 
 /// A session of another agent on disk.
 #[derive(Clone, Debug, Serialize)]
-pub struct Lying {
+pub struct ForeignSession {
     /// The agent's own id for it.
     pub id: String,
     pub file: PathBuf,
@@ -155,7 +155,7 @@ impl Agent {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
             self.files(machine).into_iter().partition(|file| opencode::is_database(file));
         let kept: HashSet<String> =
-            databases.iter().flat_map(|file| kept(file)).map(|kept| kept.id).collect();
+            databases.iter().flat_map(|file| of_database(file)).map(|kept| kept.id).collect();
         let is_other =
             |file: &&PathBuf| file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()));
         kept.len() + files.iter().filter(is_other).count()
@@ -163,13 +163,13 @@ impl Agent {
 
     /// Its sessions, those of the current directory first, then newest first. Files without a conversation
     /// are skipped: most agents create one before the first prompt.
-    pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
+    pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
         let of_file = |file: &PathBuf| match opencode::is_database(file) {
-            true => kept(file).map(Lying::from).collect::<Vec<Lying>>(),
-            false => lying(file, machine.cwd).into_iter().collect(),
+            true => of_database(file),
+            false => foreign_session(file, machine.cwd).into_iter().collect(),
         };
-        let mut sessions: Vec<Lying> = files.iter().flat_map(of_file).collect();
+        let mut sessions: Vec<ForeignSession> = files.iter().flat_map(of_file).collect();
         // Sessions that opencode migrated from files to its database exist in both.
         let mut seen = HashSet::new();
         sessions.retain(|session| seen.insert(session.session.clone()));
@@ -178,27 +178,12 @@ impl Agent {
     }
 }
 
-impl From<opencode::Kept> for Lying {
-    fn from(kept: opencode::Kept) -> Lying {
-        Lying {
-            session: id_of(Source::Opencode, &kept.id),
-            id: kept.id,
-            file: kept.path,
-            cwd: kept.cwd,
-            title: Some(kept.title),
-            updated_at: kept.updated_at,
-            bytes: kept.bytes,
-        }
-    }
-}
-
 /// The sessions of a database; none if it can't be read.
-fn kept(database: &Path) -> impl Iterator<Item = opencode::Kept> {
-    let sessions = opencode::sessions(database).unwrap_or_else(|error| {
+fn of_database(database: &Path) -> Vec<ForeignSession> {
+    opencode::sessions(database).unwrap_or_else(|error| {
         tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
         Vec::new()
-    });
-    sessions.into_iter()
+    })
 }
 
 /// Collects the files below a folder whose path matches `names`, with their modification times.
@@ -233,7 +218,7 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
 }
 
 /// Reads a session's header from its beginning; `None` if it has no conversation.
-fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
+fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let metadata = fs::metadata(path).ok()?;
     let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
@@ -251,7 +236,7 @@ fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
         Change::Titled { title } => Some(title.clone()),
         _ => None,
     });
-    Some(Lying {
+    Some(ForeignSession {
         session: imported_id(&draft, path),
         id: draft.foreign_id.unwrap_or_else(|| path.display().to_string()),
         file: path.to_path_buf(),
