@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::asked::Answers;
 use super::discover::{Candidate, Finder, Written};
 use super::hook::{Hook, Kind};
 use super::manifest::{self, Declared, Form, Given};
+use super::probe::Answers;
 use epitome_problem::Problem;
 
 /// Maximum characters of the description in a consent prompt.

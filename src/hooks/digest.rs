@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::claude_words::{FILES_NAMED_MAX, files_named};
+use super::claude::command_line::{FILES_NAMED_MAX, files_named};
 use super::hook::{Hook, Kind, Place};
 
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB

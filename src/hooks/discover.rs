@@ -8,13 +8,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::asked::{self, Answers};
 use super::digest;
 use super::gather::switches_settings_off;
 use super::hook::{Hook, Place};
 use super::manifest::Syntax;
 use super::places::sources;
 pub use super::places::watched;
+use super::probe::{self, Answers};
 use super::trust::{Trust, Verdict};
 use epitome_config as config;
 use epitome_files::paths::Paths;
@@ -187,7 +187,7 @@ impl Finder<'_> {
             .filter(|candidate| !answers.keep(&candidate.path, &candidate.digest))
             .map(|candidate| (candidate.path.as_path(), candidate.name.as_str()))
             .collect();
-        let given = asked::ask_all(self.search.reaper, &unknown, self.search.cwd, self.search.environment);
+        let given = probe::ask_all(self.search.reaper, &unknown, self.search.cwd, self.search.environment);
         for (path, answer) in given {
             let digest = self.candidates.iter().find(|candidate| candidate.path == path);
             if let Some(candidate) = digest {

@@ -15,40 +15,35 @@
 //! embedding program. `run` starts processes; `discover` and `trust` access the disk (`gather` collects
 //! candidates, `declare` reads their declarations).
 
-mod asked;
+mod aggregate;
 pub mod chain;
 pub mod claude;
-mod claude_match;
-pub mod claude_output;
-pub mod claude_payload;
-pub mod claude_tools;
-mod claude_words;
 mod declare;
 pub mod digest;
 pub mod discover;
 pub mod event;
 mod fields;
-pub mod fits;
-mod fold;
+mod filter;
 pub mod functions;
 mod gather;
+pub mod guards;
 pub mod handlers;
-pub mod heard;
 pub mod hook;
 pub mod manifest;
 mod manifest_fields;
 pub mod messages;
 pub mod moment;
 pub mod normalise;
+pub mod outcome;
 pub mod output;
 pub mod payload;
 mod places;
+mod probe;
 pub mod process;
 pub mod read;
 pub mod resident;
 mod resident_process;
 pub mod run;
-pub mod settle;
 pub mod shown;
 mod streams;
 pub mod transcript;

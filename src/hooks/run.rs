@@ -26,7 +26,7 @@ use super::process::{self, Order, Program};
 use super::resident::{Resident, Residents, Services};
 use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
-use super::{claude_payload, digest, handlers};
+use super::{claude, digest, handlers};
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_spans::Timed;
@@ -78,10 +78,9 @@ async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duratio
     (ran, begun.elapsed())
 }
 
-/// The log span of a run. Handlers without a recipe (the compaction trigger) run every round and are not
-/// logged.
+/// The log span of a run. The compaction trigger runs every round and is not logged.
 fn in_log(run: &Run) -> Timed {
-    if run.link.is_always_there() {
+    if run.link.is_compact_trigger() {
         return Timed::new(Span::none());
     }
     Timed::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
@@ -135,7 +134,7 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
         Kind::Claude { line: shell_line, .. } => {
             // It is always written for this kind of hook.
             let transcript = transcript.unwrap_or(Path::new(""));
-            let stdin = line(&claude_payload::payload(&run.moment, transcript));
+            let stdin = line(&claude::payload::payload(&run.moment, transcript));
             let mut order = order(runner, hook, run, Program::Line(shell_line.clone()), stdin);
             order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
             process::run(order).unwrap_or_else(|error| Ran::Failed(error.to_string())).await

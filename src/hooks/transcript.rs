@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::claude_tools::{theirs, tool_name};
+use super::claude::tools::{theirs, tool_name};
 use super::moment::{Base, Call, Moment};
 use super::payload::timestamp;
 use epitome_files::paths::Paths;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use epitome::hooks::chain::Link;
 use epitome::hooks::chain::{Chain, Run, links};
 use epitome::hooks::claude::parse;
-use epitome::hooks::claude_payload::payload;
+use epitome::hooks::claude::payload::payload;
 use epitome::hooks::hook::{Hook, Kind, Place};
 use epitome::hooks::moment::{CompactTrigger, Moment};
 use epitome::hooks::output::{PermissionDecision, Ran, Resolution};

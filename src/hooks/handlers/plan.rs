@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Map;
 
-use super::{COMPACT_TRIGGER, Declared, Handler, append_context, qualifies};
+use super::{COMPACT_TRIGGER, Declared, Handler, append_context, built_in};
 use crate::chain::Link;
 use crate::event::HookEvent;
 use crate::moment::Moment;
@@ -111,7 +111,8 @@ pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, 
                 None => links.push(Link::Handler(Arc::new(bare(name, *once)))),
             },
             Declared::Handler(handler) => {
-                if fired.allows(event, handler) && qualifies(handler, moment) {
+                let qualifies = built_in(&handler.name).is_none_or(|built_in| (built_in.qualifies)(moment));
+                if qualifies && fired.allows(event, handler) {
                     links.push(Link::Handler(handler.clone()));
                 }
             }

@@ -9,7 +9,6 @@ use serde_json::json;
 use super::*;
 use crate::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
 use crate::output::{Action, Keep, ResultChange};
-use epitome_recipe::handlers::BUILT_IN;
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
 };
@@ -79,8 +78,8 @@ async fn pure(name: &str, params: Value, moment: &Moment) -> Result<HookOutput, 
 
 #[test]
 fn every_name_is_a_built_in_handler() {
-    for name in BUILT_IN {
-        assert!(BuiltIn::named(name).is_some(), "{name}");
+    for name in epitome_recipe::handlers::BUILT_IN {
+        assert!(built_in(name).is_some(), "{name}");
     }
 }
 
@@ -150,7 +149,7 @@ fn compact_trigger_fires_at_the_threshold() {
         let mut moment = said("x");
         moment.base.auto_compact = threshold;
         moment.base.usage.used = used;
-        let asked = match compact_trigger::answer(&moment).action {
+        let asked = match compact_context::trigger(&moment).action {
             Action::Compact { keep, threshold } => {
                 assert_eq!((keep, threshold), (Keep::Ratio(0.40), true));
                 true

@@ -9,25 +9,26 @@ use std::time::Duration;
 
 use super::chain::{Run, Takes};
 use super::event::HookEvent;
-use super::heard::{Came, Said};
+use super::guards::checked;
 use super::moment::{Moment, What};
+use super::outcome::{RunOutcome, RunStatus};
 use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution};
-use super::settle::checked;
 use super::words;
 use epitome_thread::{HookRun, Verdict};
 
 /// The moment as changed so far, and the decisions so far.
 #[derive(Clone, Debug)]
-pub struct Fold {
-    moment: Moment,
-    resolution: Resolution,
-    over: bool,
+pub(super) struct Aggregate {
+    pub moment: Moment,
+    pub resolution: Resolution,
+    /// Whether a hook has ended the chain.
+    pub over: bool,
     /// Whether the current batch of runs ran concurrently, all with the same moment.
-    side_by_side: bool,
+    pub is_concurrent: bool,
     /// The first hook of the batch that changed the moment.
-    changed_by: Option<String>,
+    pub changed_by: Option<String>,
     /// Check for changed inputs; `None` accepts all.
-    takes: Option<Takes>,
+    pub takes: Option<Takes>,
 }
 
 /// The trail record of one run while its output is processed.
@@ -51,50 +52,32 @@ impl Account {
     }
 }
 
-impl Fold {
-    pub fn new(moment: Moment) -> Fold {
-        Fold {
+impl Aggregate {
+    pub fn new(moment: Moment) -> Aggregate {
+        Aggregate {
             moment,
             resolution: Resolution::default(),
             over: false,
-            side_by_side: false,
+            is_concurrent: false,
             changed_by: None,
             takes: None,
         }
     }
 
-    pub fn check_inputs(&mut self, takes: Takes) {
-        self.takes = Some(takes);
-    }
-
-    pub fn moment(&self) -> &Moment {
-        &self.moment
-    }
-
-    /// Whether a hook has ended the chain.
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
-    pub fn begin_batch(&mut self, side_by_side: bool) {
-        self.side_by_side = side_by_side;
-        self.changed_by = None;
-    }
-
     /// Processes one run.
-    pub fn hear(&mut self, run: &Run, said: Said, took: Duration) {
-        let mut account = Account { hook: run.link.name(), remarks: said.remarks, ..Account::default() };
-        self.take(said.output, &mut account);
-        let verdict = match said.came {
-            Came::Failed => Verdict::Failed,
-            Came::Skipped => Verdict::Skipped,
-            Came::Result if account.refused => Verdict::Refused,
-            Came::Result if account.asked.is_empty() => Verdict::Nothing,
-            Came::Result => Verdict::Done,
+    pub fn add(&mut self, run: &Run, outcome: RunOutcome, took: Duration) {
+        let mut account = Account { hook: run.link.name(), remarks: outcome.remarks, ..Account::default() };
+        self.apply(outcome.output, &mut account);
+        let verdict = match outcome.status {
+            RunStatus::Failed => Verdict::Failed,
+            RunStatus::Skipped => Verdict::Skipped,
+            RunStatus::Result if account.refused => Verdict::Refused,
+            RunStatus::Result if account.asked.is_empty() => Verdict::Nothing,
+            RunStatus::Result => Verdict::Done,
         };
         if verdict == Verdict::Nothing && account.remarks.is_empty() {
-            // The compaction trigger runs every round, so users do not expect it in the count.
-            if !run.link.is_always_there() {
+            // Users do not expect it in the count.
+            if !run.link.is_compact_trigger() {
                 self.resolution.quiet += 1;
                 self.resolution.quiet_names.push(account.hook);
             }
@@ -105,18 +88,14 @@ impl Fold {
             event: run.event_name.clone(),
             digest: run.link.digest(),
             milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            end: said.end,
+            end: outcome.end,
             asked: account.asked.join(", "),
             verdict,
             remarks: account.remarks,
         });
     }
 
-    pub fn finish(self) -> Resolution {
-        self.resolution
-    }
-
-    fn take(&mut self, output: HookOutput, account: &mut Account) {
+    fn apply(&mut self, output: HookOutput, account: &mut Account) {
         let HookOutput {
             block,
             decision,
@@ -227,22 +206,11 @@ impl Fold {
     /// Ends the turn, and blocks a prompt or call that has not started yet.
     fn halt(&mut self, reason: String, account: &mut Account) {
         account.done("end the turn");
-        match self.moment.what.event() {
-            HookEvent::UserMessageSend | HookEvent::BeforeToolCall => {
-                self.resolution.block = Some((account.hook.clone(), reason.clone()));
-                self.over = true;
-            }
-            HookEvent::SessionStart
-            | HookEvent::AfterToolCall
-            | HookEvent::TurnEnd
-            | HookEvent::AgentStop
-            | HookEvent::PreCompact
-            | HookEvent::PostCompact
-            | HookEvent::SessionEnd => {}
+        if let HookEvent::UserMessageSend | HookEvent::BeforeToolCall = self.moment.what.event() {
+            self.resolution.block = Some((account.hook.clone(), reason.clone()));
+            self.over = true;
         }
-        if self.resolution.halt.is_none() {
-            self.resolution.halt = Some((account.hook.clone(), reason));
-        }
+        self.resolution.halt.get_or_insert((account.hook.clone(), reason));
     }
 
     /// The strictest decision wins. A denied call is blocked.
@@ -253,26 +221,19 @@ impl Fold {
         {
             return account.refused(word, format!("it was given another input than that of {by}"));
         }
-        if let Some((standing, by, _)) = &self.resolution.decision
-            && strictness(*standing) > strictness(decision)
-        {
-            return account.refused(word, format!("{} by {by} is stricter", words::decision(*standing)));
+        let standing = self.resolution.decision.as_ref().map(|(standing, by, _)| (*standing, by));
+        if let Some((stricter, by)) = standing.filter(|(standing, _)| *standing > decision) {
+            return account.refused(word, format!("{} by {by} is stricter", words::decision(stricter)));
         }
+        let is_new = standing.is_none_or(|(standing, _)| standing < decision);
         account.done(word);
         let by = account.hook.clone();
         if decision == PermissionDecision::Deny {
-            if self.resolution.block.is_none() {
-                let reason = reason.clone().unwrap_or_else(|| format!("Denied by the hook {by}."));
-                self.resolution.block = Some((by.clone(), reason));
-            }
+            let reason = reason.clone().unwrap_or_else(|| format!("Denied by the hook {by}."));
+            self.resolution.block.get_or_insert((by.clone(), reason));
             self.over = true;
         }
-        let stricter = self
-            .resolution
-            .decision
-            .as_ref()
-            .is_none_or(|(standing, ..)| strictness(decision) > strictness(*standing));
-        if stricter {
+        if is_new {
             self.resolution.decision = Some((decision, by, reason));
         }
     }
@@ -308,9 +269,7 @@ impl Fold {
                     return false;
                 }
             },
-            other @ (Action::None | Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. }) => {
-                other
-            }
+            other => other,
         };
         account.done(word);
         self.resolution.action = action;
@@ -320,23 +279,11 @@ impl Fold {
 
     fn edit(&mut self, edits: RequestedEdits, account: &mut Account) {
         let word = words::edits(edits.edits.len());
-        match self.resolution.action {
-            Action::Mutate { .. } | Action::Swap { .. } => {
-                let by = &self.resolution.action_by;
-                account.refused(word, format!("{by} puts a new history in place, which was first"));
-            }
-            Action::None | Action::Callback(_) | Action::Compact { .. } => {
-                account.done(word);
-                self.resolution.edits.push((account.hook.clone(), edits));
-            }
+        if let Action::Mutate { .. } | Action::Swap { .. } = self.resolution.action {
+            let by = &self.resolution.action_by;
+            return account.refused(word, format!("{by} puts a new history in place, which was first"));
         }
-    }
-}
-
-fn strictness(decision: PermissionDecision) -> u8 {
-    match decision {
-        PermissionDecision::Allow => 0,
-        PermissionDecision::Ask => 1,
-        PermissionDecision::Deny => 2,
+        account.done(word);
+        self.resolution.edits.push((account.hook.clone(), edits));
     }
 }

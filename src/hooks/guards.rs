@@ -28,7 +28,7 @@ pub struct Guards {
 
 /// Removes from a resolution what the guards forbid. Each refusal is added to the trail, at the run of the
 /// requesting hook; the code that records the trail informs the user.
-pub fn settle(resolution: &mut Resolution, guards: &Guards) {
+pub fn enforce(resolution: &mut Resolution, guards: &Guards) {
     if let Some(why) = forbidden(&resolution.action, guards) {
         let by = std::mem::take(&mut resolution.action_by);
         resolution.action = Action::None;
