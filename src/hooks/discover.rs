@@ -122,6 +122,15 @@ pub(super) struct Candidate {
     pub verdict: Verdict,
 }
 
+impl Candidate {
+    /// `files` begins with the declaration.
+    pub fn new(name: String, files: Vec<PathBuf>, place: Place, written: Written) -> Candidate {
+        let path = files.first().cloned().unwrap_or_default();
+        let (digest, verdict) = (String::new(), Verdict::Unknown);
+        Candidate { name, alias: None, path, place, written, files, digest, verdict }
+    }
+}
+
 pub(super) enum Written {
     Executable,
     Declarative {
@@ -154,11 +163,9 @@ impl Finder<'_> {
         for mut candidate in std::mem::take(&mut self.candidates) {
             let digest = match (&candidate.written, candidate.place) {
                 (Written::Claude(hook), _) => digest::of_hook(hook),
-                (Written::Executable | Written::Declarative { .. }, Place::Repository) => {
-                    digest::of_files(&candidate.files)
-                }
+                (_, Place::Repository) => digest::of_files(&candidate.files),
                 // The user's own files need no consent, so unchanged metadata is sufficient.
-                (Written::Executable | Written::Declarative { .. }, Place::Enforced | Place::Person) => {
+                (_, Place::Enforced | Place::Person) => {
                     answers.digest(&candidate.path).map_or_else(|| digest::of_files(&candidate.files), Ok)
                 }
             };
@@ -183,16 +190,10 @@ impl Finder<'_> {
         let executables = self.candidates.iter().filter(|candidate| {
             matches!(candidate.written, Written::Executable) && candidate.verdict == Verdict::Trusted
         });
-        let unknown: Vec<(&Path, &str)> = executables
-            .filter(|candidate| !answers.keep(&candidate.path, &candidate.digest))
-            .map(|candidate| (candidate.path.as_path(), candidate.name.as_str()))
-            .collect();
-        let given = probe::ask_all(self.search.reaper, &unknown, self.search.cwd, self.search.environment);
-        for (path, answer) in given {
-            let digest = self.candidates.iter().find(|candidate| candidate.path == path);
-            if let Some(candidate) = digest {
-                answers.learn(&path, &candidate.digest, answer);
-            }
+        let unknown: Vec<&Candidate> =
+            executables.filter(|candidate| !answers.keep(&candidate.path, &candidate.digest)).collect();
+        for (candidate, answer) in unknown.iter().zip(probe::ask_all(self.search, &unknown)) {
+            answers.learn(&candidate.path, &candidate.digest, answer);
         }
     }
 

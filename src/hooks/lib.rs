@@ -30,7 +30,6 @@ pub mod guards;
 pub mod handlers;
 pub mod hook;
 pub mod manifest;
-mod manifest_fields;
 pub mod messages;
 pub mod moment;
 pub mod normalise;

@@ -17,13 +17,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::output::{Exit, Ran};
-use super::process::{self, Order, STDERR_BYTES_MAX, Started};
+use super::process::{self, Order, STDERR_BYTES_MAX};
 use super::read::shown;
 use super::resident::{
     CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
 };
 use super::streams::{Keep, READ_BYTES, Stream};
 use epitome_platform::group::{Ending, Running};
+use epitome_platform::piped::Piped;
 
 /// A request from a caller that waits for the answer.
 pub(super) struct Ask {
@@ -82,10 +83,9 @@ impl Driver {
                 tokio::time::sleep(*wait).await;
             }
             self.starts += 1;
-            match process::start(self.order.clone()).await {
+            match process::start(&self.order).await {
                 Ok(started) => {
-                    let Some(process) = Process::new(started) else { continue };
-                    if process.serve(&mut self).await == Next::SessionEnd {
+                    if Process::new(started).serve(&mut self).await == Next::SessionEnd {
                         return;
                     }
                 }
@@ -165,11 +165,10 @@ impl Strays {
 }
 
 impl Process {
-    /// `None` if stdin is closed, which is not the case for a process that was just started.
-    fn new(started: Started) -> Option<Process> {
-        Some(Process {
+    fn new(started: Piped) -> Process {
+        Process {
             running: started.running,
-            stdin: started.stdin?,
+            stdin: started.stdin,
             unwritten: Vec::new(),
             stdout: Stream::new(started.stdout, Keep::Beginning(LINE_BYTES_MAX + READ_BYTES)),
             stderr: Stream::new(started.stderr, Keep::End(STDERR_BYTES_MAX)),
@@ -177,7 +176,7 @@ impl Process {
             calls: FuturesUnordered::new(),
             calls_made: 0,
             strays: Strays::default(),
-        })
+        }
     }
 
     /// Sends requests until the process ends or has to be terminated.

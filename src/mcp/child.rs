@@ -5,10 +5,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use tokio::time::Instant;
 
 use super::Surroundings;
 use epitome_platform::group::Running;
+use epitome_platform::piped::Piped;
 
 /// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
 /// that.
@@ -93,30 +93,12 @@ pub async fn start(
         environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));
         environment.push((key.into(), value.into()));
     }
-    let program = found(command, &around.cwd, &environment)?;
-    let (args, cwd, reaper) = (args.to_vec(), around.cwd.clone(), around.reaper.clone());
-    // Fork and exec block.
-    let spawned = tokio::task::spawn_blocking(move || {
-        let (child_stdin, stdin) = io::pipe()?;
-        let (stdout, child_stdout) = io::pipe()?;
-        let (stderr, child_stderr) = io::pipe()?;
-        let mut command = Command::new(&program);
-        command.args(&args).current_dir(&cwd).env_clear().envs(environment);
-        command.env("PWD", &cwd).env_remove("OLDPWD");
-        command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
-        command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
-        command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
-        let running = reaper.spawn(&mut command)?;
-        Ok::<_, io::Error>((running, OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)))
-    });
-    let spawned = spawned.await.unwrap_or_else(|_| Err(io::Error::other("the start broke off")));
-    let shown = hide(command);
-    let failed = |error: io::Error| format!("{shown} cannot be started: {error}");
-    let (running, stdin, stdout, stderr) = spawned.map_err(failed)?;
+    let mut program = Command::new(found(command, &around.cwd, &environment)?);
+    program.args(args);
+    let started = Piped::start(around.reaper.clone(), program, &around.cwd, environment).await;
+    let Piped { running, stdin, stdout, stderr } =
+        started.map_err(|error| format!("{} cannot be started: {error}", hide(command)))?;
     let last_words = Arc::new(LastWords::default());
-    let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
-    let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(failed)?;
-    let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(failed)?;
     tokio::spawn(follow_stderr(name.to_owned(), stderr, last_words.clone(), hide));
     let stdout = Bounded::new(stdout, last_words.clone());
     Ok(Child { running, stdin, stdout, last_words })

@@ -5,13 +5,14 @@
 //! and defines no agent: one with mistyped `tools` must not run with all tools.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::catalog::LEADS_OUT;
 use super::fields::{self, Wanted, names, text};
 use super::parse::{self, ModelChoice, Source};
+use super::walk::read_text;
 use epitome_files::paths::Paths;
 use epitome_problem::{Problem, nearest};
 
@@ -165,24 +166,13 @@ fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option
 
 fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Problem> {
     let whole = |message: String| problem(path, None, message, None);
-    let unreadable = |error: std::io::Error| whole(format!("cannot read this agent: {error}"));
     // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
     if let Some(root) = within
         && !path.canonicalize().is_ok_and(|real| real.starts_with(root))
     {
-        return Err(whole("this link leads out of the repository or nowhere, so it is not read".to_owned()));
+        return Err(whole(LEADS_OUT.to_owned()));
     }
-    // Opening a named pipe would block until a writer appears.
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(whole("an agent must be an ordinary file".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable)?;
-    file.take(AGENT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > AGENT_BYTES_MAX {
-        return Err(whole(format!("an agent has at most {} KiB", AGENT_BYTES_MAX / 1024)));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| whole("an agent must be UTF-8 text".to_owned()))?;
+    let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
     let source = match within {
         Some(_) => Source::Repository(path.to_path_buf()),
         None => Source::Person(path.to_path_buf()),

@@ -2,8 +2,6 @@
 //! problem and hides no other recipe.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +9,7 @@ use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, Source};
 use super::places::{Owner, Place, PlaceKind, hook_folders, id_of, places};
-use super::walk::{ENTRIES_MAX, Found, Walk};
+use super::walk::{ENTRIES_MAX, Found, Walk, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -22,6 +20,9 @@ pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
 pub const RECIPES_MAX: usize = 1000;
 /// Maximum problems kept per catalog; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
+
+/// Why a link in a repository is not followed.
+pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
 
 const BUILT_IN: [(&str, &str); 8] = [
     ("commit", include_str!("recipes/commit.md")),
@@ -229,25 +230,11 @@ impl Loader {
     }
 
     fn text(&self, owner: Owner, path: &Path) -> Result<String, Problem> {
-        let problem =
-            |message: String| Problem { path: path.to_path_buf(), place: None, message, hint: None };
-        let unreadable = |error: std::io::Error| problem(format!("cannot read this recipe: {error}"));
-        if !self.walk.may_enter(owner, path) {
-            return Err(problem(
-                "this link leads out of the repository or nowhere, so it is not read".to_owned(),
-            ));
-        }
-        // Opening a named pipe would block until a writer appears.
-        if !fs::metadata(path).map_err(unreadable)?.is_file() {
-            return Err(problem("a recipe must be an ordinary file".to_owned()));
-        }
-        let mut bytes = Vec::new();
-        let file = fs::File::open(path).map_err(unreadable)?;
-        file.take(RECIPE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > RECIPE_BYTES_MAX {
-            return Err(problem(format!("a recipe has at most {} KiB", RECIPE_BYTES_MAX / 1024)));
-        }
-        String::from_utf8(bytes).map_err(|_| problem("a recipe must be UTF-8 text".to_owned()))
+        let text = match self.walk.may_enter(owner, path) {
+            true => read_text(path, "a recipe", RECIPE_BYTES_MAX),
+            false => Err(LEADS_OUT.to_owned()),
+        };
+        text.map_err(|message| Problem { path: path.to_path_buf(), place: None, message, hint: None })
     }
 
     fn add(&mut self, parsed: Parsed) {

@@ -1,5 +1,7 @@
 //! Which recipes are found for given files in a repository and a home directory.
 
+use std::fs;
+
 use super::*;
 
 /// A home directory and a repository in a temporary directory.
