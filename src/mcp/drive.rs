@@ -60,7 +60,7 @@ struct Connection {
 pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: mpsc::Sender<News>) {
     // One login per request for the server, so that users aren't sent to the same page repeatedly.
     let mut may_log_in = true;
-    let mut starts = 0;
+    let mut restarts = 0;
     loop {
         let connecting = connect(&server, &around, &door, &news);
         let connected = tokio::time::timeout(CONNECT_TIME_MAX, connecting).await;
@@ -71,8 +71,7 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
                 let (name, count) = (&server.spec.name, link.tools.len());
                 tracing::info!(server = %name, tools = count, "an MCP server is connected");
                 server.set(State::Ready(Arc::new(link)));
-                let told = News::Changed { server: name.clone() };
-                drop(news.send(told).await);
+                drop(news.send(News::Changed { server: name.clone() }).await);
                 connection.follow(&server, &news).await
             }
             Err(Trouble::Login { url, challenge }) if may_log_in => {
@@ -90,16 +89,17 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
             Err(Trouble::Other(why)) => why,
         };
         tracing::info!(server = %server.spec.name, why, "an MCP server is gone");
-        starts += 1;
-        server.is_over.store(starts > RESTARTS_MAX, Ordering::Relaxed);
+        let is_over = restarts == RESTARTS_MAX;
+        server.is_over.store(is_over, Ordering::Relaxed);
         server.set(State::Gone(why.clone()));
         drop(news.send(News::Gone { server: server.spec.name.clone(), why }).await);
-        if starts > RESTARTS_MAX {
+        if is_over {
             return;
         }
         server.wanted.notified().await;
+        restarts += 1;
         may_log_in = true;
-        tokio::time::sleep(RESTART_WAIT * starts).await;
+        tokio::time::sleep(RESTART_WAIT * restarts).await;
         server.set(State::Connecting);
     }
 }

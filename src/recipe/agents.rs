@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::catalog::LEADS_OUT;
-use super::fields::{self, Wanted, names, text};
+use super::fields::{self, Wanted, names, positive, text};
+use super::front_matter::LINES_BEFORE;
 use super::parse::{self, ModelChoice, Source};
 use super::walk::read_text;
 use epitome_files::paths::Paths;
-use epitome_problem::{Problem, nearest};
+use epitome_problem::Problem;
 
 /// Maximum size of an agent file in bytes; all of it is part of every request of the agent.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
@@ -28,8 +29,6 @@ const PROBLEMS_MAX: usize = 50;
 const DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// Maximum length of a name in bytes; permission prompts show it.
 const NAME_BYTES_MAX: usize = 64;
-/// Lines of a file before its front matter: the `---`.
-const LINES_BEFORE: u64 = 1;
 
 /// The default agent for tasks that name none.
 pub const GENERAL: &str = "general";
@@ -181,18 +180,8 @@ fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Pro
 }
 
 /// Fields with an effect, and known fields without one.
-const FIELDS: [&str; 10] = [
-    "name",
-    "description",
-    "tools",
-    "disallowedTools",
-    "disallowed_tools",
-    "model",
-    "maxTurns",
-    "max_turns",
-    "permissionMode",
-    "color",
-];
+const FIELDS: &str = "name description tools disallowedTools disallowed_tools model maxTurns max_turns permissionMode \
+    color";
 
 /// Parses one file. Settings without effect are returned as remarks.
 pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Problem> {
@@ -218,23 +207,11 @@ pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Proble
         prompt: body.trim().to_owned(),
         source,
     };
-    let mut remarks = Vec::new();
-    for (name, field) in fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")? {
-        let place = Some(field.place);
-        if field.value.is_null() {
-            continue;
-        }
-        let told = set(&mut agent, &name, &field.value)
-            .map_err(|wanted| problem(&path, place, format!("{name:?} must be {wanted}"), None))?;
-        if let Some(told) = told {
-            remarks.push(problem(&path, place, told, None));
-        }
-        if !FIELDS.contains(&name.as_str()) {
-            let hint = nearest(&name, FIELDS).map(|field| format!("did you mean {field:?}?"));
-            let message = format!("{name:?} has no effect here");
-            remarks.push(problem(&path, place, message, hint.as_deref()));
-        }
-    }
+    let fields = fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")?;
+    let ineffective = |name: &str| format!("{name:?} has no effect here");
+    let remarks = fields::set_all(&fields, &path, FIELDS, ineffective, |name, field| {
+        set(&mut agent, name, &field.value)
+    })?;
     if agent.description.trim().is_empty() {
         let message = "an agent needs a description: the model chooses by it".to_owned();
         return Err(problem(&path, Some((1, 1)), message, Some("description: When to use it")));
@@ -270,9 +247,7 @@ fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, W
         "disallowedTools" | "disallowed_tools" => agent.without = names(value)?,
         "model" => agent.model = model(&text(value)?),
         "maxTurns" | "max_turns" => {
-            let rounds =
-                value.as_u64().and_then(|rounds| u32::try_from(rounds).ok()).filter(|rounds| *rounds > 0);
-            agent.max_rounds = Some(rounds.ok_or_else(|| "a whole number above 0".to_owned())?);
+            agent.max_rounds = Some(positive(value)?);
         }
         "permissionMode" => match text(value)?.as_str() {
             "plan" => agent.plans = true,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::handlers::UnknownHandler;
@@ -72,7 +73,8 @@ impl Source {
 }
 
 /// How the body becomes a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Syntax {
     /// Go's `text/template`.
     Template,
@@ -84,7 +86,7 @@ pub enum Syntax {
     Plain,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Argument {
     pub description: String,
     pub default: Option<String>,
@@ -94,7 +96,8 @@ pub struct Argument {
 }
 
 /// What a callback does with the resulting text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Output {
     Message,
     Mutate,
@@ -102,7 +105,8 @@ pub enum Output {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Context {
     Session,
     Isolated,
@@ -110,17 +114,20 @@ pub enum Context {
 }
 
 /// How the history is passed to an isolated run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum History {
     Native,
     Flat,
     Auto,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ModelChoice {
     Main,
     Small,
+    #[serde(untagged)]
     Named(String),
 }
 
@@ -245,7 +252,7 @@ fn check_template(recipe: &Recipe) -> Result<(), Problem> {
         Syntax::Template => template::compile(&recipe.body)
             .map(|_| ())
             .map_err(|error| template_problem(recipe, &error, "cannot parse the template")),
-        Syntax::ClaudeCommand | Syntax::GeminiCommand | Syntax::Plain => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn text(found: &Found, enabled: bool, thread: &Thread) -> String {
     for hook in found.hooks.iter().skip(SHOWN_MAX) {
         runs.remove(&hook.name);
     }
-    list(&mut out, "Waiting for your word; `epitome hooks trust` allows them", &found.untrusted, waiting);
+    list(&mut out, "Waiting for your consent; `epitome hooks trust` allows them", &found.untrusted, waiting);
     list(&mut out, "Not used", &found.skipped, |skipped: &Skipped| {
         format!("{}: {}", skipped.path.display(), line(&skipped.reason))
     });
@@ -198,7 +198,7 @@ mod tests {
              1. guard: before_tool_call (as PreToolUse); of the repository, allowed, a script, priority 10; 1 done\n\
              2. quiet: turn_end; yours, a script; asked nothing so far\n\
              \n\
-             Waiting for your word; `epitome hooks trust` allows them:\n\
+             Waiting for your consent; `epitome hooks trust` allows them:\n\
              \n\
              - new (/w/.epitome/hooks/new): runs a program\n\
              \n\
