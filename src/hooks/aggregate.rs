@@ -129,7 +129,7 @@ impl Aggregate {
                 None => None,
             };
             if let Some(asked) = asked {
-                account.refused(asked, format!("{by}, which ran beside it, had said no"));
+                account.refused(asked, format!("{by}, which ran at the same time, had blocked it"));
             }
             return;
         }

@@ -94,17 +94,17 @@ pub struct Run {
 pub struct Chain {
     waiting: VecDeque<Link>,
     running: Vec<Run>,
-    results: Aggregate,
+    aggregate: Aggregate,
 }
 
 impl Chain {
     pub fn new(moment: Moment, links: Vec<Link>) -> Chain {
-        Chain { waiting: links.into(), running: Vec::new(), results: Aggregate::new(moment) }
+        Chain { waiting: links.into(), running: Vec::new(), aggregate: Aggregate::new(moment) }
     }
 
     /// Adds a check of the inputs that hooks give to a call.
     pub fn checking_inputs(mut self, takes: Takes) -> Chain {
-        self.results.takes = Some(takes);
+        self.aggregate.takes = Some(takes);
         self
     }
 
@@ -112,7 +112,7 @@ impl Chain {
     /// are reported with `tell`; `None` at the end of the chain.
     #[expect(clippy::should_implement_trait, reason = "no iterator: repeats until `tell` is called")]
     pub fn next(&mut self) -> Option<Vec<Run>> {
-        if self.running.is_empty() && !self.results.over {
+        if self.running.is_empty() && !self.aggregate.over {
             let first = self.waiting.pop_front()?;
             let mut links = vec![first];
             while self
@@ -129,39 +129,39 @@ impl Chain {
 
     /// Records the results of the runs, in their order, with their durations. A missing result means that the
     /// run was abandoned.
-    pub fn tell(&mut self, heard: Vec<(Ran, Duration)>) {
-        let mut heard = heard.into_iter();
+    pub fn tell(&mut self, results: Vec<(Ran, Duration)>) {
+        let mut results = results.into_iter();
         let runs = std::mem::take(&mut self.running);
-        self.results.is_concurrent = runs.len() > 1;
-        self.results.changed_by = None;
+        self.aggregate.is_concurrent = runs.len() > 1;
+        self.aggregate.changed_by = None;
         for run in runs {
-            let given_up = || (Ran::Skipped("it was given up".to_owned()), Duration::ZERO);
-            let (ran, took) = heard.next().unwrap_or_else(given_up);
+            let given_up = || (Ran::Skipped("it was abandoned".to_owned()), Duration::ZERO);
+            let (ran, took) = results.next().unwrap_or_else(given_up);
             let event = run.moment.what.event();
             let outcome = match &run.link {
                 // Instructions for a compaction are appended to those of hooks that ran concurrently.
                 Link::Hook(hook) if event == HookEvent::PreCompact => {
-                    interpret(hook, &self.results.moment, &run.event_name, ran)
+                    interpret(hook, &self.aggregate.moment, &run.event_name, ran)
                 }
                 Link::Hook(hook) => interpret(hook, &run.moment, &run.event_name, ran),
                 Link::Handler(_) => interpret_plain(event, ran),
             };
-            self.results.add(&run, outcome, took);
+            self.aggregate.add(&run, outcome, took);
         }
     }
 
     /// The moment, including the changes by hooks so far.
     pub fn moment(&self) -> &Moment {
-        &self.results.moment
+        &self.aggregate.moment
     }
 
     /// The combined result of everything reported.
     pub fn finish(self) -> Resolution {
-        self.results.resolution
+        self.aggregate.resolution
     }
 
     fn run(&self, link: Link) -> Run {
-        let moment = self.results.moment.clone();
+        let moment = self.aggregate.moment.clone();
         let event_name = match &link {
             Link::Hook(hook) => registered(hook, &moment).unwrap_or(moment.what.event().name()).to_owned(),
             Link::Handler(_) => moment.what.event().name().to_owned(),

@@ -1,9 +1,9 @@
 //! Reads what a hook candidate declares, and describes candidates that are not trusted yet.
 
-use super::discover::{Candidate, Finder, Written};
+use super::discover::{Candidate, Declaration, Finder};
 use super::hook::{Hook, Kind};
 use super::manifest::{self, Declared, Given};
-use super::probe::Answers;
+use super::probe::AnswerCache;
 use epitome_problem::Problem;
 
 /// Maximum characters of the description in a consent prompt.
@@ -11,7 +11,7 @@ const WHAT_CHARS_MAX: usize = 400;
 
 impl Finder<'_> {
     /// The hook that a candidate declares; if there is none, the reason is reported as a problem.
-    pub fn hook(&mut self, candidate: &Candidate, answers: &Answers) -> Option<Hook> {
+    pub fn hook(&mut self, candidate: &Candidate, answers: &AnswerCache) -> Option<Hook> {
         match self.read_hook(candidate, answers) {
             Ok((hook, notes)) => {
                 notes.into_iter().for_each(|note| self.problem(note));
@@ -24,7 +24,11 @@ impl Finder<'_> {
         }
     }
 
-    fn read_hook(&self, candidate: &Candidate, answers: &Answers) -> Result<(Hook, Vec<Problem>), Problem> {
+    fn read_hook(
+        &self,
+        candidate: &Candidate,
+        answers: &AnswerCache,
+    ) -> Result<(Hook, Vec<Problem>), Problem> {
         let problem = |message: String, hint: &str| Problem {
             path: candidate.path.clone(),
             place: None,
@@ -32,9 +36,9 @@ impl Finder<'_> {
             hint: Some(hint.to_owned()),
         };
         let answer = match &candidate.written {
-            Written::Claude(hook) => return Ok(self.of_claude(hook, candidate)),
-            Written::Declarative { .. } => "",
-            Written::Executable => answers.answer(&candidate.path).map_err(|message| {
+            Declaration::Claude(hook) => return Ok(self.of_claude(hook, candidate)),
+            Declaration::Declarative { .. } => "",
+            Declaration::Executable => answers.answer(&candidate.path).map_err(|message| {
                 let hint = "called with `hook` it must print the names of its events and end with 0";
                 problem(message.to_owned(), hint)
             })?,
@@ -76,22 +80,24 @@ impl Finder<'_> {
             name: &candidate.name,
         };
         match &candidate.written {
-            Written::Declarative { syntax, content } => {
+            Declaration::Declarative { syntax, content } => {
                 manifest::read_file(&candidate.path, content, *syntax, given)
             }
-            Written::Executable | Written::Claude(_) => manifest::read_answer(&candidate.path, answer, given),
+            Declaration::Executable | Declaration::Claude(_) => {
+                manifest::read_answer(&candidate.path, answer, given)
+            }
         }
     }
 
     /// Describes what an untrusted file would do. Executables are not queried.
     pub fn what(&self, candidate: &Candidate) -> String {
         let what = match &candidate.written {
-            Written::Executable => "runs this file at the events that it names".to_owned(),
-            Written::Claude(hook) => {
+            Declaration::Executable => "runs this file at the events that it names".to_owned(),
+            Declaration::Claude(hook) => {
                 let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();
                 described(&events.join(", "), &hook.kind)
             }
-            Written::Declarative { .. } => match self.declared(candidate, "") {
+            Declaration::Declarative { .. } => match self.declared(candidate, "") {
                 Err(problem) => format!("cannot be read: {}", problem.message),
                 Ok(declared) => {
                     let events: Vec<&str> = declared.events.iter().map(|(event, _)| event.name()).collect();

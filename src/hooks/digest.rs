@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
     match hook.place {
-        Place::Enforced | Place::Person => true,
+        Place::Enforced | Place::User => true,
         Place::Repository => of_hook(hook).is_ok_and(|now| now == hook.digest),
     }
 }

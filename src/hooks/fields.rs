@@ -148,11 +148,7 @@ impl<'a> Fields<'a> {
 
     /// Warns of a word that is not one of the known values of a field.
     pub fn warn_value(&mut self, name: &str, word: &str, known: &str) {
-        self.warn(format!(
-            "`{}` is {:?}, which is none of {known}; it was ignored",
-            self.path(name),
-            shown(word)
-        ));
+        self.warn(format!("`{}` is {:?}, not {known}; it was ignored", self.path(name), shown(word)));
     }
 
     pub fn take_warnings(&mut self, other: Fields<'_>) {

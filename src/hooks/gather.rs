@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::claude;
 use super::digest;
-use super::discover::{Candidate, DECLARATION_BYTES_MAX, ENTRIES_MAX, Finder, HOOKS_MAX, Written};
+use super::discover::{Candidate, DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, Finder, HOOKS_MAX};
 use super::hook::{Kind, Place};
 use super::manifest::Syntax;
 use super::places::{Source, SourceForm, enforced};
@@ -77,7 +77,7 @@ impl Finder<'_> {
         let (hooks, problems) = claude::parse(path, &text, place, self.search.cwd);
         if let Some(switch) = switch {
             if !hooks.is_empty() {
-                self.skip(path.to_path_buf(), format!("{} says `disableAllHooks`", switch.display()));
+                self.skip(path.to_path_buf(), format!("{} sets `disableAllHooks`", switch.display()));
             }
             return;
         }
@@ -90,7 +90,7 @@ impl Finder<'_> {
             self.groups = self.groups.max(*group + 1);
             let named = match place {
                 Place::Repository => digest::named(line, &self.roots),
-                Place::Enforced | Place::Person => Ok(Vec::new()),
+                Place::Enforced | Place::User => Ok(Vec::new()),
             };
             match named {
                 Ok(named) => hook.files.extend(named),
@@ -100,7 +100,7 @@ impl Finder<'_> {
                 }
             }
             let (name, files) = (hook.name.clone(), hook.files.clone());
-            self.add(Candidate::new(name, files, place, Written::Claude(Box::new(hook))));
+            self.add(Candidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
         }
     }
 
@@ -112,7 +112,7 @@ impl Finder<'_> {
     }
 
     /// Classifies a file; the error is why it is not a hook. `None` if a problem was reported.
-    fn written(&mut self, place: Place, path: &Path) -> Result<Option<(String, Written)>, String> {
+    fn written(&mut self, place: Place, path: &Path) -> Result<Option<(String, Declaration)>, String> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or("its name is not UTF-8")?.to_owned();
         if let Some(reason) = not_by_name(&name) {
@@ -130,11 +130,11 @@ impl Finder<'_> {
         }
         let Some(syntax) = syntax_of(&name) else {
             let is_executable = metadata.permissions().mode() & 0o111 != 0;
-            let executable = is_executable.then_some((name, Written::Executable));
+            let executable = is_executable.then_some((name, Declaration::Executable));
             return executable.map(Some).ok_or_else(|| "not executable".to_owned());
         };
         match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
-            Ok(content) => Ok(Some((name, Written::Declarative { syntax, content }))),
+            Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
             Err(message) => {
                 self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
                 Ok(None)
@@ -146,7 +146,7 @@ impl Finder<'_> {
     /// without consent, or run a file that was never meant as a hook.
     fn may_enter(&self, place: Place, path: &Path) -> bool {
         match place {
-            Place::Enforced | Place::Person => true,
+            Place::Enforced | Place::User => true,
             Place::Repository => {
                 let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
                 self.repository.as_ref().is_some_and(inside)
@@ -181,27 +181,27 @@ impl Finder<'_> {
 
 /// Whether this is a settings file of the user that disables the hooks of all settings files.
 pub(super) fn switches_settings_off(source: &Source) -> bool {
-    let of_person = source.form == SourceForm::Settings && source.place == Place::Person;
-    of_person
+    let of_user = source.form == SourceForm::Settings && source.place == Place::User;
+    of_user
         && read_text(&source.path, DECLARATION, DECLARATION_BYTES_MAX)
             .is_ok_and(|text| claude::disables_all(&text))
 }
+
+/// Endings of names that are not those of hooks, and why.
+const NOT_HOOKS: [(&str, &str); 5] = [
+    ("~", "a backup"),
+    (".bak", "a backup"),
+    (".disable", "switched off by its name"),
+    (".md", "a text file"),
+    (".txt", "a text file"),
+];
 
 /// Why a file with this name is not a hook.
 fn not_by_name(name: &str) -> Option<&'static str> {
     if name.starts_with('.') {
         return Some("a hidden file");
     }
-    if name.ends_with('~') || name.ends_with(".bak") {
-        return Some("a backup");
-    }
-    if name.ends_with(".disable") {
-        return Some("switched off by its name");
-    }
-    if name.ends_with(".md") || name.ends_with(".txt") {
-        return Some("a text");
-    }
-    None
+    NOT_HOOKS.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, reason)| reason)
 }
 
 fn syntax_of(name: &str) -> Option<Syntax> {

@@ -38,7 +38,7 @@ pub enum Place {
     /// The user's own, which nothing from a repository may shadow or disable.
     Enforced,
     /// The user's own.
-    Person,
+    User,
     /// From the repository: runs only with the user's consent to its digest.
     Repository,
 }

@@ -371,7 +371,7 @@ fn globs(value: &Value) -> Result<Vec<String>, Wanted> {
     let globs = globs.ok_or("a list of globs")?;
     for glob in &globs {
         globset::Glob::new(glob)
-            .map_err(|error| format!("a list of globs, and {glob:?} is none: {}", error.kind()))?;
+            .map_err(|error| format!("a list of globs, and {glob:?} is not valid: {}", error.kind()))?;
     }
     Ok(globs)
 }

@@ -201,7 +201,7 @@ fn edit(value: &Value) -> Result<RequestedEdit, String> {
     let op = object.get("op").and_then(Value::as_str).ok_or("has no `op`")?;
     let entry = || {
         let id = object.get("entry").and_then(Value::as_str).ok_or("has no `entry`")?;
-        id.parse::<Part>().map_err(|()| format!("has the entry {:?}, which is no id", shown(id)))
+        id.parse::<Part>().map_err(|()| format!("has the entry {:?}, which is not an id", shown(id)))
     };
     let content = || {
         let text = object.get("content").and_then(content_text).ok_or("has no `content` that is text")?;

@@ -72,7 +72,7 @@ pub fn interpret_plain(event: HookEvent, ran: Ran) -> RunOutcome {
         Ran::Replied { status, body } => read_result(event, &format!("HTTP {status}"), &body),
         Ran::Ended { exit, stderr, .. } => {
             let last = stderr.trim().lines().last().unwrap_or_default().trim();
-            let remark = (!last.is_empty()).then(|| format!("its last words: {}", shown(last)));
+            let remark = (!last.is_empty()).then(|| format!("last line of stderr: {}", shown(last)));
             failed(&end_of(exit), remark.into_iter().collect())
         }
         Ran::Object(object) => result("answered", normalise(event, &object), Vec::new()),

@@ -31,7 +31,7 @@ const ANSWERS_MAX: usize = 2_000;
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// Known answers, by file.
-pub(super) struct Answers {
+pub(super) struct AnswerCache {
     file: PathBuf,
     known: BTreeMap<PathBuf, Answer>,
     /// Why a file has no answer.
@@ -42,7 +42,7 @@ pub(super) struct Answers {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
-    look: Look,
+    look: FileStamp,
     sha256: String,
     answer: String,
 }
@@ -50,7 +50,7 @@ struct Answer {
 /// Metadata by which an unchanged file is recognized. Anyone who can write a file can forge all of it except
 /// the change time, so it is relied on only for the user's own files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Look {
+struct FileStamp {
     size: u64,
     /// Nanoseconds since the Unix epoch.
     modified: i64,
@@ -58,11 +58,11 @@ struct Look {
     inode: u64,
 }
 
-impl Look {
-    fn of(metadata: &Metadata) -> Look {
+impl FileStamp {
+    fn of(metadata: &Metadata) -> FileStamp {
         let nanoseconds =
             |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        Look {
+        FileStamp {
             size: metadata.len(),
             modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
@@ -71,20 +71,20 @@ impl Look {
     }
 }
 
-impl Answers {
+impl AnswerCache {
     /// Loads the cache. A damaged cache file counts as empty: every executable is queried again.
-    pub fn load(paths: &Paths) -> Answers {
+    pub fn load(paths: &Paths) -> AnswerCache {
         let file = paths.data.join("hooks-cache.json");
         let mut bytes = Vec::new();
         let read = fs::File::open(&file).and_then(|open| open.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
         let known = read.ok().and_then(|_| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        Answers { file, known, failed: BTreeMap::new(), used: BTreeSet::new(), changed: false }
+        AnswerCache { file, known, failed: BTreeMap::new(), used: BTreeSet::new(), changed: false }
     }
 
     /// The digest of a file whose metadata is unchanged.
     pub fn digest(&self, path: &Path) -> Option<String> {
         let known = self.known.get(path)?;
-        let look = Look::of(&path.metadata().ok()?);
+        let look = FileStamp::of(&path.metadata().ok()?);
         (known.look == look).then(|| known.sha256.clone())
     }
 
@@ -98,10 +98,10 @@ impl Answers {
     }
 
     pub fn learn(&mut self, path: &Path, digest: &str, answer: Result<String, String>) {
-        let metadata = || path.metadata().map_err(|error| format!("it is gone: {error}"));
+        let metadata = || path.metadata().map_err(|error| format!("it no longer exists: {error}"));
         match answer.and_then(|answer| Ok((answer, metadata()?))) {
             Ok((answer, metadata)) => {
-                let known = Answer { look: Look::of(&metadata), sha256: digest.to_owned(), answer };
+                let known = Answer { look: FileStamp::of(&metadata), sha256: digest.to_owned(), answer };
                 self.known.insert(path.to_path_buf(), known);
                 self.used.insert(path.to_path_buf());
                 self.changed = true;

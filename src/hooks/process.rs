@@ -97,6 +97,11 @@ async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnM
 }
 
 impl Program {
+    /// An executable that follows the contract of hooks, called to run.
+    pub fn script(path: &Path) -> Program {
+        Program::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
+    }
+
     fn command(&self, environment: &[(OsString, OsString)]) -> Command {
         match self {
             Program::File { path, arguments } => {
@@ -149,7 +154,8 @@ const UNKNOWN_CODE: i32 = -1;
 fn explained(order: &Order, error: io::Error) -> io::Error {
     let kind = error.kind();
     if !order.cwd.is_dir() {
-        let sentence = format!("the directory {} is gone, and nothing can be run in it", order.cwd.display());
+        let sentence =
+            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display());
         return io::Error::new(kind, sentence);
     }
     let sentence = match &order.program {
@@ -175,7 +181,7 @@ fn unstartable(path: &Path, error: &io::Error) -> String {
             format!("{shown} cannot be started with {interpreter}, which its first line names: {error}")
         }
         (Ok(_), None) if is_not_a_program(error) => {
-            format!("{shown} is no program and has no first line like #!/bin/sh")
+            format!("{shown} is neither a program nor a script that begins with a line such as #!/bin/sh")
         }
         (Ok(_), None) => format!("{shown} cannot be started: {error}"),
     }

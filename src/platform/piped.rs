@@ -53,7 +53,7 @@ impl Piped {
                 stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
             })
         });
-        started.await.unwrap_or_else(|_| Err(io::Error::other("the start broke off")))
+        started.await.unwrap_or_else(|_| Err(io::Error::other("the start was aborted")))
     }
 }
 

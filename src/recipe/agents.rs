@@ -140,17 +140,17 @@ impl Agents {
 fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
     let roots = paths.repository_roots(cwd);
     let root = roots.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
-    let of_person = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
-    let of_person: Vec<PathBuf> = of_person.into_iter().flatten().map(|home| home.join("agents")).collect();
+    let of_user = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
+    let of_user: Vec<PathBuf> = of_user.into_iter().flatten().map(|home| home.join("agents")).collect();
     let of_repository = roots
         .iter()
         .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
         // If the session is in the home directory, these folders are the user's own.
-        .filter(|folder| !of_person.contains(folder))
+        .filter(|folder| !of_user.contains(folder))
         .map(|folder| Place { folder, within: root.clone() })
         .collect::<Vec<_>>();
-    let of_person = of_person.into_iter().map(|folder| Place { folder, within: None });
-    of_repository.into_iter().chain(of_person).collect()
+    let of_user = of_user.into_iter().map(|folder| Place { folder, within: None });
+    of_repository.into_iter().chain(of_user).collect()
 }
 
 /// Whether the path is a Markdown file that is not hidden.
@@ -174,7 +174,7 @@ fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Pro
     let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
     let source = match within {
         Some(_) => Source::Repository(path.to_path_buf()),
-        None => Source::Person(path.to_path_buf()),
+        None => Source::User(path.to_path_buf()),
     };
     parse(source, &text)
 }
@@ -235,7 +235,7 @@ fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, W
             agent.description = all[..all.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned();
             if agent.description.len() < all.len() {
                 return Ok(Some(format!(
-                    "the model is told {DESCRIPTION_BYTES_MAX} bytes of this description"
+                    "the model is shown only the first {DESCRIPTION_BYTES_MAX} bytes of this description"
                 )));
             }
         }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> (Agent, Vec<String>) {
-        let (agent, remarks) = parse(Source::Person("/home/agents/checker.md".into()), text)
+        let (agent, remarks) = parse(Source::User("/home/agents/checker.md".into()), text)
             .unwrap_or_else(|problem| panic!("{problem}"));
         (agent, remarks.into_iter().map(|remark| remark.to_string()).collect())
     }
@@ -349,7 +349,7 @@ mod tests {
             ("---\nname: a/b\ndescription: a\n---\n", "2:7: \"name\" must be a name of letters"),
             ("---\ndescription: a\nmaxTurns: 0\n---\n", "3:11: \"maxTurns\" must be a whole number above 0"),
         ] {
-            let told = parse(Source::Person("/a.md".into()), file).map(|(agent, _)| agent.name);
+            let told = parse(Source::User("/a.md".into()), file).map(|(agent, _)| agent.name);
             let told = told.expect_err("it is refused").to_string();
             assert!(told.contains(wanted), "{told}");
         }

@@ -166,7 +166,7 @@ impl Loader {
     }
 
     fn named(&mut self, path: &Path) {
-        let place = |folder: &Path, kind| Place { folder: folder.to_path_buf(), kind, owner: Owner::Person };
+        let place = |folder: &Path, kind| Place { folder: folder.to_path_buf(), kind, owner: Owner::User };
         if path.is_dir() {
             return self.place(&place(path, PlaceKind::Recipes));
         }
@@ -204,7 +204,7 @@ impl Loader {
     fn read(&self, place: &Place, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
         let text = self.text(place.owner, path)?;
         let source = match place.owner {
-            Owner::Person => Source::Person(path.to_path_buf()),
+            Owner::User => Source::User(path.to_path_buf()),
             Owner::Repository => Source::Repository(path.to_path_buf()),
         };
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
@@ -303,7 +303,7 @@ pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
     let problem = |handler: &UnknownHandler| Problem {
         path: recipe.source.path().to_path_buf(),
         place: Some(handler.place),
-        message: format!("there is no handler {:?}, so nothing happens there", handler.name),
+        message: format!("there is no handler {:?}, so nothing runs there", handler.name),
         hint: Some(match handler.nearest() {
             Some(near) => format!("did you mean {near:?}?"),
             None => {

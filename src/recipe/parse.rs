@@ -57,7 +57,7 @@ pub struct Recipe {
 pub enum Source {
     BuiltIn,
     /// A file in one of the user's own folders.
-    Person(PathBuf),
+    User(PathBuf),
     /// A file of a repository: its shell calls run only after the user has allowed them.
     Repository(PathBuf),
 }
@@ -67,7 +67,7 @@ impl Source {
     pub fn path(&self) -> &Path {
         match self {
             Source::BuiltIn => Path::new("(built in)"),
-            Source::Person(path) | Source::Repository(path) => path,
+            Source::User(path) | Source::Repository(path) => path,
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn fields(recipe: &Recipe) -> Map<String, Value> {
 fn source(source: &Source) -> Value {
     match source {
         Source::BuiltIn => json!({ "kind": "built_in" }),
-        Source::Person(path) => json!({ "kind": "person", "path": path.display().to_string() }),
+        Source::User(path) => json!({ "kind": "person", "path": path.display().to_string() }),
         Source::Repository(path) => json!({ "kind": "repository", "path": path.display().to_string() }),
     }
 }

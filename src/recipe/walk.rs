@@ -47,7 +47,7 @@ impl Walk {
     /// expose them in menus and prompts.
     pub(super) fn may_enter(&self, owner: Owner, path: &Path) -> bool {
         match owner {
-            Owner::Person => true,
+            Owner::User => true,
             Owner::Repository => {
                 let real = path.canonicalize();
                 real.is_ok_and(|real| self.root.as_ref().is_some_and(|root| real.starts_with(root)))

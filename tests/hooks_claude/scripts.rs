@@ -39,7 +39,7 @@ impl Project {
             .collect();
         let settings = json!({"hooks": {event: groups}}).to_string();
         let path = folder.path().join(".claude/settings.json");
-        let (hooks, problems) = parse(&path, &settings, Place::Person, folder.path());
+        let (hooks, problems) = parse(&path, &settings, Place::User, folder.path());
         assert_eq!(problems, []);
         Project { hooks: hooks.into_iter().map(Arc::new).collect(), folder }
     }

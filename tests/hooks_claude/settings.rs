@@ -115,7 +115,7 @@ fn the_same_hook_in_two_files_has_two_names() {
     let files = [
         ("/w/app/.claude/settings.json", Place::Repository, "Stop#1@.claude/settings.json"),
         ("/w/app/.claude/settings.local.json", Place::Repository, "Stop#1@.claude/settings.local.json"),
-        ("/home/ann/.claude/settings.json", Place::Person, "Stop#1@~/.claude/settings.json"),
+        ("/home/ann/.claude/settings.json", Place::User, "Stop#1@~/.claude/settings.json"),
     ];
     for (path, place, name) in files {
         assert_eq!(parse(Path::new(path), text, place, project).0[0].name, name);

@@ -105,7 +105,7 @@ impl Aggregate {
 
 /// The reason for refusing a change that was based on the moment before another hook's change.
 fn was_first(by: &str) -> String {
-    format!("{by}, which ran beside it, was first")
+    format!("{by}, which ran at the same time, was first")
 }
 
 /// Applies a hook's change to a tool result.

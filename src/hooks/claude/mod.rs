@@ -137,7 +137,7 @@ impl<'a> SettingsReader<'a> {
                 let hint = if comment.is_some_and(|line| line.trim_start().starts_with("//")) {
                     "settings files are plain JSON, which has no comments: take them out"
                 } else {
-                    "none of its hooks run until it is mended"
+                    "none of its hooks run until it is fixed"
                 };
                 self.problems.push(Problem {
                     path: self.path.to_path_buf(),
@@ -314,7 +314,7 @@ impl<'a> SettingsReader<'a> {
         *number += 1;
         let file = match self.place {
             Place::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),
-            Place::Enforced | Place::Person => {
+            Place::Enforced | Place::User => {
                 let tail: Vec<_> = self.path.iter().rev().take(2).collect();
                 Path::new("~").join(tail.into_iter().rev().collect::<PathBuf>())
             }

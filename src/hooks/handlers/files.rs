@@ -65,10 +65,7 @@ pub fn read(path: &str, workspace: &Workspace) -> Result<Vec<u8>, String> {
 
 fn writable(path: &str, mode: Mode, workspace: &Workspace) -> Result<PathBuf, String> {
     let real = inside(path, workspace)?;
-    let judged_as = match mode {
-        Mode::ReadOnly => Mode::ReadOnly,
-        Mode::Ask | Mode::AcceptEdits | Mode::Full => Mode::AcceptEdits,
-    };
+    let judged_as = if mode == Mode::ReadOnly { mode } else { Mode::AcceptEdits };
     let access = Access::Write(vec![real.clone()]);
     match permission::decide(&access, judged_as, &[], |path| workspace.contains(path)) {
         Verdict::Allow { .. } => Ok(real),

@@ -85,9 +85,8 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(NoOthers));
     let mut schemas = Schemas::new();
-    let unusable = |error: CompileError| {
-        format!("this is no JSON Schema that can be used: {}", short(&error.to_string()))
-    };
+    let unusable =
+        |error: CompileError| format!("this is not a usable JSON Schema: {}", short(&error.to_string()));
     compiler.add_resource(SCHEMA_URL, schema.clone()).map_err(unusable)?;
     let root = compiler.compile(SCHEMA_URL, &mut schemas).map_err(unusable)?;
     Ok(Validator { schemas, root })

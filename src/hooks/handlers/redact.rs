@@ -29,10 +29,10 @@ const DEPTH_MAX: usize = 128;
 pub fn withhold(moment: &Moment, why: &str) -> HookOutput {
     let mut output = HookOutput { warnings: vec![why.to_owned()], ..HookOutput::default() };
     match &moment.what {
-        What::UserMessageSend { .. } => output.block = Some(Some(format!("it can't be redacted: {why}"))),
+        What::UserMessageSend { .. } => output.block = Some(Some(format!("it cannot be redacted: {why}"))),
         What::AfterToolCall { .. } => {
             output.output = Some(ResultChange { metadata: Some(Value::Null), ..ResultChange::default() });
-            output.output_text = Some(format!("[held back, because it can't be redacted: {why}]"));
+            output.output_text = Some(format!("[withheld, because it cannot be redacted: {why}]"));
         }
         _ => {}
     }
@@ -58,7 +58,10 @@ impl Params<'_> {
                 // The library prints the pattern over several lines; the last line contains the cause.
                 let error = error.to_string();
                 let why = error.lines().last().unwrap_or_default().trim();
-                format!("{pattern:?} is no regular expression: {}", why.trim_start_matches("error: "))
+                format!(
+                    "{pattern:?} is not a valid regular expression: {}",
+                    why.trim_start_matches("error: ")
+                )
             })
         };
         let patterns = patterns.into_iter().map(compile).collect::<Result<Vec<_>, _>>()?;

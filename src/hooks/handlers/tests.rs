@@ -195,7 +195,7 @@ async fn a_failed_redaction_withholds_the_text() {
     let output = output.expect("it answers");
     let text = output.output_text.expect("another text");
     assert!(
-        text.starts_with("[held back, because it can't be redacted: ") && !text.contains("a secret"),
+        text.starts_with("[withheld, because it cannot be redacted: ") && !text.contains("a secret"),
         "{text}"
     );
     assert_eq!(output.output.and_then(|change| change.metadata), Some(Value::Null));
@@ -293,7 +293,7 @@ async fn a_schema_may_be_a_file_of_the_workspace() {
         ("missing.json", "There is no file missing.json"),
         ("link.json", "is outside of"),
         ("../s.json", "is outside of"),
-        ("far.json", "this is no JSON Schema that can be used"),
+        ("far.json", "this is not a usable JSON Schema"),
     ] {
         let error = check(schema).await.expect_err("it is refused");
         assert!(error.contains(why), "{schema}: {error}");

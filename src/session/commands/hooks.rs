@@ -78,7 +78,7 @@ fn described(hook: &Hook, ran: &Runs) -> String {
 fn place(place: Place) -> &'static str {
     match place {
         Place::Enforced => "enforced",
-        Place::Person => "yours",
+        Place::User => "yours",
         Place::Repository => "of the repository, allowed",
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         let found = Found {
             hooks: vec![
                 hook("guard", Place::Repository, &[(HookEvent::BeforeToolCall, "PreToolUse")], 10),
-                hook("quiet", Place::Person, &[(HookEvent::TurnEnd, "turn_end")], 0),
+                hook("quiet", Place::User, &[(HookEvent::TurnEnd, "turn_end")], 0),
             ],
             untrusted: vec![Untrusted {
                 name: "new".to_owned(),
