@@ -96,72 +96,53 @@ impl Aggregate {
     }
 
     fn apply(&mut self, output: HookOutput, account: &mut Account) {
-        let HookOutput {
-            block,
-            decision,
-            decision_reason,
-            input,
-            message,
-            context,
-            output,
-            output_text,
-            action,
-            follow_ups,
-            go_on,
-            notice,
-            edits,
-            custom_instructions,
-            summary,
-            halt,
-            warnings,
-        } = output;
-        account.remarks.extend(warnings);
-        if let Some(text) = notice {
+        account.remarks.extend(output.warnings);
+        if let Some(text) = output.notice {
             account.done("notice");
             self.resolution.notices.push((account.hook.clone(), text));
         }
         // After a concurrent hook has blocked, nothing else that this hook requests is done.
         if let Some((by, _)) = self.resolution.block.clone().filter(|_| self.over) {
-            let asked = match decision {
-                _ if block.is_some() => Some("block"),
+            let changes = output.input.is_some() || output.message.is_some() || !output.context.is_empty();
+            let asked = match output.decision {
+                _ if output.block.is_some() => Some("block"),
                 Some(decision) => Some(words::decision(decision)),
-                None if input.is_some() || message.is_some() || !context.is_empty() => Some("a change"),
-                None => None,
+                None => changes.then_some("a change"),
             };
             if let Some(asked) = asked {
                 account.refused(asked, format!("{by}, which ran at the same time, had blocked it"));
             }
             return;
         }
-        if let Some(reason) = halt {
+        if let Some(reason) = output.halt {
             self.halt(reason, account);
         }
-        if let Some(reason) = block {
+        if let Some(reason) = output.block {
             self.block(reason, account);
         }
         if self.over {
             // A hook may block a compaction and request edits of the history instead.
-            if let Some(edits) = edits {
+            if let Some(edits) = output.edits {
                 self.edit(edits, account);
             }
             return;
         }
-        if let Some(decision) = decision {
-            self.decide(decision, decision_reason, account);
+        if let Some(decision) = output.decision {
+            self.decide(decision, output.decision_reason, account);
         }
         if self.over {
             return;
         }
-        if let Some(input) = input {
+        if let Some(input) = output.input {
             self.input(input, account);
         }
-        if let Some(text) = message {
+        if let Some(text) = output.message {
             self.message(text, account);
         }
-        if let Some(text) = custom_instructions {
+        if let Some(text) = output.custom_instructions {
             self.instructions(text, account);
         }
-        if let Some(text) = summary {
+        if let Some(text) = output.summary {
             match self.resolution.summary.as_ref() {
                 Some((by, _)) => account.refused("summary", format!("the summary of {by} was first")),
                 None => {
@@ -170,17 +151,17 @@ impl Aggregate {
                 }
             }
         }
-        self.result(output, output_text, account);
-        self.context(context, account);
+        self.result(output.output, output.output_text, account);
+        self.context(output.context, account);
         // Continue only after an accepted action: after a refused callback there is nothing to continue with.
-        let taken = self.act(action, account);
-        self.resolution.go_on |= go_on && taken;
-        if let Some(edits) = edits {
+        let taken = self.act(output.action, account);
+        self.resolution.go_on |= output.go_on && taken;
+        if let Some(edits) = output.edits {
             self.edit(edits, account);
         }
-        if !follow_ups.is_empty() {
-            account.done(format!("continue with {}", words::messages(follow_ups.len())));
-            for follow_up in follow_ups {
+        if !output.follow_ups.is_empty() {
+            account.done(format!("continue with {}", words::messages(output.follow_ups.len())));
+            for follow_up in output.follow_ups {
                 if !self.resolution.follow_ups.iter().any(|(_, known)| *known == follow_up) {
                     self.resolution.follow_ups.push((account.hook.clone(), follow_up));
                 }

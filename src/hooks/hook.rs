@@ -64,21 +64,13 @@ pub enum Kind {
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Script { path } => f.debug_struct("Script").field("path", path).finish(),
-            Kind::Resident { path } => f.debug_struct("Resident").field("path", path).finish(),
-            Kind::Declared { then } => f.debug_struct("Declared").field("then", then).finish(),
-            Kind::Webhook { url: _, headers, secret } => f
-                .debug_struct("Webhook")
-                .field("headers", &headers.keys())
-                .field("signed", &secret.is_some())
-                .finish_non_exhaustive(),
-            Kind::Claude { line, group, matcher, only_if } => f
-                .debug_struct("Claude")
-                .field("line", line)
-                .field("group", group)
-                .field("matcher", matcher)
-                .field("only_if", only_if)
-                .finish(),
+            Kind::Script { path } => write!(f, "Script({})", path.display()),
+            Kind::Resident { path } => write!(f, "Resident({})", path.display()),
+            Kind::Declared { then } => write!(f, "Declared({then:?})"),
+            Kind::Webhook { headers, .. } => write!(f, "Webhook({:?})", headers.keys()),
+            Kind::Claude { line, group, matcher, only_if } => {
+                write!(f, "Claude({group}, {matcher:?}, {only_if:?}, {line:?})")
+            }
         }
     }
 }

@@ -67,6 +67,23 @@ pub struct Agent {
     pub source: Source,
 }
 
+impl Agent {
+    /// An agent with all tools and the conversation's model.
+    fn plain(name: &str, description: &str, prompt: &str, source: Source) -> Agent {
+        Agent {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            tools: None,
+            without: Vec::new(),
+            model: ModelChoice::Main,
+            max_rounds: None,
+            plans: false,
+            prompt: prompt.to_owned(),
+            source,
+        }
+    }
+}
+
 /// The agents of a session; the first definition of a name wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agents {
@@ -196,17 +213,7 @@ pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Proble
         return Err(problem(&path, Some((1, 1)), message, Some("end it with a line `---`")));
     };
     let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut agent = Agent {
-        name: by_file,
-        description: String::new(),
-        tools: None,
-        without: Vec::new(),
-        model: ModelChoice::Main,
-        max_rounds: None,
-        plans: false,
-        prompt: body.trim().to_owned(),
-        source,
-    };
+    let mut agent = Agent::plain(&by_file, "", body.trim(), source);
     let fields = fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")?;
     let ineffective = |name: &str| format!("{name:?} has no effect here");
     let remarks = fields::set_all(&fields, &path, FIELDS, ineffective, |name, field| {
@@ -274,17 +281,6 @@ fn model(name: &str) -> ModelChoice {
 }
 
 fn built_in() -> [Agent; 2] {
-    let agent = |name: &str, description: &str, prompt: &str| Agent {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        tools: None,
-        without: Vec::new(),
-        model: ModelChoice::Main,
-        max_rounds: None,
-        plans: false,
-        prompt: prompt.to_owned(),
-        source: Source::BuiltIn,
-    };
     let explore = "Finds things out in the files and changes nothing: where something is, how it works. Good for \
                    searches that would fill your own context.";
     let general = "Carries out a whole piece of work with all tools.";
@@ -292,9 +288,9 @@ fn built_in() -> [Agent; 2] {
         Agent {
             tools: Some(EXPLORE_TOOLS.map(str::to_owned).to_vec()),
             model: ModelChoice::Small,
-            ..agent(EXPLORE, explore, EXPLORE_PROMPT)
+            ..Agent::plain(EXPLORE, explore, EXPLORE_PROMPT, Source::BuiltIn)
         },
-        agent(GENERAL, general, GENERAL_PROMPT),
+        Agent::plain(GENERAL, general, GENERAL_PROMPT, Source::BuiltIn),
     ]
 }
 

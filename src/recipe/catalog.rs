@@ -255,11 +255,9 @@ impl Loader {
     }
 
     fn shadowed(&mut self, Recipe { id, source, .. }: &Recipe) {
-        let by =
-            self.catalog.recipes.iter().find(|recipe| recipe.id == *id).map(|recipe| recipe.source.clone());
-        if let Some(by) = by
-            && self.catalog.shadowed.len() < RECIPES_MAX
-        {
+        let winner = self.catalog.recipes.iter().find(|recipe| recipe.id == *id);
+        if let Some(winner) = winner.filter(|_| self.catalog.shadowed.len() < RECIPES_MAX) {
+            let by = winner.source.clone();
             self.catalog.shadowed.push(Shadowed { id: id.clone(), source: source.clone(), by });
         }
     }

@@ -21,8 +21,6 @@ mod validate_tool_output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::event::HookEvent;
 use super::functions::Functions;
 use super::moment::{Moment, What};
@@ -31,14 +29,12 @@ pub use declared::{Declared, Table, declared};
 use epitome_problem::nearest;
 pub use epitome_recipe::handlers::COMPACT_TRIGGER;
 use epitome_tools::Workspace;
+use params::{BuiltIn, Params, Run};
 pub use plan::{Fired, plan};
 pub use swap_context::max_summary_tokens;
 
 /// Timeout of a handler with disk I/O; the same as for a script.
 const DISK_TIME_MAX: Duration = super::hook::RUN_TIME;
-
-/// The parameters of a handler, as declared.
-type Params = Map<String, Value>;
 
 /// A handler as a recipe declares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,25 +53,6 @@ pub struct At {
     pub workspace: Arc<Workspace>,
     /// A registered handler takes precedence over the built-in one of the same name.
     pub functions: Functions,
-}
-
-/// A built-in handler.
-struct BuiltIn {
-    name: &'static str,
-    events: &'static [HookEvent],
-    /// The parameters that it accepts.
-    params: &'static [&'static str],
-    /// Validates the parameters as a run would; the remark is about one without effect.
-    check: fn(&Params) -> Result<Option<String>, String>,
-    /// Whether it applies at this moment. One that does not is not run and not recorded.
-    qualifies: fn(&Moment) -> bool,
-    run: Run,
-}
-
-#[derive(Clone, Copy)]
-enum Run {
-    Pure(fn(&Params, &Moment) -> Result<HookOutput, String>),
-    OnDisk(fn(&Params, &Moment, &Workspace) -> Result<HookOutput, String>),
 }
 
 static BUILT_IN: [&BuiltIn; 9] = [

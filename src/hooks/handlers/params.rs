@@ -1,8 +1,33 @@
-//! Reads the parameters of handlers. `null` counts as absent.
+//! What a built-in handler is, and readers of its parameters. `null` counts as absent.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::Params;
+use crate::event::HookEvent;
+use crate::moment::Moment;
+use crate::output::HookOutput;
+use epitome_tools::Workspace;
+
+/// The parameters of a handler, as declared.
+pub type Params = Map<String, Value>;
+
+/// A built-in handler.
+pub struct BuiltIn {
+    pub name: &'static str,
+    pub events: &'static [HookEvent],
+    /// The parameters that it accepts.
+    pub params: &'static [&'static str],
+    /// Validates the parameters as a run would; the remark is about one without effect.
+    pub check: fn(&Params) -> Result<Option<String>, String>,
+    /// Whether it applies at this moment. One that does not is not run and not recorded.
+    pub qualifies: fn(&Moment) -> bool,
+    pub run: Run,
+}
+
+#[derive(Clone, Copy)]
+pub enum Run {
+    Pure(fn(&Params, &Moment) -> Result<HookOutput, String>),
+    OnDisk(fn(&Params, &Moment, &Workspace) -> Result<HookOutput, String>),
+}
 
 pub fn given<'a>(params: &'a Params, name: &str) -> Option<&'a Value> {
     params.get(name).filter(|value| !value.is_null())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
