@@ -43,7 +43,7 @@ mod sample;
 use std::path::{Path, PathBuf};
 
 // The worked handler uses the module paths that are valid inside the crate.
-use epitome::hooks::{self, moment, output};
+use epitome::hooks::{self, event, moment, output};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

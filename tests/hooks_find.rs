@@ -142,7 +142,7 @@ fn an_executable_declares_its_events() {
         let events: Vec<(HookEvent, &str)> =
             found.hooks[0].events.iter().map(|(event, name)| (*event, name.as_str())).collect();
         assert_eq!(events, wanted, "{answer}");
-        assert_eq!(found.hooks[0].place, Place::Person);
+        assert_eq!(found.hooks[0].place, Place::User);
     }
 }
 
@@ -297,9 +297,9 @@ fn skipped_files_are_listed_with_their_reason() {
         found.skipped.iter().map(|skipped| (disk.relative(&skipped.path), skipped.reason.as_str())).collect();
     let wanted = [
         (".hidden", "a hidden file"),
-        ("README.md", "a text"),
+        ("README.md", "a text file"),
         ("folder", "a directory"),
-        ("notes.txt", "a text"),
+        ("notes.txt", "a text file"),
         ("off.disable", "switched off by its name"),
         ("old.bak", "a backup"),
         ("old~", "a backup"),
@@ -331,8 +331,8 @@ fn earlier_places_shadow_later_ones_and_nothing_shadows_enforced_hooks() {
         ("guard", Place::Enforced, "home/hooks/enforced/guard"),
         ("lint", Place::Repository, "repo/.kodelet/hooks/lint"),
         ("acme/tools/notify", Place::Repository, "repo/.kodelet/plugins/acme@tools/hooks/notify"),
-        ("old", Place::Person, ".kodelet/hooks/old"),
-        ("mine/notify", Place::Person, "home/plugins/mine/hooks/notify"),
+        ("old", Place::User, ".kodelet/hooks/old"),
+        ("mine/notify", Place::User, "home/plugins/mine/hooks/notify"),
     ];
     assert_eq!(places, wanted.map(|(name, place, path)| (name, place, path.to_owned())));
     let shadowed = found.skipped.iter().filter(|skipped| skipped.reason.contains("has the same name"));
@@ -346,7 +346,7 @@ fn an_invalid_hook_shadows_nothing() {
     disk.program("repo/.epitome/hooks/lint", "#!/bin/sh\nexit 1\n");
     disk.script("home/hooks/lint", "turn_end");
     let found = disk.find();
-    assert_eq!((found.hooks.len(), found.hooks[0].place), (1, Place::Person));
+    assert_eq!((found.hooks.len(), found.hooks[0].place), (1, Place::User));
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn hooks_of_a_repository_do_not_run_before_consent() {
     disk.script("home/hooks/lint", "turn_end");
     let found = disk.find();
     assert_eq!(names(&found), ["lint"], "an untrusted hook shadows nothing");
-    assert_eq!(found.hooks[0].place, Place::Person);
+    assert_eq!(found.hooks[0].place, Place::User);
     let waiting: Vec<&str> = found.untrusted.iter().map(|item| item.name.as_str()).collect();
     assert_eq!(waiting, ["lint", "then.yaml", "acme/tools/notify"]);
     assert!(found.untrusted[1].what.contains("turn_end"), "{}", found.untrusted[1].what);
@@ -594,7 +594,7 @@ fn the_users_own_settings_need_no_consent_and_can_disable_all_hooks() {
     disk.write(".claude/settings.json", &json!({"hooks": hooks}).to_string());
     disk.write("repo/.claude/settings.json", &json!({"hooks": hooks}).to_string());
     let found = disk.find();
-    assert_eq!((found.hooks.len(), found.hooks[0].place, found.untrusted.len()), (1, Place::Person, 1));
+    assert_eq!((found.hooks.len(), found.hooks[0].place, found.untrusted.len()), (1, Place::User, 1));
     disk.write(".claude/settings.json", &json!({"hooks": hooks, "disableAllHooks": true}).to_string());
     let found = disk.find();
     assert_eq!((found.hooks.len(), found.untrusted.len()), (0, 0));

@@ -105,7 +105,7 @@ impl Recipes {
         let recipe = find(&catalog, name)?;
         let text = match &recipe.source {
             Source::BuiltIn => Catalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-            Source::Person(path) | Source::Repository(path) => {
+            Source::User(path) | Source::Repository(path) => {
                 std::fs::read_to_string(path).map_err(|error| {
                     CliError::failed(format!("{} can't be read: {error}", path.display()), None)
                 })?
@@ -166,7 +166,7 @@ impl Recipes {
             Source::Repository(_) => {
                 return Ok(calls.into_iter().map(|call| (call, NOT_RUN.to_owned())).collect());
             }
-            Source::BuiltIn | Source::Person(_) => {}
+            Source::BuiltIn | Source::User(_) => {}
         }
         let toolbox = Toolbox::built_in(Arc::new(Reaper::of_this_executable()));
         let workspace = Arc::new(Workspace {

@@ -11,19 +11,19 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::aggregate::Aggregate;
 use super::event::HookEvent;
-use super::fits::registered;
-use super::fold::Fold;
-use super::handlers::Handler;
-use super::heard::{Said, handled, said};
+use super::filter::registered;
+use super::handlers::{COMPACT_TRIGGER, Handler};
 use super::hook::{Hook, Kind};
 use super::moment::Moment;
+use super::outcome::{interpret, interpret_plain};
 use super::output::{Ran, Resolution};
 
 type InputCheck = dyn Fn(&Map<String, Value>) -> Result<(), String> + Send + Sync;
@@ -56,10 +56,9 @@ impl Link {
         }
     }
 
-    /// Whether it is a handler without a recipe: the compaction trigger, or a placeholder for a script that
-    /// was not found.
-    pub(super) fn is_always_there(&self) -> bool {
-        matches!(self, Link::Handler(handler) if handler.recipe.is_empty())
+    /// Whether it is the threshold of automatic compaction, which runs every round.
+    pub(super) fn is_compact_trigger(&self) -> bool {
+        matches!(self, Link::Handler(handler) if handler.name == COMPACT_TRIGGER)
     }
 
     /// The digest of what runs, in hexadecimal; empty for handlers.
@@ -95,17 +94,17 @@ pub struct Run {
 pub struct Chain {
     waiting: VecDeque<Link>,
     running: Vec<Run>,
-    fold: Fold,
+    aggregate: Aggregate,
 }
 
 impl Chain {
     pub fn new(moment: Moment, links: Vec<Link>) -> Chain {
-        Chain { waiting: links.into(), running: Vec::new(), fold: Fold::new(moment) }
+        Chain { waiting: links.into(), running: Vec::new(), aggregate: Aggregate::new(moment) }
     }
 
     /// Adds a check of the inputs that hooks give to a call.
     pub fn checking_inputs(mut self, takes: Takes) -> Chain {
-        self.fold.check_inputs(takes);
+        self.aggregate.takes = Some(takes);
         self
     }
 
@@ -113,7 +112,7 @@ impl Chain {
     /// are reported with `tell`; `None` at the end of the chain.
     #[expect(clippy::should_implement_trait, reason = "no iterator: repeats until `tell` is called")]
     pub fn next(&mut self) -> Option<Vec<Run>> {
-        if self.running.is_empty() && !self.fold.is_over() {
+        if self.running.is_empty() && !self.aggregate.over {
             let first = self.waiting.pop_front()?;
             let mut links = vec![first];
             while self
@@ -130,50 +129,39 @@ impl Chain {
 
     /// Records the results of the runs, in their order, with their durations. A missing result means that the
     /// run was abandoned.
-    pub fn tell(&mut self, heard: Vec<(Ran, Duration)>) {
-        let side_by_side = self.running.len() > 1;
-        let mut heard = heard.into_iter();
+    pub fn tell(&mut self, results: Vec<(Ran, Duration)>) {
+        let mut results = results.into_iter();
         let runs = std::mem::take(&mut self.running);
-        self.fold.begin_batch(side_by_side);
+        self.aggregate.is_concurrent = runs.len() > 1;
+        self.aggregate.changed_by = None;
         for run in runs {
-            let given_up = || (Ran::Skipped("it was given up".to_owned()), Duration::ZERO);
-            let (ran, took) = heard.next().unwrap_or_else(given_up);
-            let said: Said = match &run.link {
-                Link::Hook(hook) => said(hook, self.heard_at(&run), &run.event_name, ran),
-                Link::Handler(_) => handled(run.moment.what.event(), ran),
+            let given_up = || (Ran::Skipped("it was abandoned".to_owned()), Duration::ZERO);
+            let (ran, took) = results.next().unwrap_or_else(given_up);
+            let event = run.moment.what.event();
+            let outcome = match &run.link {
+                // Instructions for a compaction are appended to those of hooks that ran concurrently.
+                Link::Hook(hook) if event == HookEvent::PreCompact => {
+                    interpret(hook, &self.aggregate.moment, &run.event_name, ran)
+                }
+                Link::Hook(hook) => interpret(hook, &run.moment, &run.event_name, ran),
+                Link::Handler(_) => interpret_plain(event, ran),
             };
-            self.fold.hear(&run, said, took);
+            self.aggregate.add(&run, outcome, took);
         }
     }
 
     /// The moment, including the changes by hooks so far.
     pub fn moment(&self) -> &Moment {
-        self.fold.moment()
+        &self.aggregate.moment
     }
 
     /// The combined result of everything reported.
     pub fn finish(self) -> Resolution {
-        self.fold.finish()
-    }
-
-    /// The moment in which a run's output is interpreted: the one that it was given, except that instructions
-    /// for a compaction are appended to those that hooks running concurrently have added.
-    fn heard_at<'a>(&'a self, run: &'a Run) -> &'a Moment {
-        match run.moment.what.event() {
-            HookEvent::PreCompact => self.fold.moment(),
-            HookEvent::SessionStart
-            | HookEvent::UserMessageSend
-            | HookEvent::BeforeToolCall
-            | HookEvent::AfterToolCall
-            | HookEvent::TurnEnd
-            | HookEvent::AgentStop
-            | HookEvent::PostCompact
-            | HookEvent::SessionEnd => &run.moment,
-        }
+        self.aggregate.resolution
     }
 
     fn run(&self, link: Link) -> Run {
-        let moment = self.fold.moment().clone();
+        let moment = self.aggregate.moment.clone();
         let event_name = match &link {
             Link::Hook(hook) => registered(hook, &moment).unwrap_or(moment.what.event().name()).to_owned(),
             Link::Handler(_) => moment.what.event().name().to_owned(),
@@ -183,14 +171,8 @@ impl Chain {
 }
 
 /// Claude Code runs the hooks of one group concurrently; groups are numbered within their file.
-fn group(link: &Link) -> Option<(Option<&Path>, usize)> {
-    match link {
-        Link::Hook(hook) => match &hook.kind {
-            Kind::Claude { group, .. } => Some((hook.files.first().map(PathBuf::as_path), *group)),
-            Kind::Script { .. } | Kind::Resident { .. } | Kind::Declared { .. } | Kind::Webhook { .. } => {
-                None
-            }
-        },
-        Link::Handler(_) => None,
-    }
+fn group(link: &Link) -> Option<(Option<&PathBuf>, usize)> {
+    let Link::Hook(hook) = link else { return None };
+    let Kind::Claude { group, .. } = hook.kind else { return None };
+    Some((hook.files.first(), group))
 }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::claude_words::{FILES_NAMED_MAX, files_named};
+use super::claude::command_line::{FILES_NAMED_MAX, files_named};
 use super::hook::{Hook, Kind, Place};
 
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// be forged. The user's own hooks need no consent, so they are not checked. Blocks on disk I/O.
 pub fn unchanged(hook: &Hook) -> bool {
     match hook.place {
-        Place::Enforced | Place::Person => true,
+        Place::Enforced | Place::User => true,
         Place::Repository => of_hook(hook).is_ok_and(|now| now == hook.digest),
     }
 }

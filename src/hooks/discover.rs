@@ -8,13 +8,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::asked::{self, Answers};
 use super::digest;
 use super::gather::switches_settings_off;
 use super::hook::{Hook, Place};
 use super::manifest::Syntax;
 use super::places::sources;
 pub use super::places::watched;
+use super::probe::{self, AnswerCache};
 use super::trust::{Trust, Verdict};
 use epitome_config as config;
 use epitome_files::paths::Paths;
@@ -100,7 +100,7 @@ pub fn discover(search: &Search<'_>) -> Found {
         // The common case: nothing was found.
         return finder.found;
     }
-    let mut answers = Answers::load(search.paths);
+    let mut answers = AnswerCache::load(search.paths);
     finder.judge(&answers);
     finder.ask(&mut answers);
     answers.save();
@@ -114,7 +114,7 @@ pub(super) struct Candidate {
     pub alias: Option<String>,
     pub path: PathBuf,
     pub place: Place,
-    pub written: Written,
+    pub written: Declaration,
     /// Files covered by the digest, the declaration first.
     pub files: Vec<PathBuf>,
     /// Filled in by `judge`.
@@ -122,7 +122,16 @@ pub(super) struct Candidate {
     pub verdict: Verdict,
 }
 
-pub(super) enum Written {
+impl Candidate {
+    /// `files` begins with the declaration.
+    pub fn new(name: String, files: Vec<PathBuf>, place: Place, written: Declaration) -> Candidate {
+        let path = files.first().cloned().unwrap_or_default();
+        let (digest, verdict) = (String::new(), Verdict::Unknown);
+        Candidate { name, alias: None, path, place, written, files, digest, verdict }
+    }
+}
+
+pub(super) enum Declaration {
     Executable,
     Declarative {
         syntax: Syntax,
@@ -148,17 +157,15 @@ pub(super) struct Finder<'a> {
 
 impl Finder<'_> {
     /// Computes the digests, and decides based on them what may run.
-    fn judge(&mut self, answers: &Answers) {
+    fn judge(&mut self, answers: &AnswerCache) {
         let trust = self.search.trust;
         let mut judged = Vec::new();
         for mut candidate in std::mem::take(&mut self.candidates) {
             let digest = match (&candidate.written, candidate.place) {
-                (Written::Claude(hook), _) => digest::of_hook(hook),
-                (Written::Executable | Written::Declarative { .. }, Place::Repository) => {
-                    digest::of_files(&candidate.files)
-                }
+                (Declaration::Claude(hook), _) => digest::of_hook(hook),
+                (_, Place::Repository) => digest::of_files(&candidate.files),
                 // The user's own files need no consent, so unchanged metadata is sufficient.
-                (Written::Executable | Written::Declarative { .. }, Place::Enforced | Place::Person) => {
+                (_, Place::Enforced | Place::User) => {
                     answers.digest(&candidate.path).map_or_else(|| digest::of_files(&candidate.files), Ok)
                 }
             };
@@ -170,7 +177,7 @@ impl Finder<'_> {
                 }
             };
             candidate.verdict = match candidate.place {
-                Place::Enforced | Place::Person => Verdict::Trusted,
+                Place::Enforced | Place::User => Verdict::Trusted,
                 Place::Repository => trust.verdict(&candidate.path, &candidate.digest),
             };
             judged.push(candidate);
@@ -179,25 +186,19 @@ impl Finder<'_> {
     }
 
     /// Queries the trusted executables whose answer is not cached.
-    fn ask(&self, answers: &mut Answers) {
+    fn ask(&self, answers: &mut AnswerCache) {
         let executables = self.candidates.iter().filter(|candidate| {
-            matches!(candidate.written, Written::Executable) && candidate.verdict == Verdict::Trusted
+            matches!(candidate.written, Declaration::Executable) && candidate.verdict == Verdict::Trusted
         });
-        let unknown: Vec<(&Path, &str)> = executables
-            .filter(|candidate| !answers.keep(&candidate.path, &candidate.digest))
-            .map(|candidate| (candidate.path.as_path(), candidate.name.as_str()))
-            .collect();
-        let given = asked::ask_all(self.search.reaper, &unknown, self.search.cwd, self.search.environment);
-        for (path, answer) in given {
-            let digest = self.candidates.iter().find(|candidate| candidate.path == path);
-            if let Some(candidate) = digest {
-                answers.learn(&path, &candidate.digest, answer);
-            }
+        let unknown: Vec<&Candidate> =
+            executables.filter(|candidate| !answers.keep(&candidate.path, &candidate.digest)).collect();
+        for (candidate, answer) in unknown.iter().zip(probe::ask_all(self.search, &unknown)) {
+            answers.learn(&candidate.path, &candidate.digest, answer);
         }
     }
 
     /// Reads what each candidate declares; if names clash, the first valid one wins.
-    fn declare(mut self, answers: &Answers) -> Found {
+    fn declare(mut self, answers: &AnswerCache) -> Found {
         let mut names: BTreeMap<String, PathBuf> = BTreeMap::new();
         let mut hooks = Vec::new();
         for candidate in std::mem::take(&mut self.candidates) {

@@ -58,15 +58,7 @@ impl HookEvent {
 
     /// Whether a hook may block what is about to happen.
     pub fn blocks(self) -> bool {
-        match self {
-            HookEvent::UserMessageSend | HookEvent::BeforeToolCall | HookEvent::PreCompact => true,
-            HookEvent::SessionStart
-            | HookEvent::AfterToolCall
-            | HookEvent::TurnEnd
-            | HookEvent::AgentStop
-            | HookEvent::PostCompact
-            | HookEvent::SessionEnd => false,
-        }
+        matches!(self, HookEvent::UserMessageSend | HookEvent::BeforeToolCall | HookEvent::PreCompact)
     }
 }
 

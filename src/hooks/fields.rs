@@ -16,13 +16,15 @@ pub struct Fields<'a> {
     /// The object's own name in warnings; empty for the result itself.
     within: &'static str,
     warnings: Vec<String>,
-    unsaid: usize,
+    omitted: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// Fields of an object nested in the result.
-    pub fn within(name: &'static str) -> Fields<'a> {
-        Fields { within: name, ..Fields::default() }
+    /// All fields of an object, whose own name is `within`.
+    pub fn of(within: &'static str, object: &'a Map<String, Value>) -> Fields<'a> {
+        let present = object.iter().filter(|(_, value)| !value.is_null());
+        let found = present.map(|(name, value)| (name.as_str(), value)).collect();
+        Fields { found, within, ..Fields::default() }
     }
 
     pub fn put(&mut self, name: &'a str, value: &'a Value) {
@@ -53,9 +55,7 @@ impl<'a> Fields<'a> {
         let Some(value) = self.any(name) else { return Vec::new() };
         let items = match value {
             Value::Array(items) => items.as_slice(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-                std::slice::from_ref(value)
-            }
+            _ => std::slice::from_ref(value),
         };
         let mut texts = Vec::new();
         for item in items {
@@ -83,7 +83,7 @@ impl<'a> Fields<'a> {
                 "false" | "no" | "0" | "" => Some(false),
                 _ => None,
             },
-            Value::Null | Value::Array(_) | Value::Object(_) => None,
+            _ => None,
         };
         match flag {
             Some(flag) => self.warn(format!(
@@ -130,7 +130,7 @@ impl<'a> Fields<'a> {
         if self.warnings.len() < WARNINGS_MAX {
             self.warnings.push(warning);
         } else {
-            self.unsaid += 1;
+            self.omitted += 1;
         }
     }
 
@@ -148,11 +148,7 @@ impl<'a> Fields<'a> {
 
     /// Warns of a word that is not one of the known values of a field.
     pub fn warn_value(&mut self, name: &str, word: &str, known: &str) {
-        self.warn(format!(
-            "`{}` is {:?}, which is none of {known}; it was ignored",
-            self.path(name),
-            shown(word)
-        ));
+        self.warn(format!("`{}` is {:?}, not {known}; it was ignored", self.path(name), shown(word)));
     }
 
     pub fn take_warnings(&mut self, other: Fields<'_>) {
@@ -162,8 +158,8 @@ impl<'a> Fields<'a> {
     }
 
     pub fn into_warnings(mut self) -> Vec<String> {
-        if self.unsaid > 0 {
-            self.warnings.push(format!("and {} more like these", self.unsaid));
+        if self.omitted > 0 {
+            self.warnings.push(format!("and {} more like these", self.omitted));
         }
         self.warnings
     }
@@ -181,6 +177,6 @@ pub fn block_text(value: &Value) -> Option<&str> {
             let is_text = block.get("type").is_none_or(|kind| kind == "text");
             block.get("text").and_then(Value::as_str).filter(|_| is_text)
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+        _ => None,
     }
 }

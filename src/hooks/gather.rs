@@ -1,19 +1,21 @@
 //! Collects hook candidates from folders and settings files. Nothing is run or checked for consent here.
 
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::claude;
 use super::digest;
-use super::discover::{Candidate, DECLARATION_BYTES_MAX, ENTRIES_MAX, Finder, HOOKS_MAX, Written};
+use super::discover::{Candidate, DECLARATION_BYTES_MAX, Declaration, ENTRIES_MAX, Finder, HOOKS_MAX};
 use super::hook::{Kind, Place};
 use super::manifest::Syntax;
 use super::places::{Source, SourceForm, enforced};
-use super::trust::Verdict;
 use epitome_problem::Problem;
+use epitome_recipe::walk::read_text;
 
+/// What is read, in errors.
+const DECLARATION: &str = "a declaration of hooks";
 const OUT_OF_REPOSITORY: &str = "a link that leads out of the repository, or nowhere";
 
 impl Finder<'_> {
@@ -46,25 +48,12 @@ impl Finder<'_> {
             }
             match self.written(place, &path) {
                 Ok(Some((name, written))) => {
-                    if self.candidates.len() >= HOOKS_MAX {
-                        self.skip(path, format!("there are more than {HOOKS_MAX} hooks"));
-                        continue;
-                    }
                     let found_as = format!("{prefix}{name}");
                     // Plugins are installed as `org@repo` and shown as `org/repo/name`.
                     let alias = prefix.contains('@').then(|| found_as.clone());
                     let name = if alias.is_some() { found_as.replacen('@', "/", 1) } else { found_as };
-                    let (digest, verdict, files) = (String::new(), Verdict::Unknown, vec![path.clone()]);
-                    self.candidates.push(Candidate {
-                        name,
-                        alias,
-                        path,
-                        place,
-                        written,
-                        files,
-                        digest,
-                        verdict,
-                    });
+                    let files = vec![path];
+                    self.add(Candidate { alias, ..Candidate::new(name, files, place, written) });
                 }
                 Ok(None) => {}
                 Err(reason) => self.skip(path, reason),
@@ -79,7 +68,7 @@ impl Finder<'_> {
         if !self.may_enter(place, path) {
             return self.skip(path.to_path_buf(), OUT_OF_REPOSITORY);
         }
-        let text = match declaration(path) {
+        let text = match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
             Ok(text) => text,
             Err(message) => {
                 return self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
@@ -88,53 +77,42 @@ impl Finder<'_> {
         let (hooks, problems) = claude::parse(path, &text, place, self.search.cwd);
         if let Some(switch) = switch {
             if !hooks.is_empty() {
-                self.skip(path.to_path_buf(), format!("{} says `disableAllHooks`", switch.display()));
+                self.skip(path.to_path_buf(), format!("{} sets `disableAllHooks`", switch.display()));
             }
             return;
         }
         problems.into_iter().for_each(|problem| self.problem(problem));
         let groups = self.groups;
         for mut hook in hooks {
-            let named = match &mut hook.kind {
-                Kind::Claude { line, group, .. } => {
-                    // Numbered across files, so that groups of two files never run concurrently.
-                    *group += groups;
-                    self.groups = self.groups.max(*group + 1);
-                    match place {
-                        Place::Repository => digest::named(line, &self.roots),
-                        Place::Enforced | Place::Person => Ok(Vec::new()),
-                    }
-                }
-                Kind::Script { .. }
-                | Kind::Resident { .. }
-                | Kind::Declared { .. }
-                | Kind::Webhook { .. } => Ok(Vec::new()),
+            let Kind::Claude { line, group, .. } = &mut hook.kind else { continue };
+            // Numbered across files, so that groups of two files never run concurrently.
+            *group += groups;
+            self.groups = self.groups.max(*group + 1);
+            let named = match place {
+                Place::Repository => digest::named(line, &self.roots),
+                Place::Enforced | Place::User => Ok(Vec::new()),
             };
             match named {
-                Ok(named) => hook.files = [path.to_path_buf()].into_iter().chain(named).collect(),
+                Ok(named) => hook.files.extend(named),
                 Err(reason) => {
                     self.skip(path.to_path_buf(), format!("{}: {reason}", hook.name));
                     continue;
                 }
             }
-            if self.candidates.len() >= HOOKS_MAX {
-                return self.skip(path.to_path_buf(), format!("there are more than {HOOKS_MAX} hooks"));
-            }
-            self.candidates.push(Candidate {
-                name: hook.name.clone(),
-                alias: None,
-                path: path.to_path_buf(),
-                place,
-                files: hook.files.clone(),
-                written: Written::Claude(Box::new(hook)),
-                digest: String::new(),
-                verdict: Verdict::Unknown,
-            });
+            let (name, files) = (hook.name.clone(), hook.files.clone());
+            self.add(Candidate::new(name, files, place, Declaration::Claude(Box::new(hook))));
+        }
+    }
+
+    fn add(&mut self, candidate: Candidate) {
+        match self.candidates.len() < HOOKS_MAX {
+            true => self.candidates.push(candidate),
+            false => self.skip(candidate.path, format!("there are more than {HOOKS_MAX} hooks")),
         }
     }
 
     /// Classifies a file; the error is why it is not a hook. `None` if a problem was reported.
-    fn written(&mut self, place: Place, path: &Path) -> Result<Option<(String, Written)>, String> {
+    fn written(&mut self, place: Place, path: &Path) -> Result<Option<(String, Declaration)>, String> {
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or("its name is not UTF-8")?.to_owned();
         if let Some(reason) = not_by_name(&name) {
@@ -151,14 +129,12 @@ impl Finder<'_> {
             return Err("not an ordinary file".to_owned());
         }
         let Some(syntax) = syntax_of(&name) else {
-            let runs = metadata.permissions().mode() & 0o111 != 0;
-            return match runs {
-                true => Ok(Some((name, Written::Executable))),
-                false => Err("not executable".to_owned()),
-            };
+            let is_executable = metadata.permissions().mode() & 0o111 != 0;
+            let executable = is_executable.then_some((name, Declaration::Executable));
+            return executable.map(Some).ok_or_else(|| "not executable".to_owned());
         };
-        match declaration(path) {
-            Ok(content) => Ok(Some((name, Written::Declarative { syntax, content }))),
+        match read_text(path, DECLARATION, DECLARATION_BYTES_MAX) {
+            Ok(content) => Ok(Some((name, Declaration::Declarative { syntax, content }))),
             Err(message) => {
                 self.problem(Problem { path: path.to_path_buf(), place: None, message, hint: None });
                 Ok(None)
@@ -170,7 +146,7 @@ impl Finder<'_> {
     /// without consent, or run a file that was never meant as a hook.
     fn may_enter(&self, place: Place, path: &Path) -> bool {
         match place {
-            Place::Enforced | Place::Person => true,
+            Place::Enforced | Place::User => true,
             Place::Repository => {
                 let inside = |root: &PathBuf| path.canonicalize().is_ok_and(|real| real.starts_with(root));
                 self.repository.as_ref().is_some_and(inside)
@@ -205,25 +181,27 @@ impl Finder<'_> {
 
 /// Whether this is a settings file of the user that disables the hooks of all settings files.
 pub(super) fn switches_settings_off(source: &Source) -> bool {
-    let of_person = source.form == SourceForm::Settings && source.place == Place::Person;
-    of_person && declaration(&source.path).is_ok_and(|text| claude::disables_all(&text))
+    let of_user = source.form == SourceForm::Settings && source.place == Place::User;
+    of_user
+        && read_text(&source.path, DECLARATION, DECLARATION_BYTES_MAX)
+            .is_ok_and(|text| claude::disables_all(&text))
 }
+
+/// Endings of names that are not those of hooks, and why.
+const NOT_HOOKS: [(&str, &str); 5] = [
+    ("~", "a backup"),
+    (".bak", "a backup"),
+    (".disable", "switched off by its name"),
+    (".md", "a text file"),
+    (".txt", "a text file"),
+];
 
 /// Why a file with this name is not a hook.
 fn not_by_name(name: &str) -> Option<&'static str> {
     if name.starts_with('.') {
         return Some("a hidden file");
     }
-    if name.ends_with('~') || name.ends_with(".bak") {
-        return Some("a backup");
-    }
-    if name.ends_with(".disable") {
-        return Some("switched off by its name");
-    }
-    if name.ends_with(".md") || name.ends_with(".txt") {
-        return Some("a text");
-    }
-    None
+    NOT_HOOKS.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, reason)| reason)
 }
 
 fn syntax_of(name: &str) -> Option<Syntax> {
@@ -232,20 +210,4 @@ fn syntax_of(name: &str) -> Option<Syntax> {
         "json" => Some(Syntax::Json),
         _ => None,
     }
-}
-
-/// Reads a declaration, which must be an ordinary file.
-fn declaration(path: &Path) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| format!("cannot read this file: {error}");
-    // Opening a named pipe would block until a writer appears.
-    if !path.metadata().map_err(unreadable)?.is_file() {
-        return Err("a declaration of hooks must be an ordinary file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable)?;
-    file.take(DECLARATION_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > DECLARATION_BYTES_MAX {
-        return Err(format!("a declaration of hooks has at most {} KiB", DECLARATION_BYTES_MAX / 1024));
-    }
-    String::from_utf8(bytes).map_err(|_| "a declaration of hooks must be UTF-8 text".to_owned())
 }

@@ -1,6 +1,7 @@
 //! A discovered hook: where it comes from, which events it handles, how it is run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +38,7 @@ pub enum Place {
     /// The user's own, which nothing from a repository may shadow or disable.
     Enforced,
     /// The user's own.
-    Person,
+    User,
     /// From the repository: runs only with the user's consent to its digest.
     Repository,
 }
@@ -51,7 +52,8 @@ pub enum Kind {
     Resident { path: PathBuf },
     /// The declared result; nothing is run.
     Declared { then: Map<String, Value> },
-    /// The payload is posted; the body of a 2xx response is the result. `secret` signs the body.
+    /// The payload is posted; the body of a 2xx response is the result. `secret` signs the body. A header's
+    /// value or a secret `$NAME` is a variable, so that no key has to be written to a file.
     Webhook { url: String, headers: BTreeMap<String, String>, secret: Option<String> },
     /// A Claude Code hook: a shell command line. Hooks of one `group` run concurrently, groups run
     /// sequentially in the order of their settings files. `only_if` is a permission rule (`Bash(git *)`) that
@@ -62,23 +64,44 @@ pub enum Kind {
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Script { path } => f.debug_struct("Script").field("path", path).finish(),
-            Kind::Resident { path } => f.debug_struct("Resident").field("path", path).finish(),
-            Kind::Declared { then } => f.debug_struct("Declared").field("then", then).finish(),
-            Kind::Webhook { url: _, headers, secret } => f
-                .debug_struct("Webhook")
-                .field("headers", &headers.keys())
-                .field("signed", &secret.is_some())
-                .finish_non_exhaustive(),
-            Kind::Claude { line, group, matcher, only_if } => f
-                .debug_struct("Claude")
-                .field("line", line)
-                .field("group", group)
-                .field("matcher", matcher)
-                .field("only_if", only_if)
-                .finish(),
+            Kind::Script { path } => write!(f, "Script({})", path.display()),
+            Kind::Resident { path } => write!(f, "Resident({})", path.display()),
+            Kind::Declared { then } => write!(f, "Declared({then:?})"),
+            Kind::Webhook { headers, .. } => write!(f, "Webhook({:?})", headers.keys()),
+            Kind::Claude { line, group, matcher, only_if } => {
+                write!(f, "Claude({group}, {matcher:?}, {only_if:?}, {line:?})")
+            }
         }
     }
+}
+
+impl Kind {
+    /// Replaces the variables in a webhook's headers and secret by their values. The error names a variable
+    /// that is not set.
+    pub fn resolve(&mut self, environment: &[(OsString, OsString)]) -> Result<(), String> {
+        let Kind::Webhook { headers, secret, .. } = self else { return Ok(()) };
+        for value in headers.values_mut().chain(secret) {
+            let Some(name) = variable(value) else { continue };
+            let found = environment.iter().find(|(known, _)| known == name);
+            let found = found.and_then(|(_, value)| value.to_str()).filter(|value| !value.is_empty());
+            *value = found.ok_or_else(|| format!("the environment variable {name} is not set"))?.to_owned();
+        }
+        Ok(())
+    }
+
+    /// The variables that `resolve` would replace.
+    pub fn variables(&self) -> BTreeSet<&str> {
+        let Kind::Webhook { headers, secret, .. } = self else { return BTreeSet::new() };
+        headers.values().chain(secret).filter_map(|value| variable(value)).collect()
+    }
+}
+
+/// The name in `$NAME` or `${NAME}`.
+fn variable(value: &str) -> Option<&str> {
+    let name = value.strip_prefix('$')?;
+    let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (is_name && !name.is_empty()).then_some(name)
 }
 
 /// The properties that a hook declares, with defaults filled in.

@@ -3,52 +3,51 @@
 //! ```text
 //!  files ── discover ──► Hook (declared)         trust: may it run?
 //!  session ─ Moment ──► Chain ── payload ──► run (script, webhook, resident, function)
-//!                        ▲  └──── normalise ◄── read ◄── stdout
+//!                        ▲  └──── outcome ◄── read ◄── stdout
 //!                        └─► Resolution + trail ──► the session commits what it means
 //! ```
 //!
-//! `event`, `hook`, `moment` and `output` are data. `read` parses a hook's stdout as JSON, `normalise` is the
-//! only place that knows the spellings of a result (`fields` provides typed access), and `heard` combines
-//! both into the outcome of one run. `chain` orders the hooks (`fits` decides whether one runs at all),
-//! `fold` aggregates their results, and `settle` applies the guards. `payload` and `messages` build the input
-//! of hooks. All of these are pure. `handlers` are declared by recipes, `functions` are registered by an
-//! embedding program. `run` starts processes; `discover` and `trust` access the disk (`gather` collects
-//! candidates, `declare` reads their declarations).
+//! `event`, `hook`, `moment` and `output` are data. The steps of an event:
+//!
+//! - Parse: `discover` finds the hooks (`gather` collects candidates, `probe` asks executables, `manifest` parses
+//!   declarations); `trust` and `digest` decide which of them may run.
+//! - Select: `filter` decides whether a hook runs at a moment, `handlers::plan` adds the handlers of recipes.
+//! - Run: `run` starts what `chain` asks for, with the input of `payload` and `messages`: a `process`, a `webhook`, a
+//!   `resident` process, a handler (`handlers`) or a function of an embedding program (`functions`).
+//! - Interpret: `read` parses a hook's stdout as JSON, `normalise` is the only place that knows the spellings of a
+//!   result (`fields` provides typed access), and `outcome` combines both into the outcome of one run.
+//! - Combine: `aggregate` merges the outcomes, and `guards` removes what would run in circles.
+//!
+//! `claude` has the formats of Claude Code. Only `discover`, `trust` and `run` access the disk or start processes.
 
-mod asked;
+mod aggregate;
 pub mod chain;
 pub mod claude;
-mod claude_match;
-pub mod claude_output;
-pub mod claude_payload;
-pub mod claude_tools;
-mod claude_words;
 mod declare;
 pub mod digest;
 pub mod discover;
 pub mod event;
 mod fields;
-pub mod fits;
-mod fold;
+mod filter;
 pub mod functions;
 mod gather;
+pub mod guards;
 pub mod handlers;
-pub mod heard;
 pub mod hook;
 pub mod manifest;
-mod manifest_fields;
 pub mod messages;
 pub mod moment;
 pub mod normalise;
+pub mod outcome;
 pub mod output;
 pub mod payload;
 mod places;
+mod probe;
 pub mod process;
 pub mod read;
 pub mod resident;
 mod resident_process;
 pub mod run;
-pub mod settle;
 pub mod shown;
 mod streams;
 pub mod transcript;

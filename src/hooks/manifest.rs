@@ -4,17 +4,26 @@
 //! times. Unknown fields are reported and ignored.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
-use super::hook::Manifest;
-use super::manifest_fields::{EVENTS_MAX, Reader, at, events_hint, of_answer};
-use epitome_problem::Problem;
-use epitome_recipe::fields::{self, Field, Fields};
+use super::hook::{FailMode, Kind, Manifest, Match, Messages, RUN_TIME_MAX, RUN_TIME_MIN};
+use epitome_config::MANIFEST_KEYS;
+use epitome_problem::{Problem, nearest};
+use epitome_recipe::fields::{self, Fields, Wanted, choice, text, text_map, truth};
+
+/// Maximum events that a hook may register for; there are fewer names of events.
+const EVENTS_MAX: usize = 64;
+/// Maximum characters quoted in a message: a program that is not a hook may print anything.
+const QUOTED_CHARS_MAX: usize = 40;
+
+/// The fields of declarative files in addition to those of a manifest.
+const DECLARATIVE_FIELDS: [&str; 4] = ["then", "url", "headers", "secret"];
+const MATCH_FIELDS: [&str; 6] =
+    ["tool_name", "recipe", "invoked_by", "trigger", "usage_ratio_gte", "every_turns"];
 
 /// The parsed declaration of a hook.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,71 +31,10 @@ pub struct Declared {
     /// The events, each with the name under which the hook registered. Never empty.
     pub events: Vec<(HookEvent, String)>,
     pub manifest: Manifest,
-    pub form: Form,
+    /// How it is run; see [`Kind::resolve`].
+    pub kind: Kind,
     /// Remarks on ignored parts.
     pub notes: Vec<Problem>,
-}
-
-/// What is run.
-#[derive(Clone, PartialEq)]
-pub enum Form {
-    /// The executable that answered, in a new process each time.
-    Script,
-    /// The executable that answered, as one process per session.
-    Resident,
-    /// Nothing: the result is declared.
-    Result(Map<String, Value>),
-    /// The payload is posted. Header values and the secret are as declared, see `Secret`.
-    Webhook { url: String, headers: BTreeMap<String, Secret>, secret: Option<Secret> },
-}
-
-impl std::fmt::Debug for Form {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Form::Script => f.write_str("Script"),
-            Form::Resident => f.write_str("Resident"),
-            Form::Result(then) => f.debug_tuple("Result").field(then).finish(),
-            // A URL can contain a key as well.
-            Form::Webhook { url: _, headers, secret } => f
-                .debug_struct("Webhook")
-                .field("headers", headers)
-                .field("secret", secret)
-                .finish_non_exhaustive(),
-        }
-    }
-}
-
-/// A declared value that may be secret: `$NAME` refers to an environment variable, so that no key has to be
-/// written to a file. Any other text is literal.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub(super) String);
-
-impl Secret {
-    /// The name of the variable that it refers to, if any.
-    pub fn variable(&self) -> Option<&str> {
-        let name = self.0.strip_prefix('$')?;
-        let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
-        let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        (letters && !name.is_empty()).then_some(name)
-    }
-
-    /// The value to send; the error names the variable that is not set.
-    pub fn resolve(&self, environment: &[(OsString, OsString)]) -> Result<String, String> {
-        let Some(variable) = self.variable() else { return Ok(self.0.clone()) };
-        let value =
-            environment.iter().find(|(name, _)| name == variable).and_then(|(_, value)| value.to_str());
-        let value = value.filter(|value| !value.is_empty());
-        value.map(str::to_owned).ok_or_else(|| format!("the environment variable {variable} is not set"))
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.variable() {
-            Some(variable) => write!(f, "${variable}"),
-            None => f.write_str("(hidden)"),
-        }
-    }
 }
 
 /// The syntax of a declarative file.
@@ -111,36 +59,29 @@ pub struct Given<'a> {
 /// one JSON object.
 pub fn read_answer(path: &Path, answer: &str, given: Given<'_>) -> Result<Declared, Problem> {
     let answer = answer.trim_start_matches('\u{feff}').trim();
-    let (fields, protocol) = if answer.starts_with('{') {
-        let fields = fields::from_json(answer, path, "its answer to `hook`").map_err(of_answer)?;
-        (fields, None)
-    } else {
-        let words = answer.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-        let words: Vec<Value> = words.take(EVENTS_MAX).map(Value::from).collect();
-        if words.is_empty() {
-            return Err(at(
-                path,
-                None,
-                "it names no event when it is called with `hook`".to_owned(),
-                events_hint(),
-            ));
-        }
-        let protocol = if words.len() > 1 { 2 } else { 1 };
-        let field = Field { value: Value::Array(words), place: (1, 1) };
-        (Fields::from([("events".to_owned(), field)]), Some(protocol))
-    };
     let mut reader = Reader::new(path, given);
-    reader.fields(&fields).map_err(of_answer)?;
+    if answer.starts_with('{') {
+        let fields = fields::from_json(answer, path, "its answer to `hook`").map_err(of_answer)?;
+        reader.fields(&fields).map_err(of_answer)?;
+    } else {
+        let count = names(answer).count();
+        if count == 0 {
+            let message = "it names no event when it is called with `hook`".to_owned();
+            return Err(at(path, None, message, events_hint()));
+        }
+        let place = Some((1, 1));
+        let wrong = |Wrong { message, hint }| of_answer(at(path, place, message, hint));
+        reader.events(&Value::from(answer), place).map_err(wrong)?;
+        reader.manifest.protocol = if count > 1 { 2 } else { 1 };
+    }
     reader.notes = reader.notes.into_iter().map(of_answer).collect();
-    if let Some(protocol) = protocol {
-        reader.manifest.protocol = protocol;
+    for (name, is_given) in [("then", reader.then.is_some()), ("url", reader.url.is_some())] {
+        if is_given {
+            let message = format!("{name:?} has no effect in an executable's answer to `hook`");
+            reader.notes.push(at(path, None, message, None));
+        }
     }
-    for (name, _) in reader.then.iter().map(|_| ("then", ())).chain(reader.url.iter().map(|_| ("url", ()))) {
-        let message = format!("{name:?} has no effect in an executable's answer to `hook`");
-        reader.notes.push(Problem { path: path.to_path_buf(), place: None, message, hint: None });
-    }
-    let form = if reader.resident { Form::Resident } else { Form::Script };
-    reader.finish(form)
+    reader.finish(None)
 }
 
 /// Parses a declarative file.
@@ -153,10 +94,10 @@ pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -
     };
     let mut reader = Reader::new(path, given);
     reader.fields(&fields)?;
-    let form = match (reader.then.take(), reader.url.take()) {
-        (Some(then), None) => Form::Result(then),
+    let kind = match (reader.then.take(), reader.url.take()) {
+        (Some(then), None) => Kind::Declared { then },
         (None, Some(url)) => {
-            Form::Webhook { url, headers: std::mem::take(&mut reader.headers), secret: reader.secret.take() }
+            Kind::Webhook { url, headers: std::mem::take(&mut reader.headers), secret: reader.secret.take() }
         }
         (then, _) => {
             let message = match then {
@@ -171,7 +112,7 @@ pub fn read_file(path: &Path, content: &str, syntax: Syntax, given: Given<'_>) -
         let message = "`mode: resident` has no effect without an executable".to_owned();
         reader.notes.push(at(path, fields.get("mode").map(|field| field.place), message, None));
     }
-    reader.finish(form)
+    reader.finish(Some(kind))
 }
 
 /// Applies the user's overrides to a manifest that was parsed elsewhere. Events and the way of running stay.
@@ -185,4 +126,261 @@ pub fn overridden(
     let mut reader = Reader { manifest, ..Reader::new(file, given) };
     reader.overrides(overrides, file);
     (reader.manifest, reader.notes)
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    given: Given<'a>,
+    events: Vec<(HookEvent, String)>,
+    manifest: Manifest,
+    resident: bool,
+    then: Option<Map<String, Value>>,
+    url: Option<String>,
+    headers: BTreeMap<String, String>,
+    secret: Option<String>,
+    notes: Vec<Problem>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(path: &'a Path, given: Given<'a>) -> Reader<'a> {
+        Reader {
+            path,
+            given,
+            events: Vec::new(),
+            manifest: Manifest { timeout: given.timeout, ..Manifest::default() },
+            resident: false,
+            then: None,
+            url: None,
+            headers: BTreeMap::new(),
+            secret: None,
+            notes: Vec::new(),
+        }
+    }
+
+    fn fields(&mut self, fields: &Fields) -> Result<(), Problem> {
+        for (name, field) in fields {
+            let place = Some(field.place);
+            let wrong = |Wrong { message, hint }| at(self.path, place, message, hint);
+            self.field(name, &field.value, place).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    /// Applies the user's overrides and checks that the declaration is complete. Without a `kind` it is an
+    /// executable; the user may choose how it is run.
+    fn finish(mut self, kind: Option<Kind>) -> Result<Declared, Problem> {
+        if let Some((overrides, file)) = self.given.overrides {
+            self.overrides(overrides, file);
+        }
+        if self.events.is_empty() {
+            return Err(at(self.path, None, "the hook names no event".to_owned(), events_hint()));
+        }
+        let path = self.path.to_path_buf();
+        let kind = kind.unwrap_or_else(|| match self.resident {
+            true => Kind::Resident { path },
+            false => Kind::Script { path },
+        });
+        Ok(Declared { events: self.events, manifest: self.manifest, kind, notes: self.notes })
+    }
+
+    /// An invalid value leaves the hook's own in effect.
+    fn overrides(&mut self, overrides: &Map<String, Value>, file: &'a Path) {
+        let own = std::mem::replace(&mut self.path, file);
+        for (name, value) in overrides {
+            let events = (name == "events").then(|| std::mem::take(&mut self.events));
+            if let Err(Wrong { message, hint }) = self.field(name, value, None) {
+                let message = format!("hooks.overrides.{:?}: {message}", self.given.name);
+                self.notes.push(at(file, None, message, hint));
+            }
+            if let Some(events) = events.filter(|_| self.events.is_empty()) {
+                self.events = events;
+            }
+        }
+        self.path = own;
+    }
+
+    fn field(&mut self, name: &str, value: &Value, place: Option<(u64, u64)>) -> Result<(), Wrong> {
+        match name {
+            _ if value.is_null() => Ok(()),
+            "events" => self.events(value, place),
+            "match" => self.matches(value),
+            unknown if !MANIFEST_KEYS.into_iter().chain(DECLARATIVE_FIELDS).any(|known| known == unknown) => {
+                let known = MANIFEST_KEYS.into_iter().chain(DECLARATIVE_FIELDS);
+                let message = format!("unknown field {:?}, ignored", short(unknown));
+                self.notes.push(at(self.path, place, message, nearest(unknown, known).map(did_you_mean)));
+                Ok(())
+            }
+            _ => self.plain_field(name, value).map_err(|wanted| wrong(format!("{name:?} must be {wanted}"))),
+        }
+    }
+
+    fn plain_field(&mut self, name: &str, value: &Value) -> Result<(), Wanted> {
+        let manifest = &mut self.manifest;
+        match name {
+            "protocol" => manifest.protocol = whole(value, 1, 2)? as u32,
+            "timeout_ms" => {
+                let (least, most) = (RUN_TIME_MIN.as_millis() as i64, RUN_TIME_MAX.as_millis() as i64);
+                manifest.timeout = Duration::from_millis(whole(value, least, most)?.unsigned_abs());
+            }
+            "priority" => manifest.priority = whole(value, i32::MIN.into(), i32::MAX.into())? as i32,
+            "fail_mode" => {
+                manifest.fail_mode =
+                    choice(value, &[("open", FailMode::Open), ("closed", FailMode::Closed)])?;
+            }
+            "exit_2_blocks" => manifest.exit_2_blocks = truth(value)?,
+            "messages" => manifest.messages = Some(messages(value)?),
+            "description" => manifest.description = text(value)?,
+            "transcript" => manifest.transcript = truth(value)?,
+            "mode" => self.resident = choice(value, &[("once", false), ("resident", true)])?,
+            "then" => self.then = Some(value.as_object().ok_or("a map: the result")?.clone()),
+            "url" => self.url = Some(url(value)?),
+            "headers" => self.headers = text_map(value)?,
+            "secret" => self.secret = Some(text(value)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Unknown names are reported; one known name is sufficient.
+    fn events(&mut self, value: &Value, place: Option<(u64, u64)>) -> Result<(), Wrong> {
+        let wrong =
+            || Wrong { message: "\"events\" must be a list of events".to_owned(), hint: events_hint() };
+        let names: Vec<&str> = match value {
+            Value::String(text) => names(text).collect(),
+            Value::Array(names) => {
+                names.iter().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?
+            }
+            _ => return Err(wrong()),
+        };
+        let mut unknown = Vec::new();
+        for name in names.into_iter().take(EVENTS_MAX) {
+            match HookEvent::parse(name) {
+                Some(event) if self.events.iter().any(|(known, _)| *known == event) => {}
+                Some(event) => self.events.push((event, name.to_owned())),
+                None => {
+                    let known = HookEvent::ALL.into_iter().flat_map(|event| event.names().iter().copied());
+                    let hint = nearest(name, known).map(did_you_mean).or_else(events_hint);
+                    unknown.push(Wrong { message: format!("there is no event {:?}", short(name)), hint });
+                }
+            }
+        }
+        if self.events.is_empty() && !unknown.is_empty() {
+            return Err(unknown.swap_remove(0));
+        }
+        let notes = unknown.into_iter().map(|wrong| at(self.path, place, wrong.message, wrong.hint));
+        self.notes.extend(notes);
+        Ok(())
+    }
+
+    fn matches(&mut self, value: &Value) -> Result<(), Wrong> {
+        let fields = value.as_object().ok_or_else(|| wrong("\"match\" must be a map".to_owned()))?;
+        let mut matches = Match::default();
+        for (name, value) in fields {
+            let with_name = |wanted: Wanted| wrong(format!("\"match.{name}\" must be {wanted}"));
+            match name.as_str() {
+                _ if value.is_null() => {}
+                "tool_name" => matches.tool_name = globs(value).map_err(with_name)?,
+                "recipe" => matches.recipe = globs(value).map_err(with_name)?,
+                "invoked_by" => matches.invoked_by = globs(value).map_err(with_name)?,
+                "trigger" => matches.trigger = globs(value).map_err(with_name)?,
+                "usage_ratio_gte" => {
+                    let ratio = value.as_f64().filter(|ratio| (0.0..=1.0).contains(ratio));
+                    let wanted = || with_name("a share of the window, from 0 to 1".to_owned());
+                    matches.usage_ratio_gte = Some(ratio.ok_or_else(wanted)?);
+                }
+                "every_turns" => {
+                    let turns = whole(value, 1, u32::MAX.into()).map_err(with_name)?;
+                    matches.every_turns = Some(turns as u32);
+                }
+                unknown => {
+                    let hint = nearest(unknown, MATCH_FIELDS)
+                        .map(did_you_mean)
+                        .or_else(|| Some(format!("there are {}", MATCH_FIELDS.join(", "))));
+                    // Ignoring it would run the hook more often than intended.
+                    return Err(Wrong { message: format!("\"match\" has no {:?}", short(unknown)), hint });
+                }
+            }
+        }
+        self.manifest.matches = matches;
+        Ok(())
+    }
+}
+
+/// Why a value is rejected.
+struct Wrong {
+    message: String,
+    hint: Option<String>,
+}
+
+fn wrong(message: String) -> Wrong {
+    Wrong { message, hint: None }
+}
+
+/// The words of a list of names.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c.is_whitespace() || c == ',').filter(|name| !name.is_empty())
+}
+
+fn at(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option<String>) -> Problem {
+    Problem { path: path.to_path_buf(), place, message, hint }
+}
+
+/// Moves a position inside an answer into the message, since it is not a position in the executable file.
+fn of_answer(problem: Problem) -> Problem {
+    let Problem { path, place, message, hint } = problem;
+    let message = match place {
+        Some((line, column)) => format!("{message} (line {line}, column {column} of its answer to `hook`)"),
+        None => message,
+    };
+    Problem { path, place: None, message, hint }
+}
+
+fn events_hint() -> Option<String> {
+    Some(format!("the events are {}", HookEvent::ALL.map(HookEvent::name).join(", ")))
+}
+
+fn did_you_mean(known: &str) -> String {
+    format!("did you mean {known:?}?")
+}
+
+fn short(word: &str) -> String {
+    word.chars().take(QUOTED_CHARS_MAX).collect()
+}
+
+fn whole(value: &Value, least: i64, most: i64) -> Result<i64, Wanted> {
+    let number = value.as_i64().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("a whole number from {least} to {most}"))
+}
+
+fn messages(value: &Value) -> Result<Messages, Wanted> {
+    let wanted = "\"full\", \"last:N\" or \"none\"";
+    Ok(match value.as_str().ok_or(wanted)? {
+        "full" => Messages::Full,
+        "none" => Messages::None,
+        other => {
+            let count = other.strip_prefix("last:").and_then(|count| count.trim().parse().ok());
+            Messages::Last(count.ok_or(wanted)?)
+        }
+    })
+}
+
+/// A list of globs, or a single one; commas are part of `{a,b}`.
+fn globs(value: &Value) -> Result<Vec<String>, Wanted> {
+    let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let globs = items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+    let globs = globs.ok_or("a list of globs")?;
+    for glob in &globs {
+        globset::Glob::new(glob)
+            .map_err(|error| format!("a list of globs, and {glob:?} is not valid: {}", error.kind()))?;
+    }
+    Ok(globs)
+}
+
+fn url(value: &Value) -> Result<String, Wanted> {
+    let url = value.as_str().filter(|url| {
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+            && !url.contains(char::is_whitespace)
+    });
+    url.map(str::to_owned).ok_or_else(|| "an address that begins with https:// or http://".to_owned())
 }

@@ -1,10 +1,11 @@
 //! The conversation as passed to hooks: a list of messages with ids that their edits can refer to.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::hook::Messages;
 use super::output::Utterance;
-use epitome_thread::{Origin, Part, Piece, Role, View};
+use epitome_thread::{Origin, Piece, Role, View};
 
 /// Maximum bytes of content in one payload. A shell script should not have to parse 100 MB of JSON.
 pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
@@ -12,42 +13,28 @@ pub const MESSAGES_BYTES_MAX: usize = 8 << 20;
 /// The messages of the view, oldest first, without thinking. If the contents exceed [`MESSAGES_BYTES_MAX`],
 /// the oldest are truncated with a note.
 pub fn messages(view: &View, asked: Messages) -> Vec<Value> {
-    let mut spoken = match asked {
-        Messages::None => return Vec::new(),
-        Messages::Full | Messages::Last(_) => all(view),
-    };
-    if let Messages::Last(count) = asked {
-        spoken.drain(..spoken.len().saturating_sub(count));
+    let mut messages = all(view);
+    match asked {
+        Messages::None => messages.clear(),
+        Messages::Last(count) => drop(messages.drain(..messages.len().saturating_sub(count))),
+        Messages::Full => {}
     }
-    cut(&mut spoken, MESSAGES_BYTES_MAX);
-    spoken.into_iter().map(One::into_value).collect()
+    cut(&mut messages, MESSAGES_BYTES_MAX);
+    messages.iter().map(|message| json!(message)).collect()
 }
 
-/// One message before its conversion to JSON.
-struct One {
-    at: Part,
+/// A message in the form that hooks receive.
+#[derive(Serialize)]
+struct HookMessage {
+    id: String,
     role: &'static str,
     content: String,
     kind: &'static str,
-    call: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<String>,
 }
 
-impl One {
-    fn into_value(self) -> Value {
-        let mut value = json!({
-            "id": self.at.to_string(),
-            "role": self.role,
-            "content": self.content,
-            "kind": self.kind,
-        });
-        if let Some(call) = self.call {
-            value["tool_call_id"] = Value::from(call);
-        }
-        value
-    }
-}
-
-fn all(view: &View) -> Vec<One> {
+fn all(view: &View) -> Vec<HookMessage> {
     let pieces = view.pieces().into_iter();
     pieces
         .map(|(at, piece)| {
@@ -55,10 +42,7 @@ fn all(view: &View) -> Vec<One> {
                 Piece::Said(_, Origin::Context { .. } | Origin::Instructions { .. }) => {
                     ("user", "context", piece.text(), None)
                 }
-                Piece::Said(
-                    _,
-                    Origin::Person | Origin::Recipe { .. } | Origin::Queue { .. } | Origin::Hook { .. },
-                ) => ("user", "text", piece.text(), None),
+                Piece::Said(..) => ("user", "text", piece.text(), None),
                 Piece::Summary(_) => ("user", "compaction_summary", piece.text(), None),
                 Piece::Reply(_) => ("assistant", "text", piece.text(), None),
                 Piece::Call(call) => {
@@ -72,30 +56,32 @@ fn all(view: &View) -> Vec<One> {
                     ("assistant", "tool_result", content, Some(&outcome.call))
                 }
             };
-            One { at, role, content, kind, call: call.map(ToString::to_string) }
+            let tool_call_id = call.map(ToString::to_string);
+            HookMessage { id: at.to_string(), role, content, kind, tool_call_id }
         })
         .collect()
 }
 
 /// Keeps the newest contents completely as far as they fit, then the beginning of one, and only a note of all
 /// older ones.
-fn cut(spoken: &mut [One], bytes_max: usize) {
+fn cut(messages: &mut [HookMessage], bytes_max: usize) {
     let mut left = bytes_max;
-    for one in spoken.iter_mut().rev() {
-        let size = one.content.len();
+    for message in messages.iter_mut().rev() {
+        let size = message.content.len();
         if size <= left {
             left -= size;
             continue;
         }
-        let end = one.content.floor_char_boundary(left);
-        one.content.truncate(end);
-        one.content.push_str(&format!("[cut here: {} of {size} bytes left out]", size - end));
+        let end = message.content.floor_char_boundary(left);
+        message.content.truncate(end);
+        message.content.push_str(&format!("[cut here: {} of {size} bytes left out]", size - end));
         left = 0;
     }
 }
 
 /// The view as passed to callbacks: the same messages, without ids.
 pub fn utterances(view: &View) -> Vec<Utterance> {
-    let role = |one: &One| if one.role == "user" { Role::User } else { Role::Assistant };
-    all(view).into_iter().map(|one| Utterance { role: role(&one), text: one.content }).collect()
+    let role = |name: &str| if name == "user" { Role::User } else { Role::Assistant };
+    let messages = all(view).into_iter();
+    messages.map(|message| Utterance { role: role(message.role), text: message.content }).collect()
 }

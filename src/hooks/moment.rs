@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
@@ -43,6 +44,16 @@ pub struct Base {
 pub enum InvokedBy {
     Main,
     Subagent,
+}
+
+impl InvokedBy {
+    /// The name in payloads and conditions.
+    pub fn name(self) -> &'static str {
+        match self {
+            InvokedBy::Main => "main",
+            InvokedBy::Subagent => "subagent",
+        }
+    }
 }
 
 /// Tokens and cost. The window size is never 0: scripts divide by it.
@@ -138,16 +149,22 @@ impl What {
 
     /// The tool call that the event is about, before or after it runs.
     pub fn call(&self) -> Option<&Call> {
-        match self {
-            What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => Some(call),
-            What::SessionStart { .. }
-            | What::UserMessageSend { .. }
-            | What::TurnEnd(_)
-            | What::AgentStop { .. }
-            | What::PreCompact { .. }
-            | What::PostCompact { .. }
-            | What::SessionEnd { .. } => None,
-        }
+        let (What::BeforeToolCall(call) | What::AfterToolCall { call, .. }) = self else { return None };
+        Some(call)
+    }
+
+    /// The round that has just ended.
+    pub fn round(&self) -> Option<&Round> {
+        let (What::TurnEnd(round) | What::AgentStop { round, .. }) = self else { return None };
+        Some(round)
+    }
+
+    /// What caused the compaction that the event is about.
+    pub fn trigger(&self) -> Option<CompactTrigger> {
+        let (What::PreCompact { trigger, .. } | What::PostCompact { trigger, .. }) = self else {
+            return None;
+        };
+        Some(*trigger)
     }
 }
 
@@ -157,12 +174,25 @@ pub enum CompactTrigger {
     Manual,
 }
 
+impl CompactTrigger {
+    /// The name in payloads and conditions.
+    pub fn name(self) -> &'static str {
+        match self {
+            CompactTrigger::Auto => "auto",
+            CompactTrigger::Manual => "manual",
+        }
+    }
+}
+
 /// An attachment of a prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attachment {
     /// `image`, `resource`, `resource_link`.
+    #[serde(rename = "type")]
     pub kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
 }
 

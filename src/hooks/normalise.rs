@@ -17,58 +17,41 @@ use epitome_thread::{Part, Role, Seq};
 use round::round;
 
 /// Result fields of `turn_end` and `agent_stop`.
-const OF_A_ROUND: &[&str] = &[
-    "result",
-    "action",
-    "messages",
-    "follow_up_messages",
-    "replace_messages",
-    "callback",
-    "callback_args",
-    "target_conversation_id",
-    "continue",
-    "preserve_recent",
-    "context_edits",
-    "revision",
-    "async",
-    "notice",
-];
+const ROUND_FIELDS: &str = "result action messages follow_up_messages replace_messages callback callback_args \
+    target_conversation_id continue preserve_recent context_edits revision async notice";
 
 /// Fields that only Claude Code defines; here they only indicate that a line is a result.
-const OF_CLAUDE: &[&str] = &["hookSpecificOutput", "stopReason", "suppressOutput", "systemMessage"];
+const CLAUDE_FIELDS: &str = "hookSpecificOutput stopReason suppressOutput systemMessage";
 
 /// The fields that have a meaning at an event.
-fn meant(event: HookEvent) -> &'static [&'static str] {
+fn fields_of(event: HookEvent) -> &'static str {
     match event {
-        HookEvent::UserMessageSend => &["blocked", "reason", "message", "context", "notice"],
-        HookEvent::BeforeToolCall => &["blocked", "reason", "input", "decision", "notice"],
-        HookEvent::AfterToolCall => &["output", "output_text", "context", "notice"],
-        HookEvent::TurnEnd | HookEvent::AgentStop => OF_A_ROUND,
-        HookEvent::PreCompact => &[
-            "blocked",
-            "reason",
-            "custom_instructions",
-            "context",
-            "summary",
-            "context_edits",
-            "revision",
-            "notice",
-        ],
-        HookEvent::SessionStart => &["context", "notice"],
-        HookEvent::PostCompact | HookEvent::SessionEnd => &["notice"],
+        HookEvent::UserMessageSend => "blocked reason message context notice",
+        HookEvent::BeforeToolCall => "blocked reason input decision notice",
+        HookEvent::AfterToolCall => "output output_text context notice",
+        HookEvent::TurnEnd | HookEvent::AgentStop => ROUND_FIELDS,
+        HookEvent::PreCompact => {
+            "blocked reason custom_instructions context summary context_edits revision notice"
+        }
+        HookEvent::SessionStart => "context notice",
+        HookEvent::PostCompact | HookEvent::SessionEnd => "notice",
     }
 }
 
+fn contains(fields: &str, name: &str) -> bool {
+    fields.split(' ').any(|field| field == name)
+}
+
 /// Whether results have this field at any event.
-pub fn is_known(field: &str) -> bool {
-    OF_CLAUDE.contains(&field) || HookEvent::ALL.iter().any(|event| meant(*event).contains(&field))
+pub fn is_known(name: &str) -> bool {
+    contains(CLAUDE_FIELDS, name) || HookEvent::ALL.iter().any(|event| contains(fields_of(*event), name))
 }
 
 /// Normalizes a result for the event at which it was printed.
 pub fn normalise(event: HookEvent, object: &Map<String, Value>) -> HookOutput {
     let mut fields = Fields::default();
     for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
-        if meant(event).contains(&name.as_str()) {
+        if contains(fields_of(event), name) {
             fields.put(name, value);
         } else if is_known(name) && says_something(value) {
             fields.warn(format!("`{name}` has no meaning in {event}; it was ignored"));
@@ -144,10 +127,7 @@ fn decision(fields: &mut Fields<'_>) -> Option<PermissionDecision> {
 
 fn result_change(fields: &mut Fields<'_>) -> Option<ResultChange> {
     let object = fields.object("output")?;
-    let mut inner = Fields::within("output");
-    for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
-        inner.put(name, value);
-    }
+    let mut inner = Fields::of("output", object);
     let metadata_type = inner.text("metadataType").or_else(|| inner.text("metadata_type"));
     let change = ResultChange {
         success: inner.optional_flag("success"),
@@ -177,9 +157,7 @@ fn utterance(value: &Value) -> Result<Utterance, String> {
             let content = object.get("content").ok_or("has no content")?;
             Ok(Utterance { role, text: content_text(content).ok_or("has content that is not text")? })
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            Err("is neither text nor an object".to_owned())
-        }
+        _ => Err("is neither text nor an object".to_owned()),
     }
 }
 
@@ -191,7 +169,7 @@ fn content_text(value: &Value) -> Option<String> {
             let texts: Option<Vec<&str>> = blocks.iter().map(block_text).collect();
             texts.map(|texts| texts.join("\n\n"))
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        _ => None,
     }
 }
 
@@ -223,7 +201,7 @@ fn edit(value: &Value) -> Result<RequestedEdit, String> {
     let op = object.get("op").and_then(Value::as_str).ok_or("has no `op`")?;
     let entry = || {
         let id = object.get("entry").and_then(Value::as_str).ok_or("has no `entry`")?;
-        id.parse::<Part>().map_err(|()| format!("has the entry {:?}, which is no id", shown(id)))
+        id.parse::<Part>().map_err(|()| format!("has the entry {:?}, which is not an id", shown(id)))
     };
     let content = || {
         let text = object.get("content").and_then(content_text).ok_or("has no `content` that is text")?;
@@ -242,6 +220,6 @@ fn edit(value: &Value) -> Result<RequestedEdit, String> {
             content()?;
             Ok(RequestedEdit::Append(utterance(value)?))
         }
-        other => Err(format!("has the op {:?}, which nobody knows", shown(other))),
+        other => Err(format!("has the op {:?}, which is not known", shown(other))),
     }
 }

@@ -35,14 +35,7 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
         What::SessionStart { source } => payload.put("source", *source),
         What::UserMessageSend { message, attachments } => {
             payload.put("message", message.as_str());
-            let attachments = attachments.iter().map(|attachment| {
-                let mut one = Fields(Map::new());
-                one.put("type", attachment.kind);
-                one.put_some("uri", attachment.uri.as_deref());
-                one.put_some("mime_type", attachment.mime_type.as_deref());
-                Value::Object(one.0)
-            });
-            payload.put("attachments", attachments.collect::<Vec<_>>());
+            payload.put("attachments", json!(attachments));
         }
         What::BeforeToolCall(call) => self::call(&mut payload, call),
         What::AfterToolCall { call, result } => {
@@ -54,9 +47,7 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
         }
         What::TurnEnd(round) => {
             // Rounds end often and conversations are long: messages are included only on request.
-            if let Some(asked @ (Messages::Full | Messages::Last(_))) = to.messages {
-                payload.put("messages", messages(&moment.base.view, asked));
-            }
+            payload.put_some("messages", requested_messages(moment, to));
             response(&mut payload, round);
             payload.put("session_turn_number", round.session_number);
             payload.put("tools_used", round.tools_used);
@@ -93,9 +84,7 @@ pub fn payload(moment: &Moment, to: &Addressee<'_>) -> Value {
             payload.put("preserve_count", *preserve_count);
             payload.put("recipe", recipe.as_str());
             // Edits refer to entries, so hooks that make edits can request the messages.
-            if let Some(asked @ (Messages::Full | Messages::Last(_))) = to.messages {
-                payload.put("messages", messages(&moment.base.view, asked));
-            }
+            payload.put_some("messages", requested_messages(moment, to));
         }
         What::PostCompact { trigger, tokens_before, tokens_after, summary, uuid, fallback } => {
             payload.put("trigger", trigger.name());
@@ -155,8 +144,7 @@ fn base(payload: &mut Fields, moment: &Moment, to: &Addressee<'_>) {
     payload.put_some("recipe_name", Some(base.recipe.as_str()).filter(|recipe| !recipe.is_empty()));
     payload.put("invoked_recipe", base.recipe.as_str());
     if base.callback_depth > 0 {
-        let args = base.callback_args.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str())));
-        payload.put("callback_args", args.collect::<Map<String, Value>>());
+        payload.put("callback_args", json!(base.callback_args));
     }
     payload.put("callback_depth", base.callback_depth);
     payload.put("protocol", PROTOCOL);
@@ -169,26 +157,24 @@ fn base(payload: &mut Fields, moment: &Moment, to: &Addressee<'_>) {
     }
     payload.put_some("transcript_path", to.transcript.map(|path| path.to_string_lossy().into_owned()));
     payload.put("revision", base.revision.0);
-    match &moment.what {
-        What::TurnEnd(_) | What::AgentStop { .. } | What::PreCompact { .. } => {
-            let pinned: Vec<String> = base.context.pinned.iter().map(ToString::to_string).collect();
-            let context = json!({
-                "used": base.usage.used,
-                "size": base.usage.size.max(1),
-                "entries": base.context.entries,
-                "since_compaction": base.context.since_compaction,
-                "compaction_count": base.context.compactions,
-                "pinned": pinned,
-            });
-            payload.put("context", context);
-        }
-        What::SessionStart { .. }
-        | What::UserMessageSend { .. }
-        | What::BeforeToolCall(_)
-        | What::AfterToolCall { .. }
-        | What::PostCompact { .. }
-        | What::SessionEnd { .. } => {}
+    if let What::TurnEnd(_) | What::AgentStop { .. } | What::PreCompact { .. } = moment.what {
+        let pinned: Vec<String> = base.context.pinned.iter().map(ToString::to_string).collect();
+        let context = json!({
+            "used": base.usage.used,
+            "size": base.usage.size.max(1),
+            "entries": base.context.entries,
+            "since_compaction": base.context.since_compaction,
+            "compaction_count": base.context.compactions,
+            "pinned": pinned,
+        });
+        payload.put("context", context);
     }
+}
+
+/// The messages, if the manifest asks for some.
+fn requested_messages(moment: &Moment, to: &Addressee<'_>) -> Option<Vec<Value>> {
+    let requested = to.messages.filter(|requested| *requested != Messages::None);
+    requested.map(|requested| messages(&moment.base.view, requested))
 }
 
 fn call(payload: &mut Fields, call: &Call) {

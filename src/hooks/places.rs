@@ -46,9 +46,9 @@ pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Sou
     }
     let kodelet = paths.user_home.as_deref().filter(|_| compat).map(|home| home.join(".kodelet"));
     for (below, form) in [("hooks", Folder), ("plugins", Plugins)] {
-        add(paths.home.join(below), form, Place::Person);
+        add(paths.home.join(below), form, Place::User);
         if let Some(kodelet) = &kodelet {
-            add(kodelet.join(below), form, Place::Person);
+            add(kodelet.join(below), form, Place::User);
         }
     }
     for root in roots {
@@ -57,15 +57,15 @@ pub(super) fn sources(roots: &[PathBuf], paths: &Paths, compat: bool) -> Vec<Sou
         }
     }
     if let Some(home) = &paths.user_home {
-        add(home.join(".claude/settings.json"), Settings, Place::Person);
+        add(home.join(".claude/settings.json"), Settings, Place::User);
     }
     // If the session is in the home directory, its folders are the user's, not a repository's.
-    let of_person: BTreeSet<PathBuf> = sources
+    let of_user: BTreeSet<PathBuf> = sources
         .iter()
-        .filter(|source| source.place == Place::Person)
+        .filter(|source| source.place == Place::User)
         .map(|source| source.path.clone())
         .collect();
-    sources.retain(|source| source.place != Place::Repository || !of_person.contains(&source.path));
+    sources.retain(|source| source.place != Place::Repository || !of_user.contains(&source.path));
     sources
 }
 

@@ -7,19 +7,16 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tokio::net::unix::pipe;
-
 use super::output::{Exit, Ran};
 use super::streams::{Feed, Keep, READ_BYTES, Stream};
-use epitome_platform::group::{Ending, Running};
+use epitome_platform::group::Ending;
+use epitome_platform::piped::{Piped, is_not_a_program};
 use epitome_platform::reaper::Reaper;
 use epitome_tools::shell;
 
@@ -70,30 +67,19 @@ pub enum Program {
 ///
 /// Dropping the future terminates the process and everything that it started.
 pub async fn run(order: Order) -> io::Result<Ran> {
-    let limit = order.limit;
-    let started = start(order).await?;
-    Ok(started.follow(limit).await)
+    let process = start(&order).await?;
+    Ok(follow(process, order.stdin, order.limit).await)
 }
 
-/// A running process with our ends of its pipes.
-pub(super) struct Started {
-    pub running: Running,
-    pub stdin: Option<pipe::Sender>,
-    pub stdout: pipe::Receiver,
-    pub stderr: pipe::Receiver,
-    /// The part of stdin that did not fit into the pipe.
-    unwritten: Vec<u8>,
-}
-
-/// Starts the process on a blocking thread, since fork and exec block.
-pub(super) async fn start(order: Order) -> io::Result<Started> {
-    let order = Arc::new(order);
-    let spawned = unless_busy(|| {
-        let order = order.clone();
-        let spawned = tokio::task::spawn_blocking(move || spawn(&order));
-        spawned.map(|spawned| spawned.unwrap_or_else(|_| Err(io::Error::other("the start broke off"))))
+/// Starts the process.
+pub(super) async fn start(order: &Order) -> io::Result<Piped> {
+    let started = unless_busy(|| {
+        let environment = order.environment.iter().cloned();
+        let more = order.more.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+        let command = order.program.command(&order.environment);
+        Piped::start(order.reaper.clone(), command, &order.cwd, environment.chain(more))
     });
-    spawned.await.map_err(|error| explained(&order, error))?.adopt()
+    started.await.map_err(|error| explained(order, error))
 }
 
 /// Retries while the program is open for writing.
@@ -110,95 +96,55 @@ async fn unless_busy<T, F: Future<Output = io::Result<T>>>(mut attempt: impl FnM
     }
 }
 
-/// A started process whose pipes are not registered with the runtime yet.
-struct Spawned {
-    running: Running,
-    stdin: Option<OwnedFd>,
-    unwritten: Vec<u8>,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
+impl Program {
+    /// An executable that follows the contract of hooks, called to run.
+    pub fn script(path: &Path) -> Program {
+        Program::File { path: path.to_path_buf(), arguments: vec!["run".into()] }
+    }
+
+    fn command(&self, environment: &[(OsString, OsString)]) -> Command {
+        match self {
+            Program::File { path, arguments } => {
+                let mut command = Command::new(path);
+                command.args(arguments);
+                command
+            }
+            Program::Line(line) => {
+                let mut command = Command::new(shell(environment));
+                command.arg("-c").arg(line);
+                command
+            }
+        }
+    }
 }
 
-fn spawn(order: &Order) -> io::Result<Spawned> {
-    let mut command = match &order.program {
-        Program::File { path, arguments } => {
-            let mut command = Command::new(path);
-            command.args(arguments);
-            command
-        }
-        Program::Line(line) => {
-            let mut command = Command::new(shell(&order.environment));
-            command.arg("-c").arg(line);
-            command
+async fn follow(process: Piped, input: Vec<u8>, limit: Duration) -> Ran {
+    let Piped { mut running, stdin, stdout, stderr } = process;
+    let mut feed = Feed::new(stdin, input);
+    let mut stdout = Stream::new(stdout, Keep::Beginning(STDOUT_BYTES_MAX));
+    let mut stderr = Stream::new(stderr, Keep::End(STDERR_BYTES_MAX));
+    let mut buffer = vec![0; READ_BYTES];
+    let limited = tokio::time::sleep(limit);
+    tokio::pin!(limited);
+    let exit = loop {
+        // In this order; otherwise a process that writes continuously would never be terminated.
+        tokio::select! {
+            biased;
+            ending = &mut running.ending => break match ending.unwrap_or(Ending::Unknown) {
+                Ending::Code(code) => Exit::Code(code),
+                Ending::Signal(signal) => Exit::Signal(signal),
+                Ending::Unknown => Exit::Code(UNKNOWN_CODE),
+            },
+            () = &mut limited => break Exit::TimedOut(limit),
+            got = stdout.ready() => stdout.take(got, &mut buffer),
+            got = stderr.ready() => stderr.take(got, &mut buffer),
+            () = feed.write() => {}
         }
     };
-    let (child_stdin, stdin) = io::pipe()?;
-    let (stdout, child_stdout) = io::pipe()?;
-    let (stderr, child_stderr) = io::pipe()?;
-    let stdin = OwnedFd::from(stdin);
-    rustix::fs::fcntl_setfl(&stdin, rustix::fs::OFlags::NONBLOCK)?;
-    // Most payloads fit into the pipe, so that nothing has to be written later.
-    let written = rustix::io::write(&stdin, &order.stdin).unwrap_or(0);
-    command
-        .current_dir(&order.cwd)
-        .env_clear()
-        .envs(order.environment.iter().map(|(name, value)| (name, value)));
-    // Otherwise a shell would find that the inherited value is wrong.
-    command
-        .env("PWD", &order.cwd)
-        .env_remove("OLDPWD")
-        .envs(order.more.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
-    command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
-    command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
-    let running = order.reaper.spawn(&mut command)?;
-    // `command` owns our copies of the pipes' other ends; while they are open, no end of file is seen.
-    drop(command);
-    let unwritten = order.stdin[written..].to_vec();
-    Ok(Spawned { running, stdin: Some(stdin), unwritten, stdout: stdout.into(), stderr: stderr.into() })
-}
-
-impl Spawned {
-    fn adopt(self) -> io::Result<Started> {
-        Ok(Started {
-            running: self.running,
-            stdin: self.stdin.map(pipe::Sender::from_owned_fd).transpose()?,
-            stdout: pipe::Receiver::from_owned_fd(self.stdout)?,
-            stderr: pipe::Receiver::from_owned_fd(self.stderr)?,
-            unwritten: self.unwritten,
-        })
-    }
-}
-
-impl Started {
-    async fn follow(self, limit: Duration) -> Ran {
-        let Started { mut running, stdin, stdout, stderr, unwritten } = self;
-        let mut feed = Feed::new(stdin, unwritten);
-        let mut stdout = Stream::new(stdout, Keep::Beginning(STDOUT_BYTES_MAX));
-        let mut stderr = Stream::new(stderr, Keep::End(STDERR_BYTES_MAX));
-        let mut buffer = vec![0; READ_BYTES];
-        let limited = tokio::time::sleep(limit);
-        tokio::pin!(limited);
-        let exit = loop {
-            // In this order; otherwise a process that writes continuously would never be terminated.
-            tokio::select! {
-                biased;
-                ending = &mut running.ending => break match ending.unwrap_or(Ending::Unknown) {
-                    Ending::Code(code) => Exit::Code(code),
-                    Ending::Signal(signal) => Exit::Signal(signal),
-                    Ending::Unknown => Exit::Code(UNKNOWN_CODE),
-                },
-                () = &mut limited => break Exit::TimedOut(limit),
-                got = stdout.ready() => stdout.take(got, &mut buffer),
-                got = stderr.ready() => stderr.take(got, &mut buffer),
-                () = feed.write() => {}
-            }
-        };
-        stdout.take_leftover(&mut buffer);
-        stderr.take_leftover(&mut buffer);
-        // Dropping `running` terminates the rest of the group, without waiting for it.
-        Ran::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
-    }
+    stdout.take_leftover(&mut buffer);
+    stderr.take_leftover(&mut buffer);
+    // Dropping `running` terminates the rest of the group, without waiting for it.
+    Ran::Ended { exit, stdout_cut: stdout.cut, stdout: stdout.kept, stderr: stderr.text() }
 }
 
 /// Replaces the exit code of a process if the system did not report one.
@@ -208,7 +154,8 @@ const UNKNOWN_CODE: i32 = -1;
 fn explained(order: &Order, error: io::Error) -> io::Error {
     let kind = error.kind();
     if !order.cwd.is_dir() {
-        let sentence = format!("the directory {} is gone, and nothing can be run in it", order.cwd.display());
+        let sentence =
+            format!("the directory {} no longer exists, so nothing can run in it", order.cwd.display());
         return io::Error::new(kind, sentence);
     }
     let sentence = match &order.program {
@@ -233,8 +180,8 @@ fn unstartable(path: &Path, error: &io::Error) -> String {
         (Ok(_), Some(interpreter)) => {
             format!("{shown} cannot be started with {interpreter}, which its first line names: {error}")
         }
-        (Ok(_), None) if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-            format!("{shown} is no program and has no first line like #!/bin/sh")
+        (Ok(_), None) if is_not_a_program(error) => {
+            format!("{shown} is neither a program nor a script that begins with a line such as #!/bin/sh")
         }
         (Ok(_), None) => format!("{shown} cannot be started: {error}"),
     }

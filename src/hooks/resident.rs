@@ -49,7 +49,7 @@ use tracing::Instrument;
 
 use super::output::Ran;
 use super::process::Order;
-use super::resident_process::{Ask, Driver};
+use super::resident_process::{Driver, Request};
 
 /// Maximum bytes of a line from a hook: as much as an ordinary script may print.
 pub const LINE_BYTES_MAX: usize = 1024 * 1024;
@@ -102,7 +102,7 @@ pub struct Residents {
 
 struct Handle {
     digest: String,
-    asks: mpsc::Sender<Ask>,
+    requests: mpsc::Sender<Request>,
     task: AbortHandle,
 }
 
@@ -121,31 +121,31 @@ impl Residents {
     /// Sends a request, starting the process if none runs. Dropping the future leaves the process running:
     /// the request stays open until it is answered or times out.
     pub async fn ask(&self, resident: Resident, payload: Value, limit: Duration) -> Ran {
-        let asks = self.asks(resident);
+        let requests = self.requests(resident);
         let (answer, answered) = oneshot::channel();
         // Both errors mean that the driver is gone: a bug, or the session's end.
-        if asks.send(Ask { payload, limit, answer }).await.is_ok()
+        if requests.send(Request { payload, limit, answer }).await.is_ok()
             && let Ok(ran) = answered.await
         {
             return ran;
         }
-        Ran::Failed("its process was given up".to_owned())
+        Ran::Failed("its process was ended".to_owned())
     }
 
-    fn asks(&self, resident: Resident) -> mpsc::Sender<Ask> {
+    fn requests(&self, resident: Resident) -> mpsc::Sender<Request> {
         let mut drivers = self.drivers.lock().unwrap_or_else(PoisonError::into_inner);
         let Resident { name, digest, order, services } = resident;
         if let Some(handle) = drivers.get(&name)
             && handle.digest == digest
-            && !handle.asks.is_closed()
+            && !handle.requests.is_closed()
         {
-            return handle.asks.clone();
+            return handle.requests.clone();
         }
-        let (asks, asked) = mpsc::channel(WAITING_MAX);
-        let driver = Driver::new(name.clone(), order, services, asked);
+        let (requests, incoming) = mpsc::channel(WAITING_MAX);
+        let driver = Driver::new(name.clone(), order, services, incoming);
         let task = tokio::spawn(driver.drive().in_current_span()).abort_handle();
         // Drops the previous driver, and its process with it.
-        drivers.insert(name, Handle { digest, asks: asks.clone(), task });
-        asks
+        drivers.insert(name, Handle { digest, requests: requests.clone(), task });
+        requests
     }
 }

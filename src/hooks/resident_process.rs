@@ -17,22 +17,23 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::output::{Exit, Ran};
-use super::process::{self, Order, STDERR_BYTES_MAX, Started};
+use super::process::{self, Order, STDERR_BYTES_MAX};
 use super::read::shown;
 use super::resident::{
     CALLS_A_RUN_MAX, CALLS_OPEN_MAX, LINE_BYTES_MAX, RESTART_WAITS, RESTARTS_MAX, STRAY_LINES_MAX, Services,
 };
 use super::streams::{Keep, READ_BYTES, Stream};
 use epitome_platform::group::{Ending, Running};
+use epitome_platform::piped::Piped;
 
 /// A request from a caller that waits for the answer.
-pub(super) struct Ask {
+pub(super) struct Request {
     pub payload: Value,
     pub limit: Duration,
     pub answer: oneshot::Sender<Ran>,
 }
 
-impl Ask {
+impl Request {
     fn fail(self, why: String) {
         // The caller may no longer be waiting.
         let _ = self.answer.send(Ran::Failed(why));
@@ -44,9 +45,9 @@ pub(super) struct Driver {
     name: String,
     order: Order,
     services: Arc<dyn Services>,
-    asked: mpsc::Receiver<Ask>,
+    incoming: mpsc::Receiver<Request>,
     /// Requests taken from the channel but not sent to the process yet.
-    waiting: VecDeque<Ask>,
+    waiting: VecDeque<Request>,
     starts: usize,
     /// The id of the next request; never reused, not even for another process.
     next: u64,
@@ -57,41 +58,40 @@ impl Driver {
         name: String,
         order: Order,
         services: Arc<dyn Services>,
-        asked: mpsc::Receiver<Ask>,
+        incoming: mpsc::Receiver<Request>,
     ) -> Driver {
-        Driver { name, order, services, asked, waiting: VecDeque::new(), starts: 0, next: 1 }
+        Driver { name, order, services, incoming, waiting: VecDeque::new(), starts: 0, next: 1 }
     }
 
     /// Runs until the session ends.
     pub async fn drive(mut self) {
         loop {
             if self.waiting.is_empty() {
-                let Some(ask) = self.asked.recv().await else { return };
-                self.waiting.push_back(ask);
+                let Some(request) = self.incoming.recv().await else { return };
+                self.waiting.push_back(request);
             }
-            self.waiting.retain(|ask| !ask.answer.is_closed());
+            self.waiting.retain(|request| !request.answer.is_closed());
             if self.waiting.is_empty() {
                 continue;
             }
             if self.starts > RESTARTS_MAX {
                 let why = format!("its process was started again {RESTARTS_MAX} times, and no more");
-                self.waiting.drain(..).for_each(|ask| ask.fail(why.clone()));
+                self.waiting.drain(..).for_each(|request| request.fail(why.clone()));
                 continue;
             }
             if let Some(wait) = self.starts.checked_sub(1).and_then(|restart| RESTART_WAITS.get(restart)) {
                 tokio::time::sleep(*wait).await;
             }
             self.starts += 1;
-            match process::start(self.order.clone()).await {
+            match process::start(&self.order).await {
                 Ok(started) => {
-                    let Some(process) = Process::new(started) else { continue };
-                    if process.serve(&mut self).await == Next::SessionEnd {
+                    if Process::new(started).serve(&mut self).await == Next::SessionEnd {
                         return;
                     }
                 }
                 Err(error) => {
                     let why = error.to_string();
-                    self.waiting.drain(..).for_each(|ask| ask.fail(why.clone()));
+                    self.waiting.drain(..).for_each(|request| request.fail(why.clone()));
                 }
             }
         }
@@ -110,7 +110,7 @@ enum Next {
 type Call = BoxFuture<'static, (Value, Result<Value, String>)>;
 
 /// A request that was sent and not answered yet.
-struct Open {
+struct OpenRequest {
     answer: oneshot::Sender<Ran>,
     deadline: Instant,
     limit: Duration,
@@ -123,61 +123,58 @@ struct Process {
     unwritten: Vec<u8>,
     stdout: Stream,
     stderr: Stream,
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenRequest>,
     calls: FuturesUnordered<Call>,
     /// Calls made since the last time that no request was open.
     calls_made: u32,
-    strays: Strays,
+    invalid_lines: InvalidLines,
 }
 
 /// Lines without meaning.
 #[derive(Default)]
-struct Strays {
+struct InvalidLines {
     /// All lines of the process.
     all: u32,
     /// Lines not reported with a run yet.
-    untold: u32,
+    unreported: u32,
     /// Description of the first of them.
     first: String,
 }
 
-impl Strays {
+impl InvalidLines {
     fn add(&mut self, words: String) {
         self.all += 1;
-        if self.untold == 0 {
+        if self.unreported == 0 {
             self.first = words;
         }
-        self.untold += 1;
+        self.unreported += 1;
     }
 
     /// Adds the unreported lines to a run as a remark.
-    fn beside(&mut self, ran: Ran) -> Ran {
+    fn add_to(&mut self, ran: Ran) -> Ran {
         let first = std::mem::take(&mut self.first);
-        match std::mem::take(&mut self.untold) {
-            0 => ran,
-            1 => Ran::Remarked(Box::new(ran), vec![format!("it wrote a line that {first}")]),
-            count => {
-                let remark = format!("it wrote {count} lines that mean nothing; the first one {first}");
-                Ran::Remarked(Box::new(ran), vec![remark])
-            }
-        }
+        let remark = match std::mem::take(&mut self.unreported) {
+            0 => return ran,
+            1 => format!("it wrote a line that {first}"),
+            count => format!("it wrote {count} lines that mean nothing; the first one {first}"),
+        };
+        Ran::Remarked(Box::new(ran), vec![remark])
     }
 }
 
 impl Process {
-    /// `None` if stdin is closed, which is not the case for a process that was just started.
-    fn new(started: Started) -> Option<Process> {
-        Some(Process {
+    fn new(started: Piped) -> Process {
+        Process {
             running: started.running,
-            stdin: started.stdin?,
+            stdin: started.stdin,
             unwritten: Vec::new(),
             stdout: Stream::new(started.stdout, Keep::Beginning(LINE_BYTES_MAX + READ_BYTES)),
             stderr: Stream::new(started.stderr, Keep::End(STDERR_BYTES_MAX)),
             open: BTreeMap::new(),
             calls: FuturesUnordered::new(),
             calls_made: 0,
-            strays: Strays::default(),
-        })
+            invalid_lines: InvalidLines::default(),
+        }
     }
 
     /// Sends requests until the process ends or has to be terminated.
@@ -186,9 +183,9 @@ impl Process {
         loop {
             // While the hook waits for one of its calls, the queued request may be what that call waits for.
             while (self.open.is_empty() || !self.calls.is_empty())
-                && let Some(ask) = driver.waiting.pop_front()
+                && let Some(request) = driver.waiting.pop_front()
             {
-                self.send(driver.next, ask);
+                self.send(driver.next, request);
                 driver.next += 1;
             }
             let deadline = self.open.values().map(|open| open.deadline).min();
@@ -201,7 +198,7 @@ impl Process {
                     self.stderr.take_leftover(&mut buffer);
                     // The remaining output may contain an answer; exceeded limits no longer matter.
                     let _ = self.take_lines(driver);
-                    self.fail_open(&self.obituary(ending.unwrap_or(Ending::Unknown)));
+                    self.fail_open(&self.describe_end(ending.unwrap_or(Ending::Unknown)));
                     return Next::Process;
                 }
                 () = limited, if deadline.is_some() => {
@@ -209,8 +206,8 @@ impl Process {
                     self.fail_open("its process was ended because it did not answer another request in time");
                     return Next::Process;
                 }
-                ask = driver.asked.recv(), if driver.waiting.is_empty() => match ask {
-                    Some(ask) => driver.waiting.push_back(ask),
+                request = driver.incoming.recv(), if driver.waiting.is_empty() => match request {
+                    Some(request) => driver.waiting.push_back(request),
                     None => return Next::SessionEnd,
                 },
                 ready = self.stdout.ready() => {
@@ -232,10 +229,10 @@ impl Process {
         }
     }
 
-    fn send(&mut self, id: u64, ask: Ask) {
-        let Ask { payload, limit, answer } = ask;
+    fn send(&mut self, id: u64, request: Request) {
+        let Request { payload, limit, answer } = request;
         self.write(&json!({"id": id, "payload": payload}));
-        self.open.insert(id, Open { answer, deadline: Instant::now() + limit, limit });
+        self.open.insert(id, OpenRequest { answer, deadline: Instant::now() + limit, limit });
     }
 
     fn answer(&mut self, id: &Value, result: Result<Value, String>) {
@@ -260,10 +257,10 @@ impl Process {
             if let Err(why) = self.take_line(line, driver) {
                 let words = format!("{why}: {}", shown(&String::from_utf8_lossy(line)));
                 tracing::warn!(hook = driver.name, "a resident hook wrote a line that {words}");
-                self.strays.add(words);
+                self.invalid_lines.add(words);
             }
         }
-        match self.strays.all {
+        match self.invalid_lines.all {
             _ if too_long => Err("it wrote a line that is longer than 1 MiB"),
             0..=STRAY_LINES_MAX => Ok(()),
             _ => Err("it wrote too many lines that mean nothing"),
@@ -272,10 +269,11 @@ impl Process {
 
     /// The error is what is wrong with the line.
     fn take_line(&mut self, line: &[u8], driver: &Driver) -> Result<(), &'static str> {
-        let mut line: Map<String, Value> = serde_json::from_slice(line).map_err(|_| "is no JSON object")?;
+        let mut line: Map<String, Value> =
+            serde_json::from_slice(line).map_err(|_| "is not a JSON object")?;
         let id = line.remove("id").filter(|id| !id.is_null()).ok_or("has no id")?;
         if let Some(method) = line.remove("method") {
-            let Value::String(method) = method else { return Err("has a method that is no text") };
+            let Value::String(method) = method else { return Err("has a method that is not a string") };
             let params = line.remove("params").unwrap_or(Value::Null);
             return self.call(id, method, params, driver);
         }
@@ -293,7 +291,7 @@ impl Process {
             (None, None) => Ran::Failed("its answer has neither a result nor an error".to_owned()),
         };
         // The caller may no longer be waiting.
-        let _ = open.answer.send(self.strays.beside(ran));
+        let _ = open.answer.send(self.invalid_lines.add_to(ran));
         if self.open.is_empty() {
             self.calls = FuturesUnordered::new();
             self.calls_made = 0;
@@ -319,13 +317,13 @@ impl Process {
         } else if self.calls.len() >= CALLS_OPEN_MAX {
             Some((format!("more than {CALLS_OPEN_MAX} calls at once"), "makes too many calls at once"))
         } else if self.calls_made >= CALLS_A_RUN_MAX {
-            let told = format!("more than {CALLS_A_RUN_MAX} calls for one request");
-            Some((told, "makes too many calls for one request"))
+            let message = format!("more than {CALLS_A_RUN_MAX} calls for one request");
+            Some((message, "makes too many calls for one request"))
         } else {
             None
         };
-        if let Some((told, why)) = refusal {
-            self.answer(&id, Err(told));
+        if let Some((message, why)) = refusal {
+            self.answer(&id, Err(message));
             return Err(why);
         }
         self.calls_made += 1;
@@ -334,7 +332,7 @@ impl Process {
             let called = AssertUnwindSafe(async { services.call(&hook, &method, params).await });
             let result = called.catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!(hook, method, "a call of a resident hook panicked");
-                Err("the call met a fault of the agent".to_owned())
+                Err("the call hit a bug in Epitome".to_owned())
             });
             (id, result)
         }));
@@ -351,18 +349,18 @@ impl Process {
                 stdout_cut: false,
                 stderr: self.stderr.text(),
             };
-            let _ = open.answer.send(self.strays.beside(ran));
+            let _ = open.answer.send(self.invalid_lines.add_to(ran));
         }
     }
 
     fn fail_open(&mut self, why: &str) {
         for open in std::mem::take(&mut self.open).into_values() {
-            let _ = open.answer.send(self.strays.beside(Ran::Failed(why.to_owned())));
+            let _ = open.answer.send(self.invalid_lines.add_to(Ran::Failed(why.to_owned())));
         }
     }
 
     /// How the process ended, with the last line of stderr.
-    fn obituary(&self, ending: Ending) -> String {
+    fn describe_end(&self, ending: Ending) -> String {
         let how = match ending {
             Ending::Code(code) => format!("with exit code {code}"),
             Ending::Signal(signal) => format!("by signal {signal}"),

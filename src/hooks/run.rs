@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
-use futures_util::{FutureExt, TryFutureExt};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -26,13 +26,13 @@ use super::process::{self, Order, Program};
 use super::resident::{Resident, Residents, Services};
 use super::transcript::Transcript;
 use super::webhook::{self, Webhook};
-use super::{claude_payload, digest, handlers};
+use super::{claude, digest, handlers};
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_timing::TimedSpan;
 
 /// Maximum concurrent hooks of one group. Users have a handful.
-const SIDE_BY_SIDE_MAX: usize = 8;
+const CONCURRENT_MAX: usize = 8;
 
 /// The resources for running a session's hooks. Cheap to clone.
 #[derive(Clone)]
@@ -56,8 +56,8 @@ pub struct Runner {
 pub async fn perform(runner: &Runner, mut chain: Chain) -> Resolution {
     let transcript = OnceCell::new();
     while let Some(runs) = chain.next() {
-        let heard = stream::iter(runs.into_iter().map(|run| timed(runner, run, &transcript)));
-        chain.tell(heard.buffered(SIDE_BY_SIDE_MAX).collect().await);
+        let results = stream::iter(runs.into_iter().map(|run| timed(runner, run, &transcript)));
+        chain.tell(results.buffered(CONCURRENT_MAX).collect().await);
     }
     chain.finish()
 }
@@ -72,16 +72,15 @@ async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duratio
     let ran = perform.instrument(logged.span().clone()).await;
     let ran = ran.unwrap_or_else(|_| {
         tracing::error!(hook = run.link.name(), "running a hook panicked");
-        Ran::Failed("it met a fault of the agent, which is in its log".to_owned())
+        Ran::Failed("running it hit a bug in Epitome; the log has the details".to_owned())
     });
     logged.end(&ended(&ran));
     (ran, begun.elapsed())
 }
 
-/// The log span of a run. Handlers without a recipe (the compaction trigger) run every round and are not
-/// logged.
+/// The log span of a run. The compaction trigger runs every round and is not logged.
 fn in_log(run: &Run) -> TimedSpan {
-    if run.link.is_always_there() {
+    if run.link.is_compact_trigger() {
         return TimedSpan::new(Span::none());
     }
     TimedSpan::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
@@ -112,33 +111,28 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
                 .to_owned(),
         );
     }
-    let transcript = match wants_transcript(hook) {
-        true => {
-            let written = transcript.get_or_init(|| runner.transcript.write(&run.moment)).await;
-            match written {
-                Ok(path) => Some(path.as_path()),
-                Err(why) => return Ran::Failed(why.clone()),
-            }
+    let transcript = if wants_transcript(hook) {
+        match transcript.get_or_init(|| runner.transcript.write(&run.moment)).await {
+            Ok(path) => Some(path.as_path()),
+            Err(why) => return Ran::Failed(why.clone()),
         }
-        false => None,
+    } else {
+        None
     };
     let limit = hook.manifest.timeout;
     match &hook.kind {
         Kind::Declared { then } => Ran::Object(then.clone()),
         Kind::Script { path } => {
-            let program = Program::File { path: path.clone(), arguments: vec!["run".into()] };
             let stdin = line(&ours(hook, run, transcript));
-            process::run(order(runner, hook, run, program, stdin))
-                .unwrap_or_else(|error| Ran::Failed(error.to_string()))
-                .await
+            run_process(order(runner, hook, run, Program::script(path), stdin)).await
         }
         Kind::Claude { line: shell_line, .. } => {
             // It is always written for this kind of hook.
             let transcript = transcript.unwrap_or(Path::new(""));
-            let stdin = line(&claude_payload::payload(&run.moment, transcript));
+            let stdin = line(&claude::payload::payload(&run.moment, transcript));
             let mut order = order(runner, hook, run, Program::Line(shell_line.clone()), stdin);
             order.more.push(("CLAUDE_PROJECT_DIR", project(hook, &order.cwd)));
-            process::run(order).unwrap_or_else(|error| Ran::Failed(error.to_string())).await
+            run_process(order).await
         }
         Kind::Webhook { url, headers, secret } => {
             let body = line(&ours(hook, run, transcript));
@@ -146,8 +140,7 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
             webhook::post(&runner.http, to, body, limit).await
         }
         Kind::Resident { path } => {
-            let program = Program::File { path: path.clone(), arguments: vec!["run".into()] };
-            let mut order = order(runner, hook, run, program, Vec::new());
+            let mut order = order(runner, hook, run, Program::script(path), Vec::new());
             // One process handles many events.
             order.more.retain(|(name, _)| *name != EVENT_VARIABLE);
             let (name, digest) = (hook.name.clone(), hook.digest.clone());
@@ -157,17 +150,19 @@ async fn perform_one(runner: &Runner, run: &Run, transcript: &Written) -> Ran {
     }
 }
 
+async fn run_process(order: Order) -> Ran {
+    process::run(order).await.unwrap_or_else(|error| Ran::Failed(error.to_string()))
+}
+
 /// Whether a repository's hook is still the one that was trusted. Checked before every run, since anyone with
 /// write access to the repository can change its files.
 async fn is_unchanged(hook: &Arc<Hook>) -> bool {
-    match hook.place {
-        Place::Enforced | Place::Person => true,
-        Place::Repository => {
-            let hook = hook.clone();
-            // If the check itself fails, treat the hook as changed.
-            tokio::task::spawn_blocking(move || digest::unchanged(&hook)).await.unwrap_or(false)
-        }
+    if hook.place != Place::Repository {
+        return true;
     }
+    let hook = hook.clone();
+    // If the check itself fails, treat the hook as changed.
+    tokio::task::spawn_blocking(move || digest::unchanged(&hook)).await.unwrap_or(false)
 }
 
 fn wants_transcript(hook: &Hook) -> bool {
@@ -219,9 +214,7 @@ fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u
 
 /// The repository whose `.claude/` contains the hook; the session's directory for a user's own hook.
 fn project(hook: &Hook, cwd: &Path) -> OsString {
-    let root = match hook.place {
-        Place::Repository => hook.files.first().and_then(|settings| settings.parent()?.parent()),
-        Place::Enforced | Place::Person => None,
-    };
+    let settings = hook.files.first().filter(|_| hook.place == Place::Repository);
+    let root = settings.and_then(|settings| settings.parent()?.parent());
     root.unwrap_or(cwd).as_os_str().to_owned()
 }

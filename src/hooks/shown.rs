@@ -40,7 +40,7 @@ pub fn found(found: &Found) -> Value {
 pub fn word(place: Place) -> &'static str {
     match place {
         Place::Enforced => "enforced",
-        Place::Person => "yours",
+        Place::User => "yours",
         Place::Repository => "repository",
     }
 }

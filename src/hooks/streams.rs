@@ -2,10 +2,11 @@
 
 use std::future::pending;
 use std::io;
-use std::os::fd::AsFd;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
+
+use epitome_platform::piped::read_available;
 
 /// Maximum bytes read from each stream after the process has ended: the capacity of the largest pipe
 /// available to unprivileged users. More can only come from a child that keeps writing.
@@ -23,8 +24,8 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    pub fn new(pipe: Option<pipe::Sender>, bytes: Vec<u8>) -> Feed {
-        let mut feed = Feed { pipe, bytes, at: 0 };
+    pub fn new(pipe: pipe::Sender, bytes: Vec<u8>) -> Feed {
+        let mut feed = Feed { pipe: Some(pipe), bytes, at: 0 };
         feed.close_when_done();
         feed
     }
@@ -87,19 +88,17 @@ impl Stream {
         }
     }
 
-    /// Reads the current content of the pipe directly, since the runtime may not have been notified of it
-    /// yet.
+    /// Reads the current content of the pipe.
     pub fn take_leftover(&mut self, buffer: &mut [u8]) {
         let mut taken = 0;
         while let Some(pipe) = &self.pipe
             && taken < LEFTOVER_BYTES_MAX
         {
-            match rustix::io::read(pipe.as_fd(), &mut *buffer) {
+            match read_available(pipe, buffer) {
                 Ok(length @ 1..) => {
                     taken += length;
                     self.put(&buffer[..length]);
                 }
-                Err(rustix::io::Errno::INTR) => {}
                 Ok(0) | Err(_) => self.pipe = None,
             }
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::claude_tools::{theirs, tool_name};
+use super::claude::tools::{theirs, tool_name};
 use super::moment::{Base, Call, Moment};
 use super::payload::timestamp;
 use epitome_files::atomic_file::AtomicFile;
@@ -31,16 +31,16 @@ const LEFT_BEHIND_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A session's transcript. The file is created when it is first needed, and removed on drop.
 pub struct Transcript {
-    place: Arc<Place>,
+    file: Arc<TranscriptFile>,
 }
 
-struct Place {
+struct TranscriptFile {
     path: PathBuf,
     /// Whether the folder exists. Locked while writing.
-    made: Mutex<bool>,
+    has_folder: Mutex<bool>,
 }
 
-impl Drop for Place {
+impl Drop for TranscriptFile {
     fn drop(&mut self) {
         // Fails if no hook ever needed a transcript.
         let _ = fs::remove_file(&self.path);
@@ -51,30 +51,30 @@ impl Transcript {
     /// The transcript of the session with this id. Does not access the disk.
     pub fn of(paths: &Paths, session: &str) -> Transcript {
         let path = paths.state.join("transcripts").join(format!("{session}.jsonl"));
-        Transcript { place: Arc::new(Place { path, made: Mutex::new(false) }) }
+        Transcript { file: Arc::new(TranscriptFile { path, has_folder: Mutex::new(false) }) }
     }
 
     /// Writes the conversation of a moment, replacing the previous version, and returns the path, which is
     /// the same for the lifetime of the session. The error is a message.
     pub async fn write(&self, moment: &Moment) -> Result<PathBuf, String> {
-        let (place, base) = (self.place.clone(), moment.base.clone());
-        let written = tokio::task::spawn_blocking(move || place.write(&base));
-        let written = written.await.unwrap_or_else(|_| Err(io::Error::other("the writing broke off")));
+        let (file, base) = (self.file.clone(), moment.base.clone());
+        let written = tokio::task::spawn_blocking(move || file.write(&base));
+        let written = written.await.unwrap_or_else(|_| Err(io::Error::other("the write was aborted")));
         written.map_err(|error| {
-            let path = self.place.path.display();
+            let path = self.file.path.display();
             format!("the conversation could not be written for it to {path}: {error}")
         })
     }
 }
 
-impl Place {
+impl TranscriptFile {
     fn write(&self, base: &Base) -> io::Result<PathBuf> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_folder = self.has_folder.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = self.path.parent().unwrap_or(Path::new("/"));
-        if !*made {
+        if !*has_folder {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
             sweep(folder);
-            *made = true;
+            *has_folder = true;
         }
         // Replaced rather than overwritten: a hook that still reads the previous version can finish.
         let mut whole = AtomicFile::begin(folder, FILE_MODE)?;
@@ -166,11 +166,7 @@ fn blocks(base: &Base, message: &Message) -> Vec<Value> {
             let input = theirs(&call, &base.cwd);
             Some(json!({"type": "tool_use", "id": call.id, "name": tool_name(&call.tool), "input": input}))
         }
-        Content::Thinking { .. }
-        | Content::Image { .. }
-        | Content::Document { .. }
-        | Content::Resource { .. }
-        | Content::ResourceLink { .. } => None,
+        _ => None,
     };
     message.content.iter().filter_map(block).collect()
 }

@@ -26,9 +26,10 @@ const STORE_BYTES_MAX: u64 = 8 << 20;
 const VERSION: u32 = 1;
 
 /// The subject of a decision.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Item {
     pub path: PathBuf,
+    #[serde(rename = "sha256")]
     pub digest: String,
 }
 
@@ -70,8 +71,9 @@ enum Word {
     Never,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
+    #[serde(rename = "decision")]
     word: Word,
     /// Milliseconds since the Unix epoch.
     at: u64,
@@ -86,10 +88,10 @@ struct StoreFile {
 
 #[derive(Serialize, Deserialize)]
 struct Row {
-    path: PathBuf,
-    sha256: String,
-    decision: Word,
-    at: u64,
+    #[serde(flatten)]
+    item: Item,
+    #[serde(flatten)]
+    stored: Stored,
 }
 
 impl Trust {
@@ -102,32 +104,22 @@ impl Trust {
     /// Loads the decisions. A damaged store is a problem, and trusts nothing. Blocks on disk I/O.
     pub fn load(paths: &Paths, policy: config::Trust) -> (Trust, Option<Problem>) {
         let file = Trust::file(paths);
-        let (stored, problem) = match read(&file) {
-            Ok(stored) => (stored, None),
-            Err(message) => {
-                let hint = "nothing of a repository runs until it is allowed anew; the next decision sets this file aside";
-                (
-                    BTreeMap::new(),
-                    Some(Problem { path: file.clone(), place: None, message, hint: Some(hint.to_owned()) }),
-                )
-            }
-        };
-        (Trust { policy, file, stored, once: BTreeSet::new() }, problem)
+        let mut trust = Trust { policy, file, stored: BTreeMap::new(), once: BTreeSet::new() };
+        let problem = trust.reload();
+        (trust, problem)
     }
 
     /// Reads the store again, because another process may have changed it; decisions for this session are
     /// kept.
     pub fn reload(&mut self) -> Option<Problem> {
-        match read(&self.file) {
-            Ok(stored) => {
-                self.stored = stored;
-                None
-            }
-            Err(message) => {
-                self.stored.clear();
-                Some(Problem { path: self.file.clone(), place: None, message, hint: None })
-            }
-        }
+        let (stored, message) = match read(&self.file) {
+            Ok(stored) => (stored, None),
+            Err(message) => (BTreeMap::new(), Some(message)),
+        };
+        self.stored = stored;
+        let hint = "nothing from a repository runs until it is allowed again; the next decision sets this file aside";
+        let path = self.file.clone();
+        message.map(|message| Problem { path, place: None, message, hint: Some(hint.to_owned()) })
     }
 
     /// Whether this version of this file may run. Blocks on disk I/O while resolving the path's links, so
@@ -157,7 +149,7 @@ impl Trust {
             Decision::Always => Word::Allow,
             Decision::Never => Word::Never,
         };
-        let at = now();
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let new: Vec<(Item, Stored)> = items.map(|item| (item, Stored { word, at })).collect();
         for (item, stored) in &new {
             self.once.remove(item);
@@ -165,7 +157,7 @@ impl Trust {
         }
         self.stored = store(&self.file, new).map_err(|error| {
             format!(
-                "the decision holds for this session alone: {} cannot be written: {error}",
+                "the decision applies to this session only: {} cannot be written: {error}",
                 self.file.display()
             )
         })?;
@@ -180,7 +172,7 @@ fn named(path: &Path, digest: &str) -> Item {
 }
 
 fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
-    let unreadable = |error: io::Error| format!("what hooks you trust cannot be read: {error}");
+    let unreadable = |error: io::Error| format!("the list of trusted hooks cannot be read: {error}");
     let mut bytes = Vec::new();
     match File::open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -188,27 +180,23 @@ fn read(file: &Path) -> Result<BTreeMap<Item, Stored>, String> {
         Ok(open) => open.take(STORE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?,
     };
     if bytes.len() as u64 > STORE_BYTES_MAX {
-        return Err(format!("what hooks you trust is damaged: more than {} MiB", STORE_BYTES_MAX >> 20));
+        return Err(format!("the list of trusted hooks is damaged: more than {} MiB", STORE_BYTES_MAX >> 20));
     }
     let store: StoreFile = serde_json::from_slice(&bytes)
-        .map_err(|error| format!("what hooks you trust is damaged: {error}"))?;
+        .map_err(|error| format!("the list of trusted hooks is damaged: {error}"))?;
     if store.version != VERSION {
-        return Err(format!("what hooks you trust has the unknown form {}", store.version));
+        return Err(format!("the list of trusted hooks has the unknown format version {}", store.version));
     }
-    let rows = store.consents.into_iter();
-    Ok(rows
-        .map(|row| {
-            let item = Item { path: row.path, digest: row.sha256 };
-            (item, Stored { word: row.decision, at: row.at })
-        })
-        .collect())
+    Ok(store.consents.into_iter().map(|row| (row.item, row.stored)).collect())
 }
 
 /// Adds decisions to the store under its lock; returns all of them.
 fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Stored>> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let lock = private().create(true).truncate(false).open(file.with_extension("lock"))?;
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).create(true).truncate(false);
+    let lock = options.open(file.with_extension("lock"))?;
     lock.lock()?;
     let mut all = match read(file) {
         Ok(all) => all,
@@ -225,12 +213,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
         };
         all.remove(&oldest);
     }
-    let rows = all.iter().map(|(item, stored)| Row {
-        path: item.path.clone(),
-        sha256: item.digest.clone(),
-        decision: stored.word,
-        at: stored.at,
-    });
+    let rows = all.iter().map(|(item, stored)| Row { item: item.clone(), stored: *stored });
     let whole = StoreFile { version: VERSION, consents: rows.collect() };
     replace(file, &serde_json::to_vec_pretty(&whole)?)?;
     Ok(all)
@@ -241,14 +224,4 @@ pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     epitome_files::atomic_file::replace_private(file, bytes)
-}
-
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
-    options
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -5,10 +5,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,8 +17,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Surroundings;
+use super::McpContext;
 use epitome_platform::group::Running;
+use epitome_platform::piped::Piped;
 
 /// Maximum bytes of one message; a longer one ends the connection. A result with several images takes some of
 /// that.
@@ -41,19 +41,19 @@ pub struct Child {
     pub stdin: pipe::Sender,
     pub stdout: Bounded<pipe::Receiver>,
     /// Why its stdout was cut off, and the end of its stderr.
-    pub last_words: Arc<LastWords>,
+    pub diagnostics: Arc<Diagnostics>,
 }
 
 /// Diagnostics of a process that has ended.
 #[derive(Default)]
-pub struct LastWords {
+pub struct Diagnostics {
     cut: Mutex<Option<String>>,
     stderr: Mutex<String>,
     /// Notified when stderr has reached end of file.
     pub read: Notify,
 }
 
-impl LastWords {
+impl Diagnostics {
     /// Why we cut the process off; `None` if it ended on its own.
     pub fn cut(&self) -> Option<String> {
         self.cut.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -85,41 +85,23 @@ pub async fn start(
     command: &str,
     args: &[String],
     env: &[(String, String)],
-    around: &Surroundings,
-    hide: impl Fn(&str) -> String + Send + 'static,
+    context: &McpContext,
+    redact: impl Fn(&str) -> String + Send + 'static,
 ) -> Result<Child, String> {
-    let mut environment: Vec<(OsString, OsString)> = around.environment.to_vec();
+    let mut environment: Vec<(OsString, OsString)> = context.environment.to_vec();
     for (key, value) in env {
         environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));
         environment.push((key.into(), value.into()));
     }
-    let program = found(command, &around.cwd, &environment)?;
-    let (args, cwd, reaper) = (args.to_vec(), around.cwd.clone(), around.reaper.clone());
-    // Fork and exec block.
-    let spawned = tokio::task::spawn_blocking(move || {
-        let (child_stdin, stdin) = io::pipe()?;
-        let (stdout, child_stdout) = io::pipe()?;
-        let (stderr, child_stderr) = io::pipe()?;
-        let mut command = Command::new(&program);
-        command.args(&args).current_dir(&cwd).env_clear().envs(environment);
-        command.env("PWD", &cwd).env_remove("OLDPWD");
-        command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
-        command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
-        command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
-        let running = reaper.spawn(&mut command)?;
-        Ok::<_, io::Error>((running, OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)))
-    });
-    let spawned = spawned.await.unwrap_or_else(|_| Err(io::Error::other("the start broke off")));
-    let shown = hide(command);
-    let failed = |error: io::Error| format!("{shown} cannot be started: {error}");
-    let (running, stdin, stdout, stderr) = spawned.map_err(failed)?;
-    let last_words = Arc::new(LastWords::default());
-    let stdin = pipe::Sender::from_owned_fd(stdin).map_err(failed)?;
-    let stdout = pipe::Receiver::from_owned_fd(stdout).map_err(failed)?;
-    let stderr = pipe::Receiver::from_owned_fd(stderr).map_err(failed)?;
-    tokio::spawn(follow_stderr(name.to_owned(), stderr, last_words.clone(), hide));
-    let stdout = Bounded::new(stdout, last_words.clone());
-    Ok(Child { running, stdin, stdout, last_words })
+    let mut program = Command::new(found(command, &context.cwd, &environment)?);
+    program.args(args);
+    let started = Piped::start(context.reaper.clone(), program, &context.cwd, environment).await;
+    let Piped { running, stdin, stdout, stderr } =
+        started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
+    let diagnostics = Arc::new(Diagnostics::default());
+    tokio::spawn(follow_stderr(name.to_owned(), stderr, diagnostics.clone(), redact));
+    let stdout = Bounded::new(stdout, diagnostics.clone());
+    Ok(Child { running, stdin, stdout, diagnostics })
 }
 
 /// Resolves a command to a file, as a shell would with this environment.
@@ -147,8 +129,8 @@ fn is_program(file: &Path) -> bool {
 async fn follow_stderr(
     name: String,
     stderr: pipe::Receiver,
-    last_words: Arc<LastWords>,
-    hide: impl Fn(&str) -> String,
+    diagnostics: Arc<Diagnostics>,
+    redact: impl Fn(&str) -> String,
 ) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -157,15 +139,15 @@ async fn follow_stderr(
         line.clear();
         let piece = (&mut stderr).take(STDERR_LINE_BYTES_MAX as u64).read_until(b'\n', &mut line).await;
         match piece {
-            Ok(0) | Err(_) => return last_words.read.notify_one(),
+            Ok(0) | Err(_) => return diagnostics.read.notify_one(),
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line);
-                let text = hide(text.trim_end());
+                let text = redact(text.trim_end());
                 lines += 1;
                 if lines <= STDERR_LINES_MAX {
                     tracing::info!(server = %name, "{text}");
                 }
-                last_words.said(&text);
+                diagnostics.said(&text);
             }
         }
     }
@@ -177,12 +159,12 @@ pub struct Bounded<R> {
     line_bytes: usize,
     lines: u32,
     since: Instant,
-    last_words: Arc<LastWords>,
+    diagnostics: Arc<Diagnostics>,
 }
 
 impl<R> Bounded<R> {
-    pub fn new(inner: R, last_words: Arc<LastWords>) -> Bounded<R> {
-        Bounded { inner, line_bytes: 0, lines: 0, since: Instant::now(), last_words }
+    pub fn new(inner: R, diagnostics: Arc<Diagnostics>) -> Bounded<R> {
+        Bounded { inner, line_bytes: 0, lines: 0, since: Instant::now(), diagnostics }
     }
 
     /// Counts the bytes and lines read. An error completes a sentence that says which limit was exceeded.
@@ -213,14 +195,14 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.last_words.cut().is_some() {
+        if self.diagnostics.cut().is_some() {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let read = buffer.filled()[before..].to_vec();
         if let Err(why) = self.count(&read) {
-            self.last_words.set_cut(why);
+            self.diagnostics.set_cut(why);
             // Report end of file at this point.
             buffer.set_filled(before);
         }
@@ -233,11 +215,11 @@ mod tests {
     use super::*;
 
     async fn read(text: Vec<u8>) -> (usize, Option<String>) {
-        let last_words = Arc::new(LastWords::default());
-        let mut bounded = Bounded::new(&text[..], last_words.clone());
+        let diagnostics = Arc::new(Diagnostics::default());
+        let mut bounded = Bounded::new(&text[..], diagnostics.clone());
         let mut all = Vec::new();
         bounded.read_to_end(&mut all).await.expect("memory can be read");
-        (all.len(), last_words.cut())
+        (all.len(), diagnostics.cut())
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use rmcp::service::{NotificationContext, RequestContext, RoleClient};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
-use super::News;
+use super::McpEvent;
 use super::listed::short;
 use epitome_tools::question::{Door, Question, Reply, Wants, fitting};
 
@@ -84,7 +84,7 @@ pub struct Client {
     pub server: String,
     pub shared: Arc<Shared>,
     pub door: Door,
-    pub news: mpsc::WeakSender<News>,
+    pub news: mpsc::WeakSender<McpEvent>,
     /// Lets a server ask only one question at a time.
     pub turn: Semaphore,
 }
@@ -132,7 +132,7 @@ impl ClientHandler for Client {
         if self.shared.asked.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX
             || self.shared.unanswered.load(Ordering::Relaxed) >= UNANSWERED_MAX
         {
-            self.note("asks too much, and is not let ask any more");
+            self.note("asked too many questions; further ones are declined");
             return Ok(declined());
         }
         // The semaphore is never closed.
@@ -146,7 +146,7 @@ impl ClientHandler for Client {
             Wants::Url { .. } => None,
         };
         self.shared.asking.fetch_add(1, Ordering::Relaxed);
-        let asking = Asking(&self.shared);
+        let asking = OpenQuestion(&self.shared);
         let reply = self.door.ask(question).await;
         drop(asking);
         let unanswered = match &reply {
@@ -164,13 +164,13 @@ impl ClientHandler for Client {
                         ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content))
                     }
                     Err(why) => {
-                        self.note(&format!("was not given an answer: {why}"));
+                        self.note(&format!("received no answer: {why}"));
                         ElicitResult::new(ElicitationAction::Cancel)
                     }
                 },
             },
             Reply::Unable => {
-                self.note("asks you something that your client can't show; it was told no");
+                self.note("asks something that your client cannot show; the question was declined");
                 declined()
             }
             Reply::Declined => declined(),
@@ -180,9 +180,9 @@ impl ClientHandler for Client {
 }
 
 /// Counts a question as open while it is alive, even when the waiting future is dropped.
-struct Asking<'a>(&'a Shared);
+struct OpenQuestion<'a>(&'a Shared);
 
-impl Drop for Asking<'_> {
+impl Drop for OpenQuestion<'_> {
     fn drop(&mut self) {
         self.0.asking.fetch_sub(1, Ordering::Relaxed);
         self.0.moved.store(true, Ordering::Relaxed);
@@ -194,7 +194,7 @@ impl Client {
         if let Some(news) = self.news.upgrade() {
             let text = format!("The MCP server {} {why}.", self.server);
             // If the channel is full, the user has enough remarks already.
-            let _ = news.try_send(News::Remark(text));
+            let _ = news.try_send(McpEvent::Remark(text));
         }
     }
 
@@ -206,29 +206,32 @@ impl Client {
         };
         match request {
             ElicitRequestParams::FormElicitationParams { message, requested_schema, .. } => {
-                let schema = serde_json::to_value(&requested_schema)
-                    .map_err(|_| "asks for a form that can't be read; it was told no".to_owned())?;
+                let schema = serde_json::to_value(&requested_schema).map_err(|_| {
+                    "asks for a form that cannot be read; the question was declined".to_owned()
+                })?;
                 let text = schema.to_string();
                 if text.len() > FORM_BYTES_MAX {
-                    return Err("asks for a form that is too large; it was told no".to_owned());
+                    return Err("asks for a form that is too large; the question was declined".to_owned());
                 }
                 if wants_secret(&schema) {
-                    return Err(
-                        "asks for a secret in a form, which is no place for one; it was told no".to_owned()
-                    );
+                    return Err("asks for a secret in a form, which is not safe; the question was declined"
+                        .to_owned());
                 }
                 Ok(Question { message: said(&message), wants: Wants::Form { schema } })
             }
             ElicitRequestParams::UrlElicitationParams { message, url, elicitation_id, .. } => {
                 let is_web = url.starts_with("https://") || url.starts_with("http://");
                 if !is_web || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
-                    return Err("asks you to an address that is none of the web; it was told no".to_owned());
+                    return Err(
+                        "asks you to open an address that is not a web page; the question was declined"
+                            .to_owned(),
+                    );
                 }
                 // The server's id need not be unique; ours must be.
                 let id = format!("mcp_{:016x}_{}", fastrand::u64(..), short(&elicitation_id));
                 Ok(Question { message: said(&message), wants: Wants::Url { url, id } })
             }
-            _ => Err("asks in a way that is not known here; it was told no".to_owned()),
+            _ => Err("asks in an unsupported way; the question was declined".to_owned()),
         }
     }
 }

@@ -13,12 +13,12 @@ use rmcp::transport::auth::AuthClient;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::child::{self, LINE_BYTES_MAX, LastWords};
+use super::child::{self, Diagnostics, LINE_BYTES_MAX};
 use super::client::{Client, Shared};
-use super::expand::{Hidden, expanded, variable};
+use super::expand::{Redactor, expanded, variable};
 use super::listed::{self, TOOLS_MAX};
 use super::server::{ENDING_WITHIN, Link, Server, State, bounded, chain};
-use super::{News, Surroundings, login};
+use super::{McpContext, McpEvent, login};
 use epitome_config::McpWay;
 use epitome_platform::group::{Ending, Running};
 use epitome_tools::question::Door;
@@ -35,16 +35,16 @@ const PAGES_MAX: usize = 20;
 const LIST_APART: Duration = Duration::from_secs(1);
 
 /// Why there is no connection.
-enum Trouble {
+enum ConnectError {
     /// The user has to log in; `challenge` is the server's authentication challenge.
     Login { url: String, challenge: Option<String> },
     /// Completes a sentence and contains no secrets.
     Other(String),
 }
 
-impl From<String> for Trouble {
-    fn from(why: String) -> Trouble {
-        Trouble::Other(why)
+impl From<String> for ConnectError {
+    fn from(why: String) -> ConnectError {
+        ConnectError::Other(why)
     }
 }
 
@@ -52,33 +52,32 @@ impl From<String> for Trouble {
 struct Connection {
     service: RunningService<RoleClient, Client>,
     shared: Arc<Shared>,
-    hidden: Hidden,
-    process: Option<(Running, Arc<LastWords>)>,
+    redactor: Redactor,
+    process: Option<(Running, Arc<Diagnostics>)>,
 }
 
 /// Connects a server and maintains it until the session drops the task.
-pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: mpsc::Sender<News>) {
+pub async fn drive(server: Arc<Server>, context: McpContext, door: Door, news: mpsc::Sender<McpEvent>) {
     // One login per request for the server, so that users aren't sent to the same page repeatedly.
     let mut may_log_in = true;
-    let mut starts = 0;
+    let mut restarts = 0;
     loop {
-        let connecting = connect(&server, &around, &door, &news);
+        let connecting = connect(&server, &context, &door, &news);
         let connected = tokio::time::timeout(CONNECT_TIME_MAX, connecting).await;
         let late =
-            || Err(Trouble::Other(format!("it did not answer within {} s", CONNECT_TIME_MAX.as_secs())));
+            || Err(ConnectError::Other(format!("it did not answer within {} s", CONNECT_TIME_MAX.as_secs())));
         let why = match connected.unwrap_or_else(|_| late()) {
             Ok((connection, link)) => {
                 let (name, count) = (&server.spec.name, link.tools.len());
                 tracing::info!(server = %name, tools = count, "an MCP server is connected");
                 server.set(State::Ready(Arc::new(link)));
-                let told = News::Changed { server: name.clone() };
-                drop(news.send(told).await);
+                drop(news.send(McpEvent::Changed { server: name.clone() }).await);
                 connection.follow(&server, &news).await
             }
-            Err(Trouble::Login { url, challenge }) if may_log_in => {
+            Err(ConnectError::Login { url, challenge }) if may_log_in => {
                 may_log_in = false;
                 server.set(State::Gone("it waits for you to log in".to_owned()));
-                match login::login(&server.spec.name, &url, challenge, &around, &door, &news).await {
+                match login::login(&server.spec.name, &url, challenge, &context, &door, &news).await {
                     Ok(()) => {
                         server.set(State::Connecting);
                         continue;
@@ -86,20 +85,21 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
                     Err(why) => why,
                 }
             }
-            Err(Trouble::Login { .. }) => "it wants a login".to_owned(),
-            Err(Trouble::Other(why)) => why,
+            Err(ConnectError::Login { .. }) => "it requires a login".to_owned(),
+            Err(ConnectError::Other(why)) => why,
         };
         tracing::info!(server = %server.spec.name, why, "an MCP server is gone");
-        starts += 1;
-        server.is_over.store(starts > RESTARTS_MAX, Ordering::Relaxed);
+        let is_over = restarts == RESTARTS_MAX;
+        server.is_over.store(is_over, Ordering::Relaxed);
         server.set(State::Gone(why.clone()));
-        drop(news.send(News::Gone { server: server.spec.name.clone(), why }).await);
-        if starts > RESTARTS_MAX {
+        drop(news.send(McpEvent::Gone { server: server.spec.name.clone(), why }).await);
+        if is_over {
             return;
         }
         server.wanted.notified().await;
+        restarts += 1;
         may_log_in = true;
-        tokio::time::sleep(RESTART_WAIT * starts).await;
+        tokio::time::sleep(RESTART_WAIT * restarts).await;
         server.set(State::Connecting);
     }
 }
@@ -107,11 +107,11 @@ pub async fn drive(server: Arc<Server>, around: Surroundings, door: Door, news: 
 /// Connects a server and lists its tools. An error completes a sentence and contains no secrets.
 async fn connect(
     server: &Arc<Server>,
-    around: &Surroundings,
+    context: &McpContext,
     door: &Door,
-    news: &mpsc::Sender<News>,
-) -> Result<(Connection, Link), Trouble> {
-    let way = expanded(&server.spec, &around.environment)?;
+    news: &mpsc::Sender<McpEvent>,
+) -> Result<(Connection, Link), ConnectError> {
+    let way = expanded(&server.spec, &context.environment)?;
     let shared = Arc::new(Shared::default());
     let client = Client {
         server: server.spec.name.clone(),
@@ -120,72 +120,72 @@ async fn connect(
         news: news.downgrade(),
         turn: Semaphore::new(1),
     };
-    let (service, process, hidden) = match &way {
+    let (service, process, redactor) = match &way {
         McpWay::Stdio { command, args, env } => {
-            let hidden = Hidden::of(&way);
-            let hide = {
-                let hidden = hidden.clone();
-                move |text: &str| hidden.hide(text)
+            let redactor = Redactor::of(&way);
+            let redact = {
+                let redactor = redactor.clone();
+                move |text: &str| redactor.redact(text)
             };
-            let child = child::start(&server.spec.name, command, args, env, around, hide).await?;
-            let child::Child { running, stdin, stdout, last_words } = child;
+            let child = child::start(&server.spec.name, command, args, env, context, redact).await?;
+            let child::Child { running, stdin, stdout, diagnostics } = child;
             let transport =
                 AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);
-            let mut process = Some((running, last_words));
+            let mut process = Some((running, diagnostics));
             match serve_client(client, transport).await {
-                Ok(service) => (service, process, hidden),
+                Ok(service) => (service, process, redactor),
                 Err(error) => {
-                    let own = went(&mut process, &hidden).await;
-                    let own = own.unwrap_or_else(|| bounded(&hidden.hide(&initialize_words(&error))));
+                    let own = exit_reason(&mut process, &redactor).await;
+                    let own = own.unwrap_or_else(|| bounded(&redactor.redact(&initialize_reason(&error))));
                     return Err(own.into());
                 }
             }
         }
         McpWay::Http { url, headers, key_variable } => {
-            let key =
-                match key_variable {
-                    Some(name) => Some(variable(&around.environment, name).ok_or_else(|| {
-                        format!("the variable {name} is not set, which should hold its key")
-                    })?),
-                    None => None,
-                };
-            let hidden = Hidden::of(&way).and(key.as_ref());
+            let key = match key_variable {
+                Some(name) => Some(variable(&context.environment, name).ok_or_else(|| {
+                    format!("the variable {name}, which should contain its API key, is not set")
+                })?),
+                None => None,
+            };
+            let redactor = Redactor::of(&way).and(key.as_ref());
             let service =
-                over_http(client, around, url, headers, key).await.map_err(|trouble| match trouble {
-                    Trouble::Login { .. } => trouble,
-                    Trouble::Other(why) => Trouble::Other(bounded(&hidden.hide(&why))),
+                over_http(client, context, url, headers, key).await.map_err(|trouble| match trouble {
+                    ConnectError::Login { .. } => trouble,
+                    ConnectError::Other(why) => ConnectError::Other(bounded(&redactor.redact(&why))),
                 });
-            (service?, None, hidden)
+            (service?, None, redactor)
         }
     };
-    let mut connection = Connection { service, shared: shared.clone(), hidden, process };
+    let mut connection = Connection { service, shared: shared.clone(), redactor, process };
     match list(server, connection.service.peer(), &shared).await {
         Ok(link) => Ok((connection, link)),
         Err(why) => {
-            let own = went(&mut connection.process, &connection.hidden).await;
-            Err(own.unwrap_or_else(|| bounded(&connection.hidden.hide(&why))).into())
+            let own = exit_reason(&mut connection.process, &connection.redactor).await;
+            Err(own.unwrap_or_else(|| bounded(&connection.redactor.redact(&why))).into())
         }
     }
 }
 
 async fn over_http(
     client: Client,
-    around: &Surroundings,
+    context: &McpContext,
     url: &str,
     headers: &[(String, String)],
     key: Option<String>,
-) -> Result<RunningService<RoleClient, Client>, Trouble> {
+) -> Result<RunningService<RoleClient, Client>, ConnectError> {
     let has_key = key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-    let asker = around.http.client_for(url)?;
+    let asker = context.http.client_for(url)?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = key;
     for (name, value) in headers {
-        let unfit = || format!("the header {:?} has characters that none can hold", listed::short(name));
+        let unfit =
+            || format!("the header {:?} has characters that headers cannot contain", listed::short(name));
         let parsed = (name.parse().map_err(|_| unfit())?, value.parse().map_err(|_| unfit())?);
         config.custom_headers.insert(parsed.0, parsed.1);
     }
     config.custom_headers.values_mut().for_each(|value| value.set_sensitive(true));
-    let kept = if has_key { None } else { login::kept(url, around).await };
+    let kept = if has_key { None } else { login::stored_login(url, context).await };
     let served = match kept {
         Some(kept) => {
             let asker = AuthClient::new(asker, kept);
@@ -195,16 +195,16 @@ async fn over_http(
     };
     served.map_err(|error| match (error.is_authorization_required(), has_key) {
         (true, false) => {
-            Trouble::Login { url: url.to_owned(), challenge: error.auth_challenge().map(str::to_owned) }
+            ConnectError::Login { url: url.to_owned(), challenge: error.auth_challenge().map(str::to_owned) }
         }
-        (true, true) => Trouble::Other("it does not take the key that it is given".to_owned()),
-        (false, _) => Trouble::Other(initialize_words(&error)),
+        (true, true) => ConnectError::Other("it rejected its API key".to_owned()),
+        (false, _) => ConnectError::Other(initialize_reason(&error)),
     })
 }
 
-fn initialize_words(error: &ClientInitializeError) -> String {
+fn initialize_reason(error: &ClientInitializeError) -> String {
     match error {
-        ClientInitializeError::ConnectionClosed(_) => "it ended before it had answered".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "it ended before it answered".to_owned(),
         // Omits the type names that the SDK adds.
         ClientInitializeError::TransportError { error, .. } => chain(error.error.as_ref()),
         other => chain(other),
@@ -237,9 +237,12 @@ async fn list(server: &Server, peer: &Peer<RoleClient>, shared: &Arc<Shared>) ->
 }
 
 /// Why a process ended; `None` if it is still running or there is no process.
-async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) -> Option<String> {
-    let (running, last_words) = process.as_mut()?;
-    if let Some(cut) = last_words.cut() {
+async fn exit_reason(
+    process: &mut Option<(Running, Arc<Diagnostics>)>,
+    redactor: &Redactor,
+) -> Option<String> {
+    let (running, diagnostics) = process.as_mut()?;
+    if let Some(cut) = diagnostics.cut() {
         return Some(format!("{cut}, and was ended"));
     }
     let ending = tokio::time::timeout(ENDING_WITHIN, &mut running.ending).await.ok()?;
@@ -249,8 +252,8 @@ async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) 
         Ending::Unknown => "its process ended".to_owned(),
     };
     // A process that it left running may hold the pipe open: report what has been read so far.
-    drop(tokio::time::timeout(ENDING_WITHIN, last_words.read.notified()).await);
-    Some(match hidden.hide(&last_words.stderr()) {
+    drop(tokio::time::timeout(ENDING_WITHIN, diagnostics.read.notified()).await);
+    Some(match redactor.redact(&diagnostics.stderr()) {
         said if said.is_empty() => how,
         said => format!("{how} and said: {}", bounded(&said)),
     })
@@ -258,8 +261,8 @@ async fn went(process: &mut Option<(Running, Arc<LastWords>)>, hidden: &Hidden) 
 
 impl Connection {
     /// Waits until the connection closes, refreshing the tools when they change; returns why it closed.
-    async fn follow(self, server: &Arc<Server>, news: &mpsc::Sender<News>) -> String {
-        let Connection { service, shared, hidden, mut process } = self;
+    async fn follow(self, server: &Arc<Server>, news: &mpsc::Sender<McpEvent>) -> String {
+        let Connection { service, shared, redactor, mut process } = self;
         let peer = service.peer().clone();
         let closed = service.waiting();
         tokio::pin!(closed);
@@ -273,7 +276,7 @@ impl Connection {
                     match listing.await {
                         Ok(Ok(link)) => {
                             server.set(State::Ready(Arc::new(link)));
-                            drop(news.send(News::Changed { server: server.spec.name.clone() }).await);
+                            drop(news.send(McpEvent::Changed { server: server.spec.name.clone() }).await);
                         }
                         Ok(Err(_)) | Err(_) => {
                             tracing::info!(server = %server.spec.name, "a changed list of tools was not told");
@@ -282,7 +285,7 @@ impl Connection {
                 }
             }
         }
-        let own = went(&mut process, &hidden).await;
+        let own = exit_reason(&mut process, &redactor).await;
         own.unwrap_or_else(|| "it closed the connection".to_owned())
     }
 }

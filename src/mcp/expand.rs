@@ -53,7 +53,7 @@ fn expand(text: &str, environment: &[(OsString, OsString)]) -> Result<String, St
             (Some(value), _) => out.push_str(&value),
             (None, Some(otherwise)) => out.push_str(otherwise),
             (None, None) => {
-                return Err(format!("the variable {name} is not set, which its definition names"));
+                return Err(format!("the variable {name}, which its definition uses, is not set"));
             }
         }
         rest = after;
@@ -64,13 +64,13 @@ fn expand(text: &str, environment: &[(OsString, OsString)]) -> Result<String, St
 
 /// Secrets that are redacted from every text about a server.
 #[derive(Clone, Default)]
-pub struct Hidden {
+pub struct Redactor {
     /// Secrets and their replacements, the longest secrets first.
     texts: Vec<(String, String)>,
 }
 
-impl Hidden {
-    pub fn of(way: &McpWay) -> Hidden {
+impl Redactor {
+    pub fn of(way: &McpWay) -> Redactor {
         let mut texts: Vec<(String, String)> = Vec::new();
         let pairs = match way {
             McpWay::Stdio { env, .. } => env,
@@ -88,11 +88,11 @@ impl Hidden {
             }
         }
         texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        Hidden { texts }
+        Redactor { texts }
     }
 
     /// Adds a secret.
-    pub fn and(mut self, secret: Option<&String>) -> Hidden {
+    pub fn and(mut self, secret: Option<&String>) -> Redactor {
         if let Some(secret) = secret.filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
             self.texts.insert(0, (secret.clone(), "[key]".to_owned()));
         }
@@ -100,10 +100,10 @@ impl Hidden {
     }
 
     /// Replaces all secrets, and control characters except line feeds by spaces.
-    pub fn hide(&self, text: &str) -> String {
-        let hidden =
+    pub fn redact(&self, text: &str) -> String {
+        let redacted =
             self.texts.iter().fold(text.to_owned(), |text, (secret, shown)| text.replace(secret, shown));
-        hidden.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+        redacted.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
     }
 }
 
@@ -133,8 +133,8 @@ mod tests {
             headers: vec![("Authorization".to_owned(), "Bearer sk-header".to_owned())],
             key_variable: None,
         };
-        let hidden = Hidden::of(&way).and(Some(&"sk-variable".to_owned()));
-        let told = hidden.hide(
+        let redactor = Redactor::of(&way).and(Some(&"sk-variable".to_owned()));
+        let told = redactor.redact(
             "error at https://mcp.example/sk-in-the-path: Bearer sk-header, sk-header and sk-variable are no keys",
         );
         assert!(!told.contains("sk-"), "{told}");

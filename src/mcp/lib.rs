@@ -5,7 +5,7 @@
 //!  settings, client ─► McpServer ─► Hub::start ─ one task each ─► drive::drive
 //!                                                 process: child (group, pipes, limits) ─┐
 //!                                                 HTTP: the provider's client ───────────┤ rmcp
-//!  session ◄─ News: tools are known, a server is gone ───────────────────────────────────┤
+//!  session ◄─ McpEvent: tools are known, a server is gone ───────────────────────────────────┤
 //!  session ◄─ Door: questions to the user ─ client ◄─────────────────────────────────────┘
 //!  toolbox ◄─ Hub::tools: one mcp__SERVER__TOOL each, and `mcp` for unlisted tools
 //! ```
@@ -54,7 +54,7 @@ const LISTED_BYTES_MAX: usize = 96 * 1024;
 
 /// The environment that servers are started in.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct McpContext {
     pub cwd: PathBuf,
     /// The session's environment variables.
     pub environment: Arc<Vec<(OsString, OsString)>>,
@@ -67,7 +67,7 @@ pub struct Surroundings {
 
 /// Server events that the session handles.
 #[derive(Debug)]
-pub enum News {
+pub enum McpEvent {
     /// The server's tools are known or have changed.
     Changed { server: String },
     /// The server is not connected; `why` completes a sentence.
@@ -78,15 +78,15 @@ pub enum News {
 
 /// State of a server, as reported to the user.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct ServerStatus {
     pub spec: McpServer,
-    pub state: Stands,
+    pub state: ServerState,
     /// Remarks about the server's tool list.
     pub remarks: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stands {
+pub enum ServerState {
     Connecting,
     /// Contains the names of its tools as the model calls them.
     Ready(Vec<String>),
@@ -95,18 +95,18 @@ pub enum Stands {
 
 /// The MCP servers of one session. Dropping it ends them.
 pub struct Hub {
-    around: Surroundings,
+    context: McpContext,
     door: Door,
-    news: mpsc::Sender<News>,
+    news: mpsc::Sender<McpEvent>,
     servers: Vec<Arc<Server>>,
     tasks: JoinSet<()>,
 }
 
 impl Hub {
     /// Returns a hub without servers and the receiver of its news.
-    pub fn new(around: Surroundings, door: Door) -> (Hub, mpsc::Receiver<News>) {
+    pub fn new(context: McpContext, door: Door) -> (Hub, mpsc::Receiver<McpEvent>) {
         let (news, receiver) = mpsc::channel(NEWS_MAX);
-        (Hub { around, door, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
+        (Hub { context, door, news, servers: Vec::new(), tasks: JoinSet::new() }, receiver)
     }
 
     /// Starts connecting to the servers, concurrently. Servers whose name is already taken are skipped.
@@ -119,8 +119,8 @@ impl Hub {
             let label = names::of_servers(names.chain([spec.name.as_str()])).pop().unwrap_or_default();
             let server = Arc::new(Server::new(spec, label));
             self.servers.push(server.clone());
-            let (around, door, news) = (self.around.clone(), self.door.clone(), self.news.clone());
-            self.tasks.spawn(drive::drive(server, around, door, news));
+            let (context, door, news) = (self.context.clone(), self.door.clone(), self.news.clone());
+            self.tasks.spawn(drive::drive(server, context, door, news));
         }
     }
 
@@ -179,7 +179,7 @@ impl Hub {
 
     /// One line (name and first line of the description) for each connected server's tool that is not in
     /// `framed`.
-    pub fn lines_beside(&self, framed: &[ToolSpec]) -> Vec<String> {
+    pub fn unlisted_tool_lines(&self, framed: &[ToolSpec]) -> Vec<String> {
         let mut lines = Vec::new();
         for server in &self.servers {
             let State::Ready(link) = server.state() else { continue };
@@ -193,17 +193,17 @@ impl Hub {
         lines
     }
 
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn statuses(&self) -> Vec<ServerStatus> {
         let of = |server: &Arc<Server>| {
             let (state, remarks) = match server.state() {
-                State::Connecting => (Stands::Connecting, Vec::new()),
-                State::Gone(why) => (Stands::Gone(why), Vec::new()),
+                State::Connecting => (ServerState::Connecting, Vec::new()),
+                State::Gone(why) => (ServerState::Gone(why), Vec::new()),
                 State::Ready(link) => {
                     let names = link.tools.iter().map(|known| known.spec.name.clone()).collect();
-                    (Stands::Ready(names), link.remarks.clone())
+                    (ServerState::Ready(names), link.remarks.clone())
                 }
             };
-            Standing { spec: server.spec.clone(), state, remarks }
+            ServerStatus { spec: server.spec.clone(), state, remarks }
         };
         self.servers.iter().map(of).collect()
     }
@@ -216,6 +216,6 @@ fn missing(name: &str, gone: &[String]) -> String {
         false => gone.join(" "),
     };
     format!(
-        "The tool {name} is not there any more: {because} Go on without it, or tell the user; /mcp shows them how it stands."
+        "The tool {name} is not available any more: {because} Go on without it, or tell the user; /mcp shows its state."
     )
 }

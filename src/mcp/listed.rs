@@ -18,7 +18,7 @@ const TITLE_CHARS_MAX: usize = 80;
 
 /// A server's tool after validation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct ServerTool {
     /// The server's name for it.
     pub own_name: String,
     /// The title that the user is shown.
@@ -34,7 +34,7 @@ pub fn known(
     label: &str,
     allowed: Option<&[String]>,
     tools: Vec<model::Tool>,
-) -> (Vec<Known>, Vec<String>) {
+) -> (Vec<ServerTool>, Vec<String>) {
     let mut remarks = Vec::new();
     let all = tools.len();
     let mut wanted: Vec<model::Tool> = tools
@@ -69,7 +69,7 @@ pub fn known(
         let annotations = tool.annotations.as_ref();
         let title = tool.title.as_deref().or_else(|| annotations?.title.as_deref()).unwrap_or(&tool.name);
         let said = tool.description.as_deref().unwrap_or_default().trim();
-        known.push(Known {
+        known.push(ServerTool {
             title: format!("{server}: {}", short(title)),
             spec: ToolSpec { name, description: description(server, said), schema },
             reads_only: annotations.and_then(|annotations| annotations.read_only_hint) == Some(true),

@@ -4,14 +4,13 @@
 //! Tokens exist only in that file, in memory and on the wire to their server. The SDK refreshes them.
 
 use std::fs;
-use std::future::Future;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationRequest, CredentialStore, OAuthHttpClient,
     OAuthHttpClientFuture, OAuthHttpRequest, OAuthState, StoredCredentials,
@@ -21,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use super::{News, Surroundings};
+use super::{McpContext, McpEvent};
 use epitome_provider::http::Http;
 use epitome_tools::question::{Door, Question, Reply, Wants};
 
@@ -44,18 +43,18 @@ const CALLBACK: &str = "/callback";
 const DONE_PAGE: &str = "You are logged in. You can close this page and go back to your editor.";
 
 /// An authorization manager with the stored tokens of a server; `None` if there are no usable ones.
-pub async fn kept(url: &str, around: &Surroundings) -> Option<AuthorizationManager> {
-    if !file_of(&around.logins, url).exists() {
+pub async fn stored_login(url: &str, context: &McpContext) -> Option<AuthorizationManager> {
+    if !file_of(&context.logins, url).exists() {
         return None;
     }
-    let mut manager = manager(url, around).await.ok()?;
+    let mut manager = manager(url, context).await.ok()?;
     manager.initialize_from_store().await.ok()?.then_some(manager)
 }
 
-async fn manager(url: &str, around: &Surroundings) -> Result<AuthorizationManager, AuthError> {
-    let exchange = Arc::new(Exchange(around.http.clone()));
+async fn manager(url: &str, context: &McpContext) -> Result<AuthorizationManager, AuthError> {
+    let exchange = Arc::new(Exchange(context.http.clone()));
     let mut manager = AuthorizationManager::new_with_oauth_http_client(url, exchange).await?;
-    manager.set_credential_store(TokenFile(file_of(&around.logins, url)));
+    manager.set_credential_store(TokenFile(file_of(&context.logins, url)));
     Ok(manager)
 }
 
@@ -64,16 +63,16 @@ pub async fn login(
     name: &str,
     url: &str,
     challenge: Option<String>,
-    around: &Surroundings,
+    context: &McpContext,
     door: &Door,
-    news: &mpsc::Sender<News>,
+    news: &mpsc::Sender<McpEvent>,
 ) -> Result<(), String> {
     let listener = TcpListener::bind("127.0.0.1:0").await;
-    let listener = listener.map_err(|error| format!("nothing can be listened at for its login: {error}"))?;
+    let listener = listener.map_err(|error| format!("no local port can be opened for its login: {error}"))?;
     let port = listener.local_addr().map_err(|error| error.to_string())?.port();
     let origin = format!("http://127.0.0.1:{port}");
     let begun = async {
-        let mut state = OAuthState::Unauthorized(manager(url, around).await?);
+        let mut state = OAuthState::Unauthorized(manager(url, context).await?);
         let mut request =
             AuthorizationRequest::new(format!("{origin}{CALLBACK}")).with_client_name("Epitome");
         if let Some(challenge) = challenge {
@@ -84,7 +83,7 @@ pub async fn login(
         Ok::<_, AuthError>((state, link))
     };
     let (mut state, link) =
-        begun.await.map_err(|error| format!("its login can't begin: {}", plain(&error)))?;
+        begun.await.map_err(|error| format!("its login cannot be started: {}", plain(&error)))?;
     if !(link.starts_with("https://")
         || link.starts_with("http://127.0.0.1")
         || link.starts_with("http://localhost"))
@@ -93,17 +92,17 @@ pub async fn login(
     }
     let id = format!("login_{:016x}", fastrand::u64(..));
     let shown = show(name, link, id.clone(), door, news);
-    let back = tokio::time::timeout(LOGIN_TIME_MAX, come_back(&listener));
+    let back = tokio::time::timeout(LOGIN_TIME_MAX, wait_for_redirect(&listener));
     tokio::pin!(shown);
     tokio::pin!(back);
     let mut is_shown = false;
     let path = loop {
         tokio::select! {
-            came = &mut back => break came.map_err(|_| "nobody has logged in to it in time".to_owned())??,
+            came = &mut back => break came.map_err(|_| format!("nobody logged in within {} minutes", LOGIN_TIME_MAX.as_secs() / 60))??,
             went = &mut shown, if !is_shown => match went {
                 // Opening the link is not a login yet.
                 true => is_shown = true,
-                false => return Err("you did not want to log in to it".to_owned()),
+                false => return Err("you declined the login".to_owned()),
             },
         }
     };
@@ -113,7 +112,7 @@ pub async fn login(
 }
 
 /// Shows the link, in the client if it supports that; returns `false` if the user declines.
-async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Sender<News>) -> bool {
+async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Sender<McpEvent>) -> bool {
     let message = format!("The MCP server {name} wants you to log in.");
     if door.shows().urls {
         let wants = Wants::Url { url: link.clone(), id };
@@ -124,32 +123,34 @@ async fn show(name: &str, link: String, id: String, door: &Door, news: &mpsc::Se
             Reply::Cancelled | Reply::Unable => {}
         }
     }
-    drop(news.send(News::Remark(format!("{message} Open this link: {link}"))).await);
+    drop(news.send(McpEvent::Remark(format!("{message} Open this link: {link}"))).await);
     true
 }
 
 /// Describes an error without repeating response texts, which may quote what was sent.
 fn plain(error: &AuthError) -> String {
     match error {
-        AuthError::NoAuthorizationSupport => "it tells of no way to log in".to_owned(),
-        AuthError::PkceUnsupported => "its way to log in is not safe (no PKCE)".to_owned(),
+        AuthError::NoAuthorizationSupport => "it offers no login with OAuth".to_owned(),
+        AuthError::PkceUnsupported => "its login is not safe: it does not support PKCE".to_owned(),
         AuthError::RegistrationFailed(_) => {
-            "it does not let a program register itself; give it a key".to_owned()
+            "it rejects the registration of new clients; configure an API key for it".to_owned()
         }
-        AuthError::AuthorizationServerMismatch { .. } => "another server answered than was asked".to_owned(),
-        AuthError::TokenExchangeFailed(_) => "the code was not taken".to_owned(),
+        AuthError::AuthorizationServerMismatch { .. } => {
+            "its authorization server identifies itself as another one".to_owned()
+        }
+        AuthError::TokenExchangeFailed(_) => "the authorization code was rejected".to_owned(),
         AuthError::CredentialStoreError(why) => why.clone(),
-        _ => "the way to log in to it could not be found out".to_owned(),
+        _ => "its authorization server could not be found".to_owned(),
     }
 }
 
 // ── The browser ────────────────────────────────────────────────────────────────────────────────────
 
 /// Waits for the browser's redirect and returns the requested path with its query.
-async fn come_back(listener: &TcpListener) -> Result<String, String> {
+async fn wait_for_redirect(listener: &TcpListener) -> Result<String, String> {
     loop {
         let Ok((mut stream, _)) = listener.accept().await else { continue };
-        let asked = tokio::time::timeout(CALLBACK_TIME_MAX, asked_for(&mut stream)).await;
+        let asked = tokio::time::timeout(CALLBACK_TIME_MAX, read_requested_path(&mut stream)).await;
         let Ok(Some(path)) = asked else { continue };
         if path.strip_prefix(CALLBACK).is_none_or(|rest| !rest.starts_with('?')) {
             respond(&mut stream, "404 Not Found", "There is nothing here.").await;
@@ -168,7 +169,7 @@ async fn come_back(listener: &TcpListener) -> Result<String, String> {
     }
 }
 
-async fn asked_for(stream: &mut TcpStream) -> Option<String> {
+async fn read_requested_path(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -219,14 +220,9 @@ fn file_of(folder: &Path, url: &str) -> PathBuf {
 /// One server's tokens, in a file that only the user can read.
 struct TokenFile(PathBuf);
 
-type Stored<'a, T> = Pin<Box<dyn Future<Output = Result<T, AuthError>> + Send + 'a>>;
-
+#[async_trait]
 impl CredentialStore for TokenFile {
-    fn load<'life0, 'async_trait>(&'life0 self) -> Stored<'async_trait, Option<StoredCredentials>>
-    where
-        'life0: 'async_trait,
-        Self: 'async_trait,
-    {
+    async fn load(&self) -> Result<Option<StoredCredentials>, AuthError> {
         let path = self.0.clone();
         on_disk(move || match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -235,38 +231,30 @@ impl CredentialStore for TokenFile {
             // A damaged file counts as missing: the user logs in again.
             Ok(_) => Ok(serde_json::from_slice(&fs::read(&path)?).ok()),
         })
+        .await
     }
 
-    fn save<'life0, 'async_trait>(&'life0 self, credentials: StoredCredentials) -> Stored<'async_trait, ()>
-    where
-        'life0: 'async_trait,
-        Self: 'async_trait,
-    {
+    async fn save(&self, credentials: StoredCredentials) -> Result<(), AuthError> {
         let path = self.0.clone();
-        on_disk(move || write(&path, &serde_json::to_vec(&credentials)?))
+        on_disk(move || write(&path, &serde_json::to_vec(&credentials)?)).await
     }
 
-    fn clear<'life0, 'async_trait>(&'life0 self) -> Stored<'async_trait, ()>
-    where
-        'life0: 'async_trait,
-        Self: 'async_trait,
-    {
+    async fn clear(&self) -> Result<(), AuthError> {
         let path = self.0.clone();
         on_disk(move || match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         })
+        .await
     }
 }
 
-fn on_disk<'a, T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Stored<'a, T> {
-    Box::pin(async move {
-        let done =
-            tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(io::Error::other("a fault")));
-        done.map_err(|error| {
-            AuthError::CredentialStoreError(format!("the file of its login can't be used: {error}"))
-        })
-    })
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, AuthError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(io::Error::other("the work panicked")))
+        .map_err(|error| AuthError::CredentialStoreError(format!("its token file cannot be used: {error}")))
 }
 
 /// Replaces the file atomically with a new private one.
@@ -314,7 +302,7 @@ mod tests {
                 assert_eq!(page.contains("logged in"), path.ends_with("state=2"), "{page}");
             }
         });
-        assert_eq!(come_back(&listener).await.as_deref(), Ok("/callback?code=1&state=2"));
+        assert_eq!(wait_for_redirect(&listener).await.as_deref(), Ok("/callback?code=1&state=2"));
         browser.await.expect("no panic");
     }
 }

@@ -64,7 +64,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
     }
     let whole = texts.join("\n");
     let text = match whole.is_empty() && images.is_empty() {
-        true => "The tool gave nothing back.".to_owned(),
+        true => "The tool returned nothing.".to_owned(),
         false => head_and_tail(&whole, OUTPUT_BYTES_MAX, OUTPUT_HEAD_BYTES, "recall reads the rest"),
     };
     let whole = (whole.len() > OUTPUT_BYTES_MAX)
@@ -86,7 +86,7 @@ pub fn result(server: &str, tool: &str, came: CallToolResult) -> ToolResult {
 /// Detects an image's type from its bytes. The server's claim isn't trusted, because one wrong image makes a
 /// provider reject every later request. The error completes a sentence that begins with "it".
 fn checked_image(data: &str) -> Result<&'static str, String> {
-    let bytes = STANDARD.decode(data).map_err(|_| "is no base64".to_owned())?;
+    let bytes = STANDARD.decode(data).map_err(|_| "is not valid base64".to_owned())?;
     match FileType::of(&bytes) {
         Some(kind @ (FileType::Png | FileType::Jpeg | FileType::Gif | FileType::Webp)) => {
             match kind.too_large(bytes.len()) {
@@ -94,7 +94,7 @@ fn checked_image(data: &str) -> Result<&'static str, String> {
                 None => Ok(kind.mime_type()),
             }
         }
-        Some(FileType::Pdf) | None => Err("is none that models read".to_owned()),
+        Some(FileType::Pdf) | None => Err("has a type that models cannot read".to_owned()),
     }
 }
 

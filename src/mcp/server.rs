@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 
 use super::client::Shared;
-use super::expand::Hidden;
-use super::listed::Known;
+use super::expand::Redactor;
+use super::listed::ServerTool;
 use super::outcome;
 use epitome_config::McpServer;
 use epitome_tools::ToolResult;
@@ -29,7 +29,7 @@ const READY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum duration of one call, regardless of progress.
 const CALL_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// Maximum bytes of a server's text in an error.
-const WORDS_BYTES_MAX: usize = 500;
+const REASON_BYTES_MAX: usize = 500;
 /// How long to wait for a process to exit after its pipe has closed.
 pub(super) const ENDING_WITHIN: Duration = Duration::from_millis(300);
 
@@ -46,7 +46,7 @@ pub enum State {
 pub struct Link {
     pub(super) peer: Peer<RoleClient>,
     pub(super) shared: Arc<Shared>,
-    pub tools: Vec<Known>,
+    pub tools: Vec<ServerTool>,
     /// Remarks about the server's tool list.
     pub remarks: Vec<String>,
 }
@@ -58,7 +58,7 @@ pub struct Server {
     pub label: String,
     state: watch::Sender<State>,
     /// The tools that it had when it was last connected.
-    last: Mutex<Vec<Known>>,
+    last: Mutex<Vec<ServerTool>>,
     pub(super) wanted: Notify,
     /// The server is not restarted any more.
     pub(super) is_over: AtomicBool,
@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Its tools, even while it is not connected: a call restarts it.
-    pub fn tools(&self) -> Vec<Known> {
+    pub fn tools(&self) -> Vec<ServerTool> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -128,8 +128,8 @@ impl Server {
 
     fn gone(&self, why: &str) -> String {
         format!(
-            "The MCP server {} is not connected: {why}. Go on without it, or tell the user; /mcp shows them how it \
-             stands.",
+            "The MCP server {} is not connected: {why}. Go on without it, or tell the user; /mcp shows its \
+             state.",
             self.spec.name
         )
     }
@@ -137,7 +137,7 @@ impl Server {
     /// Calls a tool. Dropping the future cancels the call on the server.
     pub async fn call(
         &self,
-        tool: &Known,
+        tool: &ServerTool,
         arguments: Map<String, Value>,
         progress: Arc<dyn Fn(String) + Send + Sync>,
     ) -> ToolResult {
@@ -152,11 +152,11 @@ impl Server {
         .await
         {
             Ok(Ok(came)) => outcome::result(&self.spec.name, &tool.own_name, came),
-            Ok(Err(Failed::Gone)) => ToolResult::failed(self.went().await),
+            Ok(Err(Failed::Gone)) => ToolResult::failed(self.lost_reason().await),
             Ok(Err(Failed::Told(why))) => ToolResult::failed(format!(
                 "The MCP server {} refused the call: {}",
                 self.spec.name,
-                bounded(&Hidden::of(&self.spec.way).hide(&why))
+                bounded(&Redactor::of(&self.spec.way).redact(&why))
             )),
             Ok(Err(Failed::Late)) => ToolResult::failed(format!(
                 "The MCP server {} did not answer within {} s; the call was cancelled there.",
@@ -171,7 +171,7 @@ impl Server {
     }
 
     /// Explains why the connection was lost during a call.
-    async fn went(&self) -> String {
+    async fn lost_reason(&self) -> String {
         let mut state = self.state.subscribe();
         let gone = state.wait_for(|state| matches!(state, State::Gone(_)));
         let why = match tokio::time::timeout(ENDING_WITHIN * 2, gone).await {
@@ -183,7 +183,7 @@ impl Server {
         };
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         format!(
-            "The MCP server {} went away during the call{why}. Whether the call did its work is not known.",
+            "The MCP server {} disconnected during the call{why}. It is not known whether the call took effect.",
             self.spec.name
         )
     }
@@ -261,8 +261,8 @@ impl Link {
             ServerResult::CallToolResult(came) => Ok(came),
             ServerResult::EmptyResult(_) => Ok(CallToolResult::success(Vec::new())),
             other => {
-                tracing::debug!(?other, "an answer to a call that is none");
-                Err(Failed::Told("its answer is no result of a tool".to_owned()))
+                tracing::debug!(?other, "a response that is not a tool result");
+                Err(Failed::Told("its response is not a tool result".to_owned()))
             }
         }
     }
@@ -293,8 +293,8 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
 
 pub(super) fn bounded(text: &str) -> String {
     let text = text.trim();
-    match text.len() > WORDS_BYTES_MAX {
-        true => format!("{}…", &text[..text.floor_char_boundary(WORDS_BYTES_MAX)]),
+    match text.len() > REASON_BYTES_MAX {
+        true => format!("{}…", &text[..text.floor_char_boundary(REASON_BYTES_MAX)]),
         false => text.to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::listed::Known;
+use super::listed::ServerTool;
 use super::names::PREFIX;
 use super::outcome::fenced;
 use super::server::Server;
@@ -25,7 +25,7 @@ const LINE_CHARS_MAX: usize = 160;
 /// A tool of an MCP server.
 pub struct McpTool {
     pub server: Arc<Server>,
-    pub known: Known,
+    pub known: ServerTool,
     /// Whether it fits in the tool list.
     pub listed: bool,
 }
@@ -111,7 +111,7 @@ impl Reach {
 
     fn list(&self) -> String {
         let mut out = String::from(
-            "Tools of MCP servers; \"describe\" and a name tells more, \"tool\" and a name calls one.\n",
+            "Tools of MCP servers; \"describe\" with a name shows details, \"tool\" with a name calls it.\n",
         );
         for tool in &self.tools {
             let _ = writeln!(out, "- {}", tool.line());
@@ -156,7 +156,7 @@ impl Tool for Reach {
                 "properties": {
                     "tool": {"type": "string", "description": format!("The name of the tool to call, as {PREFIX}server__tool")},
                     "arguments": {"type": "object", "description": "What the tool takes"},
-                    "describe": {"type": "string", "description": "The name of a tool to be told of"},
+                    "describe": {"type": "string", "description": "The name of a tool to describe"},
                 },
             }),
         }

@@ -5,15 +5,17 @@
 //! and defines no agent: one with mistyped `tools` must not run with all tools.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::fields::{self, Wanted, names, text};
+use super::catalog::LEADS_OUT;
+use super::fields::{self, Wanted, names, positive, text};
+use super::front_matter::LINES_BEFORE;
 use super::parse::{self, ModelChoice, Source};
+use super::walk::read_text;
 use epitome_files::paths::Paths;
-use epitome_problem::{Problem, nearest};
+use epitome_problem::Problem;
 
 /// Maximum size of an agent file in bytes; all of it is part of every request of the agent.
 const AGENT_BYTES_MAX: u64 = 64 * 1024;
@@ -27,8 +29,6 @@ const PROBLEMS_MAX: usize = 50;
 const DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// Maximum length of a name in bytes; permission prompts show it.
 const NAME_BYTES_MAX: usize = 64;
-/// Lines of a file before its front matter: the `---`.
-const LINES_BEFORE: u64 = 1;
 
 /// The default agent for tasks that name none.
 pub const GENERAL: &str = "general";
@@ -65,6 +65,23 @@ pub struct Agent {
     /// The role prompt.
     pub prompt: String,
     pub source: Source,
+}
+
+impl Agent {
+    /// An agent with all tools and the conversation's model.
+    fn plain(name: &str, description: &str, prompt: &str, source: Source) -> Agent {
+        Agent {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            tools: None,
+            without: Vec::new(),
+            model: ModelChoice::Main,
+            max_rounds: None,
+            plans: false,
+            prompt: prompt.to_owned(),
+            source,
+        }
+    }
 }
 
 /// The agents of a session; the first definition of a name wins.
@@ -140,17 +157,17 @@ impl Agents {
 fn places(cwd: &Path, paths: &Paths) -> Vec<Place> {
     let roots = paths.repository_roots(cwd);
     let root = roots.last().map(|root| root.canonicalize().unwrap_or_else(|_| root.clone()));
-    let of_person = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
-    let of_person: Vec<PathBuf> = of_person.into_iter().flatten().map(|home| home.join("agents")).collect();
+    let of_user = [Some(paths.home.clone()), paths.user_home.as_ref().map(|home| home.join(".claude"))];
+    let of_user: Vec<PathBuf> = of_user.into_iter().flatten().map(|home| home.join("agents")).collect();
     let of_repository = roots
         .iter()
         .flat_map(|root| [root.join(".epitome/agents"), root.join(".claude/agents")])
         // If the session is in the home directory, these folders are the user's own.
-        .filter(|folder| !of_person.contains(folder))
+        .filter(|folder| !of_user.contains(folder))
         .map(|folder| Place { folder, within: root.clone() })
         .collect::<Vec<_>>();
-    let of_person = of_person.into_iter().map(|folder| Place { folder, within: None });
-    of_repository.into_iter().chain(of_person).collect()
+    let of_user = of_user.into_iter().map(|folder| Place { folder, within: None });
+    of_repository.into_iter().chain(of_user).collect()
 }
 
 /// Whether the path is a Markdown file that is not hidden.
@@ -165,44 +182,23 @@ fn problem(path: &Path, place: Option<(u64, u64)>, message: String, hint: Option
 
 fn read(path: &Path, within: Option<&Path>) -> Result<(Agent, Vec<Problem>), Problem> {
     let whole = |message: String| problem(path, None, message, None);
-    let unreadable = |error: std::io::Error| whole(format!("cannot read this agent: {error}"));
     // Content from a repository is sent to the provider, so a link in it must not lead to the user's files.
     if let Some(root) = within
         && !path.canonicalize().is_ok_and(|real| real.starts_with(root))
     {
-        return Err(whole("this link leads out of the repository or nowhere, so it is not read".to_owned()));
+        return Err(whole(LEADS_OUT.to_owned()));
     }
-    // Opening a named pipe would block until a writer appears.
-    if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(whole("an agent must be an ordinary file".to_owned()));
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable)?;
-    file.take(AGENT_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > AGENT_BYTES_MAX {
-        return Err(whole(format!("an agent has at most {} KiB", AGENT_BYTES_MAX / 1024)));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| whole("an agent must be UTF-8 text".to_owned()))?;
+    let text = read_text(path, "an agent", AGENT_BYTES_MAX).map_err(whole)?;
     let source = match within {
         Some(_) => Source::Repository(path.to_path_buf()),
-        None => Source::Person(path.to_path_buf()),
+        None => Source::User(path.to_path_buf()),
     };
     parse(source, &text)
 }
 
 /// Fields with an effect, and known fields without one.
-const FIELDS: [&str; 10] = [
-    "name",
-    "description",
-    "tools",
-    "disallowedTools",
-    "disallowed_tools",
-    "model",
-    "maxTurns",
-    "max_turns",
-    "permissionMode",
-    "color",
-];
+const FIELDS: &str = "name description tools disallowedTools disallowed_tools model maxTurns max_turns permissionMode \
+    color";
 
 /// Parses one file. Settings without effect are returned as remarks.
 pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Problem> {
@@ -217,34 +213,12 @@ pub fn parse(source: Source, text: &str) -> Result<(Agent, Vec<Problem>), Proble
         return Err(problem(&path, Some((1, 1)), message, Some("end it with a line `---`")));
     };
     let by_file = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut agent = Agent {
-        name: by_file,
-        description: String::new(),
-        tools: None,
-        without: Vec::new(),
-        model: ModelChoice::Main,
-        max_rounds: None,
-        plans: false,
-        prompt: body.trim().to_owned(),
-        source,
-    };
-    let mut remarks = Vec::new();
-    for (name, field) in fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")? {
-        let place = Some(field.place);
-        if field.value.is_null() {
-            continue;
-        }
-        let told = set(&mut agent, &name, &field.value)
-            .map_err(|wanted| problem(&path, place, format!("{name:?} must be {wanted}"), None))?;
-        if let Some(told) = told {
-            remarks.push(problem(&path, place, told, None));
-        }
-        if !FIELDS.contains(&name.as_str()) {
-            let hint = nearest(&name, FIELDS).map(|field| format!("did you mean {field:?}?"));
-            let message = format!("{name:?} has no effect here");
-            remarks.push(problem(&path, place, message, hint.as_deref()));
-        }
-    }
+    let mut agent = Agent::plain(&by_file, "", body.trim(), source);
+    let fields = fields::from_yaml(split.front, &path, LINES_BEFORE, "the front matter")?;
+    let ineffective = |name: &str| format!("{name:?} has no effect here");
+    let remarks = fields::set_all(&fields, &path, FIELDS, ineffective, |name, field| {
+        set(&mut agent, name, &field.value)
+    })?;
     if agent.description.trim().is_empty() {
         let message = "an agent needs a description: the model chooses by it".to_owned();
         return Err(problem(&path, Some((1, 1)), message, Some("description: When to use it")));
@@ -268,7 +242,7 @@ fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, W
             agent.description = all[..all.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned();
             if agent.description.len() < all.len() {
                 return Ok(Some(format!(
-                    "the model is told {DESCRIPTION_BYTES_MAX} bytes of this description"
+                    "the model is shown only the first {DESCRIPTION_BYTES_MAX} bytes of this description"
                 )));
             }
         }
@@ -280,9 +254,7 @@ fn set(agent: &mut Agent, name: &str, value: &Value) -> Result<Option<String>, W
         "disallowedTools" | "disallowed_tools" => agent.without = names(value)?,
         "model" => agent.model = model(&text(value)?),
         "maxTurns" | "max_turns" => {
-            let rounds =
-                value.as_u64().and_then(|rounds| u32::try_from(rounds).ok()).filter(|rounds| *rounds > 0);
-            agent.max_rounds = Some(rounds.ok_or_else(|| "a whole number above 0".to_owned())?);
+            agent.max_rounds = Some(positive(value)?);
         }
         "permissionMode" => match text(value)?.as_str() {
             "plan" => agent.plans = true,
@@ -309,17 +281,6 @@ fn model(name: &str) -> ModelChoice {
 }
 
 fn built_in() -> [Agent; 2] {
-    let agent = |name: &str, description: &str, prompt: &str| Agent {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        tools: None,
-        without: Vec::new(),
-        model: ModelChoice::Main,
-        max_rounds: None,
-        plans: false,
-        prompt: prompt.to_owned(),
-        source: Source::BuiltIn,
-    };
     let explore = "Finds things out in the files and changes nothing: where something is, how it works. Good for \
                    searches that would fill your own context.";
     let general = "Carries out a whole piece of work with all tools.";
@@ -327,9 +288,9 @@ fn built_in() -> [Agent; 2] {
         Agent {
             tools: Some(EXPLORE_TOOLS.map(str::to_owned).to_vec()),
             model: ModelChoice::Small,
-            ..agent(EXPLORE, explore, EXPLORE_PROMPT)
+            ..Agent::plain(EXPLORE, explore, EXPLORE_PROMPT, Source::BuiltIn)
         },
-        agent(GENERAL, general, GENERAL_PROMPT),
+        Agent::plain(GENERAL, general, GENERAL_PROMPT, Source::BuiltIn),
     ]
 }
 
@@ -338,7 +299,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> (Agent, Vec<String>) {
-        let (agent, remarks) = parse(Source::Person("/home/agents/checker.md".into()), text)
+        let (agent, remarks) = parse(Source::User("/home/agents/checker.md".into()), text)
             .unwrap_or_else(|problem| panic!("{problem}"));
         (agent, remarks.into_iter().map(|remark| remark.to_string()).collect())
     }
@@ -384,7 +345,7 @@ mod tests {
             ("---\nname: a/b\ndescription: a\n---\n", "2:7: \"name\" must be a name of letters"),
             ("---\ndescription: a\nmaxTurns: 0\n---\n", "3:11: \"maxTurns\" must be a whole number above 0"),
         ] {
-            let told = parse(Source::Person("/a.md".into()), file).map(|(agent, _)| agent.name);
+            let told = parse(Source::User("/a.md".into()), file).map(|(agent, _)| agent.name);
             let told = told.expect_err("it is refused").to_string();
             assert!(told.contains(wanted), "{told}");
         }

@@ -2,8 +2,6 @@
 //! problem and hides no other recipe.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -11,7 +9,7 @@ use super::command::{self, CommandInfo};
 use super::handlers::{self, UnknownHandler};
 use super::parse::{self, Parsed, Recipe, Source};
 use super::places::{Owner, Place, PlaceKind, hook_folders, id_of, places};
-use super::walk::{ENTRIES_MAX, Found, Walk};
+use super::walk::{ENTRIES_MAX, Found, Walk, read_text};
 use super::{foreign, watch::WatchPlan};
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -22,6 +20,9 @@ pub const RECIPE_BYTES_MAX: u64 = 256 * 1024;
 pub const RECIPES_MAX: usize = 1000;
 /// Maximum problems kept per catalog; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
+
+/// Why a link in a repository is not followed.
+pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
 
 const BUILT_IN: [(&str, &str); 8] = [
     ("commit", include_str!("recipes/commit.md")),
@@ -165,7 +166,7 @@ impl Loader {
     }
 
     fn named(&mut self, path: &Path) {
-        let place = |folder: &Path, kind| Place { folder: folder.to_path_buf(), kind, owner: Owner::Person };
+        let place = |folder: &Path, kind| Place { folder: folder.to_path_buf(), kind, owner: Owner::User };
         if path.is_dir() {
             return self.place(&place(path, PlaceKind::Recipes));
         }
@@ -203,7 +204,7 @@ impl Loader {
     fn read(&self, place: &Place, id: &str, path: &Path) -> Result<Option<Parsed>, Problem> {
         let text = self.text(place.owner, path)?;
         let source = match place.owner {
-            Owner::Person => Source::Person(path.to_path_buf()),
+            Owner::User => Source::User(path.to_path_buf()),
             Owner::Repository => Source::Repository(path.to_path_buf()),
         };
         let without_notes = |recipe| Parsed { recipe, notes: Vec::new() };
@@ -229,25 +230,11 @@ impl Loader {
     }
 
     fn text(&self, owner: Owner, path: &Path) -> Result<String, Problem> {
-        let problem =
-            |message: String| Problem { path: path.to_path_buf(), place: None, message, hint: None };
-        let unreadable = |error: std::io::Error| problem(format!("cannot read this recipe: {error}"));
-        if !self.walk.may_enter(owner, path) {
-            return Err(problem(
-                "this link leads out of the repository or nowhere, so it is not read".to_owned(),
-            ));
-        }
-        // Opening a named pipe would block until a writer appears.
-        if !fs::metadata(path).map_err(unreadable)?.is_file() {
-            return Err(problem("a recipe must be an ordinary file".to_owned()));
-        }
-        let mut bytes = Vec::new();
-        let file = fs::File::open(path).map_err(unreadable)?;
-        file.take(RECIPE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        if bytes.len() as u64 > RECIPE_BYTES_MAX {
-            return Err(problem(format!("a recipe has at most {} KiB", RECIPE_BYTES_MAX / 1024)));
-        }
-        String::from_utf8(bytes).map_err(|_| problem("a recipe must be UTF-8 text".to_owned()))
+        let text = match self.walk.may_enter(owner, path) {
+            true => read_text(path, "a recipe", RECIPE_BYTES_MAX),
+            false => Err(LEADS_OUT.to_owned()),
+        };
+        text.map_err(|message| Problem { path: path.to_path_buf(), place: None, message, hint: None })
     }
 
     fn add(&mut self, parsed: Parsed) {
@@ -268,11 +255,9 @@ impl Loader {
     }
 
     fn shadowed(&mut self, Recipe { id, source, .. }: &Recipe) {
-        let by =
-            self.catalog.recipes.iter().find(|recipe| recipe.id == *id).map(|recipe| recipe.source.clone());
-        if let Some(by) = by
-            && self.catalog.shadowed.len() < RECIPES_MAX
-        {
+        let winner = self.catalog.recipes.iter().find(|recipe| recipe.id == *id);
+        if let Some(winner) = winner.filter(|_| self.catalog.shadowed.len() < RECIPES_MAX) {
+            let by = winner.source.clone();
             self.catalog.shadowed.push(Shadowed { id: id.clone(), source: source.clone(), by });
         }
     }
@@ -316,7 +301,7 @@ pub fn handler_problems(recipe: &Recipe) -> Vec<Problem> {
     let problem = |handler: &UnknownHandler| Problem {
         path: recipe.source.path().to_path_buf(),
         place: Some(handler.place),
-        message: format!("there is no handler {:?}, so nothing happens there", handler.name),
+        message: format!("there is no handler {:?}, so nothing runs there", handler.name),
         hint: Some(match handler.nearest() {
             Some(near) => format!("did you mean {near:?}?"),
             None => {

@@ -1,5 +1,7 @@
 //! Which recipes are found for given files in a repository and a home directory.
 
+use std::fs;
+
 use super::*;
 
 /// A home directory and a repository in a temporary directory.
@@ -203,7 +205,7 @@ fn skills_and_commands_of_other_agents_are_commands() {
 fn a_session_in_the_home_directory_has_the_users_recipes() {
     let disk = Disk::with(&[("home/.epitome/recipes/mine.md", "Mine.")]);
     let catalog = Catalog::load(&disk.root.path().join("home"), &disk.paths(), &[]);
-    assert!(matches!(catalog.find("mine").expect("it is found").source, Source::Person(_)));
+    assert!(matches!(catalog.find("mine").expect("it is found").source, Source::User(_)));
 }
 
 #[test]

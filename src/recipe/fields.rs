@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use serde_saphyr::Spanned;
 
-use epitome_problem::{Problem, place_in};
+use epitome_problem::{Problem, nearest, place_in};
 
 /// Maximum YAML nodes per declaration. The longest known front matter has about a hundred.
 const NODES_MAX: usize = 4096;
@@ -76,6 +76,38 @@ pub fn from_json(text: &str, path: &Path, what: &str) -> Result<Fields, Problem>
     fields.into_iter().map(|(name, raw)| Ok((name, field(raw)?))).collect()
 }
 
+/// Sets each field that is not `null`. `known` are the names that `set` understands, for suggestions; `set`
+/// returns a remark on a value that has no effect. Other names are remarked with `unknown`. A value of the
+/// wrong type is an error.
+pub fn set_all(
+    fields: &Fields,
+    path: &Path,
+    known: &str,
+    unknown: impl Fn(&str) -> String,
+    mut set: impl FnMut(&str, &Field) -> Result<Option<String>, Wanted>,
+) -> Result<Vec<Problem>, Problem> {
+    let mut remarks = Vec::new();
+    for (name, field) in fields {
+        let problem =
+            |message, hint| Problem { path: path.to_path_buf(), place: Some(field.place), message, hint };
+        if !known.split(' ').any(|known| known == name) {
+            let hint = nearest(name, known.split(' ')).map(|known| format!("did you mean {known:?}?"));
+            remarks.push(problem(unknown(name), hint));
+        } else if !field.value.is_null() {
+            let remark =
+                set(name, field).map_err(|wanted| problem(format!("{name:?} must be {wanted}"), None))?;
+            remarks.extend(remark.map(|remark| problem(remark, None)));
+        }
+    }
+    Ok(remarks)
+}
+
+/// A whole number above 0.
+pub fn positive(value: &Value) -> Result<u32, Wanted> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+    number.filter(|number| *number > 0).ok_or_else(|| "a whole number above 0".to_owned())
+}
+
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
@@ -110,7 +142,7 @@ pub fn names(value: &Value) -> Result<Vec<String>, Wanted> {
             Ok(all.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect())
         }
         Value::Array(items) => items.iter().map(|item| text(item).map_err(|_| wanted())).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wanted()),
+        _ => Err(wanted()),
     }
 }
 

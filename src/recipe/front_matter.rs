@@ -7,151 +7,90 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::fields::{self, Fields, Wanted, choice, names, text, text_map, truth};
+use super::fields::{self, Field, Wanted, choice, names, positive, text, text_map, truth};
 use super::handlers;
 use super::parse::{Argument, CallableBy, Context, History, ModelChoice, Output, Parsed, Recipe};
-use epitome_problem::{Problem, nearest};
+use epitome_problem::Problem;
 
 /// Lines of a file before its front matter: the `---`.
-const LINES_BEFORE: u64 = 1;
+pub(super) const LINES_BEFORE: u64 = 1;
+
+/// The fields of a recipe file.
+const FIELDS: &str = "name description aliases hidden allowed_tools allowed_commands arguments argument-hint \
+    argument_hint defaults hooks output context history model max_turns callable_by run_hooks";
+
+/// Fields of kodelet that have no effect here.
+const INEFFECTIVE: [&str; 2] = ["workflow", "profile"];
 
 /// Fills a recipe from its front matter, which starts at the second line of the file.
-pub(super) fn read(recipe: Recipe, front: &str, path: &Path) -> Result<Parsed, Problem> {
+pub(super) fn read(mut recipe: Recipe, front: &str, path: &Path) -> Result<Parsed, Problem> {
     let fields = fields::from_yaml(front, path, LINES_BEFORE, "the front matter")?;
-    Reader { path, front, recipe, notes: Vec::new() }.read(fields)
-}
-
-struct Reader<'a> {
-    path: &'a Path,
-    front: &'a str,
-    recipe: Recipe,
-    notes: Vec<Problem>,
-}
-
-impl Reader<'_> {
-    fn read(mut self, fields: Fields) -> Result<Parsed, Problem> {
-        let mut defaults = BTreeMap::new();
-        let mut output = None;
-        for (name, field) in &fields {
-            let place = field.place;
-            self.field(name, &field.value, &mut defaults, &mut output).map_err(|wanted| Problem {
-                path: self.path.to_path_buf(),
-                place: Some(place),
-                message: format!("{name:?} must be {wanted}"),
-                hint: None,
-            })?;
-            if name == "hooks" {
-                self.recipe.unknown_handlers = handlers::unknown(&self.recipe.hooks, self.front, place.0);
-            }
-            if let Some((message, hint)) = remark(name) {
-                let path = self.path.to_path_buf();
-                self.notes.push(Problem { path, place: Some(place), message, hint });
-            }
-        }
-        for (name, default) in defaults {
-            self.recipe.arguments.entry(name).or_default().default.get_or_insert(default);
-        }
-        let by_handler = if declares_swap(&self.recipe.hooks) { Output::Mutate } else { Output::Message };
-        self.recipe.output = output.unwrap_or(by_handler);
-        Ok(Parsed { recipe: self.recipe, notes: self.notes })
-    }
-
-    fn field(
-        &mut self,
-        name: &str,
-        value: &Value,
-        defaults: &mut BTreeMap<String, String>,
-        output: &mut Option<Output>,
-    ) -> Result<(), Wanted> {
-        if value.is_null() {
-            return Ok(());
-        }
-        let recipe = &mut self.recipe;
+    let mut defaults = BTreeMap::new();
+    let mut output = None;
+    let unknown = |name: &str| match INEFFECTIVE.contains(&name) {
+        true => format!("{name:?} has no effect here"),
+        false => format!("unknown field {name:?}, ignored"),
+    };
+    let notes = fields::set_all(&fields, path, FIELDS, unknown, |name, field| {
         match name {
-            "name" => recipe.name = text(value)?,
-            "description" => recipe.description = text(value)?,
-            "aliases" => {
-                let names = names(value)?.into_iter();
-                recipe.aliases = names.map(|alias| alias.trim_start_matches('/').to_owned()).collect();
+            "defaults" => defaults = text_map(&field.value)?,
+            "output" => output = Some(choice(&field.value, &OUTPUTS)?),
+            "hooks" if field.value.is_object() => {
+                recipe.unknown_handlers = handlers::unknown(&field.value, front, field.place.0);
+                recipe.hooks = field.value.clone();
             }
-            "hidden" => recipe.hidden = truth(value)?,
-            "allowed_tools" => recipe.allowed_tools = Some(names(value)?),
-            "allowed_commands" => recipe.allowed_commands = Some(names(value)?),
-            "arguments" => recipe.arguments = arguments(value)?,
-            "argument-hint" | "argument_hint" => recipe.argument_hint = Some(text(value)?),
-            "defaults" => *defaults = text_map(value)?,
-            "hooks" if value.is_object() => recipe.hooks = value.clone(),
             "hooks" => return Err("a map from events to handlers".to_owned()),
-            "output" => {
-                let kinds = [
-                    ("message", Output::Message),
-                    ("mutate", Output::Mutate),
-                    ("append", Output::Append),
-                    ("none", Output::None),
-                ];
-                *output = Some(choice(value, &kinds)?);
-            }
-            "context" => {
-                let kinds =
-                    [("session", Context::Session), ("isolated", Context::Isolated), ("none", Context::None)];
-                recipe.context = Some(choice(value, &kinds)?);
-            }
-            "history" => {
-                let kinds = [("native", History::Native), ("flat", History::Flat), ("auto", History::Auto)];
-                recipe.history = choice(value, &kinds)?;
-            }
-            "model" => {
-                recipe.model = match text(value)?.as_str() {
-                    "main" => ModelChoice::Main,
-                    "small" => ModelChoice::Small,
-                    name => ModelChoice::Named(name.to_owned()),
-                }
-            }
-            "max_turns" => {
-                let turns =
-                    value.as_u64().and_then(|turns| u32::try_from(turns).ok()).filter(|turns| *turns > 0);
-                recipe.max_turns = Some(turns.ok_or_else(|| "a whole number above 0".to_owned())?);
-            }
-            "callable_by" => recipe.callable_by = callable_by(value)?,
-            "run_hooks" => recipe.run_hooks = truth(value)?,
-            _ => {}
+            _ => set(&mut recipe, name, field)?,
         }
-        Ok(())
+        Ok(None)
+    })?;
+    for (name, default) in defaults {
+        recipe.arguments.entry(name).or_default().default.get_or_insert(default);
     }
+    let by_handler = if declares_swap(&recipe.hooks) { Output::Mutate } else { Output::Message };
+    recipe.output = output.unwrap_or(by_handler);
+    Ok(Parsed { recipe, notes })
 }
 
-/// The fields of a recipe file, for "did you mean".
-const FIELDS: [&str; 18] = [
-    "name",
-    "description",
-    "aliases",
-    "hidden",
-    "allowed_tools",
-    "allowed_commands",
-    "arguments",
-    "argument-hint",
-    "argument_hint",
-    "defaults",
-    "hooks",
-    "output",
-    "context",
-    "history",
-    "model",
-    "max_turns",
-    "callable_by",
-    "run_hooks",
+const OUTPUTS: [(&str, Output); 4] = [
+    ("message", Output::Message),
+    ("mutate", Output::Mutate),
+    ("append", Output::Append),
+    ("none", Output::None),
 ];
+const CONTEXTS: [(&str, Context); 3] =
+    [("session", Context::Session), ("isolated", Context::Isolated), ("none", Context::None)];
+const HISTORIES: [(&str, History); 3] =
+    [("native", History::Native), ("flat", History::Flat), ("auto", History::Auto)];
 
-/// A remark on a field that has no effect.
-fn remark(name: &str) -> Option<(String, Option<String>)> {
-    if FIELDS.contains(&name) {
-        return None;
+fn set(recipe: &mut Recipe, name: &str, Field { value, .. }: &Field) -> Result<(), Wanted> {
+    match name {
+        "name" => recipe.name = text(value)?,
+        "description" => recipe.description = text(value)?,
+        "aliases" => {
+            let names = names(value)?.into_iter();
+            recipe.aliases = names.map(|alias| alias.trim_start_matches('/').to_owned()).collect();
+        }
+        "hidden" => recipe.hidden = truth(value)?,
+        "allowed_tools" => recipe.allowed_tools = Some(names(value)?),
+        "allowed_commands" => recipe.allowed_commands = Some(names(value)?),
+        "arguments" => recipe.arguments = arguments(value)?,
+        "argument-hint" | "argument_hint" => recipe.argument_hint = Some(text(value)?),
+        "context" => recipe.context = Some(choice(value, &CONTEXTS)?),
+        "history" => recipe.history = choice(value, &HISTORIES)?,
+        "model" => {
+            recipe.model = match text(value)?.as_str() {
+                "main" => ModelChoice::Main,
+                "small" => ModelChoice::Small,
+                name => ModelChoice::Named(name.to_owned()),
+            }
+        }
+        "max_turns" => recipe.max_turns = Some(positive(value)?),
+        "callable_by" => recipe.callable_by = callable_by(value)?,
+        "run_hooks" => recipe.run_hooks = truth(value)?,
+        _ => {}
     }
-    if matches!(name, "workflow" | "profile") {
-        return Some((format!("{name:?} has no effect here"), None));
-    }
-    let hint = nearest(name, FIELDS).map(|field| format!("did you mean {field:?}?"));
-    Some((format!("unknown field {name:?}, ignored"), hint))
+    Ok(())
 }
 
 fn arguments(value: &Value) -> Result<BTreeMap<String, Argument>, Wanted> {
@@ -171,9 +110,7 @@ fn argument(value: &Value) -> Result<Argument, Wanted> {
         Value::Null => return Ok(argument),
         Value::String(description) => return Ok(Argument { description: description.clone(), ..argument }),
         Value::Object(fields) => fields,
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            return Err("a map of description, default, required, choices".to_owned());
-        }
+        _ => return Err("a map of description, default, required, choices".to_owned()),
     };
     for (name, value) in fields {
         let with_name = |wanted: Wanted| format!("an argument whose {name:?} is {wanted}");
@@ -208,6 +145,6 @@ pub(super) fn declares_swap(hooks: &Value) -> bool {
         Value::String(handler) => matches!(handler.as_str(), "swap_context" | "compact_context"),
         Value::Array(items) => items.iter().any(declares_swap),
         Value::Object(fields) => fields.iter().any(|(name, value)| name != "params" && declares_swap(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        _ => false,
     }
 }

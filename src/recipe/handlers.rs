@@ -84,7 +84,7 @@ fn handlers_of(value: &Value) -> Vec<&str> {
             let fields = ["handler", "handlers"].into_iter().filter_map(|field| fields.get(field));
             fields.flat_map(handlers_of).collect()
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -18,5 +18,5 @@ mod places;
 pub mod render;
 pub mod shown;
 pub mod template;
-mod walk;
+pub mod walk;
 pub mod watch;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::handlers::UnknownHandler;
@@ -56,7 +57,7 @@ pub struct Recipe {
 pub enum Source {
     BuiltIn,
     /// A file in one of the user's own folders.
-    Person(PathBuf),
+    User(PathBuf),
     /// A file of a repository: its shell calls run only after the user has allowed them.
     Repository(PathBuf),
 }
@@ -66,13 +67,14 @@ impl Source {
     pub fn path(&self) -> &Path {
         match self {
             Source::BuiltIn => Path::new("(built in)"),
-            Source::Person(path) | Source::Repository(path) => path,
+            Source::User(path) | Source::Repository(path) => path,
         }
     }
 }
 
 /// How the body becomes a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Syntax {
     /// Go's `text/template`.
     Template,
@@ -84,7 +86,7 @@ pub enum Syntax {
     Plain,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Argument {
     pub description: String,
     pub default: Option<String>,
@@ -94,7 +96,8 @@ pub struct Argument {
 }
 
 /// What a callback does with the resulting text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Output {
     Message,
     Mutate,
@@ -102,7 +105,8 @@ pub enum Output {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Context {
     Session,
     Isolated,
@@ -110,17 +114,20 @@ pub enum Context {
 }
 
 /// How the history is passed to an isolated run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum History {
     Native,
     Flat,
     Auto,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ModelChoice {
     Main,
     Small,
+    #[serde(untagged)]
     Named(String),
 }
 
@@ -245,7 +252,7 @@ fn check_template(recipe: &Recipe) -> Result<(), Problem> {
         Syntax::Template => template::compile(&recipe.body)
             .map(|_| ())
             .map_err(|error| template_problem(recipe, &error, "cannot parse the template")),
-        Syntax::ClaudeCommand | Syntax::GeminiCommand | Syntax::Plain => Ok(()),
+        _ => Ok(()),
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Place {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    Person,
+    User,
     Repository,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum PlaceKind {
 /// All folders, in order of precedence. `repository` contains the session's directory and the root of its
 /// repository; relative paths in `extra` are relative to the former.
 pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -> Vec<Place> {
-    use Owner::{Person, Repository};
+    use Owner::{Repository, User};
     use PlaceKind::{ClaudeCommands, GeminiCommands, Plugins, Recipes, RecipesWithFrontMatter, Skills};
     let mut places = Vec::new();
     let mut add = |folder: PathBuf, kind, owner| places.push(Place { folder, kind, owner });
@@ -44,36 +44,36 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
         add(root.join(".epitome/plugins"), Plugins, Repository);
         add(root.join(".kodelet/plugins"), Plugins, Repository);
     }
-    add(paths.home.join("recipes"), Recipes, Person);
+    add(paths.home.join("recipes"), Recipes, User);
     let home = paths.user_home.as_deref();
     if let Some(home) = home {
-        add(home.join(".kodelet/recipes"), Recipes, Person);
+        add(home.join(".kodelet/recipes"), Recipes, User);
     }
-    add(paths.home.join("plugins"), Plugins, Person);
+    add(paths.home.join("plugins"), Plugins, User);
     if let Some(home) = home {
-        add(home.join(".kodelet/plugins"), Plugins, Person);
+        add(home.join(".kodelet/plugins"), Plugins, User);
     }
     for folder in extra {
-        add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, Person);
+        add(repository.first().map_or_else(|| folder.clone(), |cwd| cwd.join(folder)), Recipes, User);
     }
     let of_repository = repository.iter().map(|root| (root.as_path(), Repository));
-    let roots: Vec<(&Path, Owner)> = of_repository.chain(home.map(|home| (home, Person))).collect();
+    let roots: Vec<(&Path, Owner)> = of_repository.chain(home.map(|home| (home, User))).collect();
     for (root, owner) in &roots {
         add(root.join(".claude/commands"), ClaudeCommands, *owner);
     }
     for (root, owner) in &roots {
         add(root.join(".claude/skills"), Skills, *owner);
         add(root.join(".agents/skills"), Skills, *owner);
-        let own = if *owner == Person { paths.home.join("skills") } else { root.join(".epitome/skills") };
+        let own = if *owner == User { paths.home.join("skills") } else { root.join(".epitome/skills") };
         add(own, Skills, *owner);
     }
     for (root, owner) in &roots {
         add(root.join(".gemini/commands"), GeminiCommands, *owner);
     }
     // If the session is in the home directory, its folders are the user's, not a repository's.
-    let of_person: BTreeSet<PathBuf> =
-        places.iter().filter(|place| place.owner == Person).map(|place| place.folder.clone()).collect();
-    places.retain(|place| place.owner == Person || !of_person.contains(&place.folder));
+    let of_user: BTreeSet<PathBuf> =
+        places.iter().filter(|place| place.owner == User).map(|place| place.folder.clone()).collect();
+    places.retain(|place| place.owner == User || !of_user.contains(&place.folder));
     places
 }
 
@@ -81,9 +81,9 @@ pub(super) fn places(repository: &[PathBuf], paths: &Paths, extra: &[PathBuf]) -
 pub(super) fn hook_folders(repository: &[PathBuf], paths: &Paths) -> Vec<PathBuf> {
     let of_repository =
         repository.iter().flat_map(|root| [root.join(".epitome/hooks"), root.join(".kodelet/hooks")]);
-    let of_person = [paths.home.join("hooks/enforced"), paths.home.join("hooks")];
+    let of_user = [paths.home.join("hooks/enforced"), paths.home.join("hooks")];
     let of_kodelet = paths.user_home.iter().map(|home| home.join(".kodelet/hooks"));
-    of_repository.chain(of_person).chain(of_kodelet).collect()
+    of_repository.chain(of_user).chain(of_kodelet).collect()
 }
 
 /// Derives the id from a file's path; `None` if the file is not a recipe.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::catalog::{Catalog, Shadowed};
 use super::command;
-use super::parse::{CallableBy, Context, History, ModelChoice, Output, Recipe, Source, Syntax};
+use super::parse::{CallableBy, Recipe, Source};
 use epitome_problem::Problem;
 
 /// All recipes of a catalog, shadowed recipes, and problems.
@@ -36,19 +36,6 @@ pub fn list(catalog: &Catalog) -> Value {
 
 /// All fields of a recipe, including defaults, under their names in a recipe file.
 pub fn fields(recipe: &Recipe) -> Map<String, Value> {
-    let arguments: Map<String, Value> = recipe
-        .arguments
-        .iter()
-        .map(|(name, argument)| {
-            let fields = json!({
-                "description": argument.description,
-                "default": argument.default,
-                "required": argument.required,
-                "choices": argument.choices,
-            });
-            (name.clone(), fields)
-        })
-        .collect();
     let unknown: Vec<&str> = recipe.unknown_handlers.iter().map(|handler| handler.name.as_str()).collect();
     let CallableBy { user, hook, agent } = recipe.callable_by;
     let callable: Vec<&str> = [("user", user), ("hook", hook), ("agent", agent)]
@@ -60,42 +47,20 @@ pub fn fields(recipe: &Recipe) -> Map<String, Value> {
         "name": recipe.name,
         "description": recipe.description,
         "source": source(&recipe.source),
-        "syntax": match recipe.syntax {
-            Syntax::Template => "template",
-            Syntax::ClaudeCommand => "claude_command",
-            Syntax::GeminiCommand => "gemini_command",
-            Syntax::Plain => "plain",
-        },
+        "syntax": recipe.syntax,
         "usage": format!("/{} {}", recipe.id, command::hint(recipe)),
         "aliases": recipe.aliases,
         "hidden": recipe.hidden,
-        "arguments": arguments,
+        "arguments": recipe.arguments,
         "allowed_tools": recipe.allowed_tools,
         "allowed_commands": recipe.allowed_commands,
         "hooks": recipe.hooks,
         "unknown_handlers": unknown,
         "run_hooks": recipe.run_hooks,
-        "output": match recipe.output {
-            Output::Message => "message",
-            Output::Mutate => "mutate",
-            Output::Append => "append",
-            Output::None => "none",
-        },
-        "context": recipe.context.map(|context| match context {
-            Context::Session => "session",
-            Context::Isolated => "isolated",
-            Context::None => "none",
-        }),
-        "history": match recipe.history {
-            History::Native => "native",
-            History::Flat => "flat",
-            History::Auto => "auto",
-        },
-        "model": match &recipe.model {
-            ModelChoice::Main => "main",
-            ModelChoice::Small => "small",
-            ModelChoice::Named(name) => name,
-        },
+        "output": recipe.output,
+        "context": recipe.context,
+        "history": recipe.history,
+        "model": recipe.model,
         "max_turns": recipe.max_turns,
         "callable_by": callable,
     });
@@ -108,7 +73,7 @@ pub fn fields(recipe: &Recipe) -> Map<String, Value> {
 fn source(source: &Source) -> Value {
     match source {
         Source::BuiltIn => json!({ "kind": "built_in" }),
-        Source::Person(path) => json!({ "kind": "person", "path": path.display().to_string() }),
+        Source::User(path) => json!({ "kind": "person", "path": path.display().to_string() }),
         Source::Repository(path) => json!({ "kind": "repository", "path": path.display().to_string() }),
     }
 }

@@ -1,6 +1,7 @@
 //! Walks recipe folders within bounds, without following links out of a repository.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::places::{Owner, Place, PlaceKind};
@@ -9,6 +10,24 @@ use super::places::{Owner, Place, PlaceKind};
 pub const ENTRIES_MAX: usize = 10_000;
 /// Maximum folder depth; also ends loops of links.
 pub const FOLDER_DEPTH_MAX: usize = 8;
+
+/// Reads a text file of at most `bytes_max` bytes. `what` names it in errors, such as `a recipe`.
+pub fn read_text(path: &Path, what: &str, bytes_max: u64) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| {
+        format!("cannot read this {}: {error}", what.trim_start_matches("an ").trim_start_matches("a "))
+    };
+    // Opening a named pipe would block until a writer appears.
+    if !path.metadata().map_err(unreadable)?.is_file() {
+        return Err(format!("{what} must be an ordinary file"));
+    }
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(bytes_max + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(format!("{what} has at most {} KiB", bytes_max / 1024));
+    }
+    String::from_utf8(bytes).map_err(|_| format!("{what} must be UTF-8 text"))
+}
 
 pub(super) struct Walk {
     /// Directory entries that may still be read.
@@ -28,7 +47,7 @@ impl Walk {
     /// expose them in menus and prompts.
     pub(super) fn may_enter(&self, owner: Owner, path: &Path) -> bool {
         match owner {
-            Owner::Person => true,
+            Owner::User => true,
             Owner::Repository => {
                 let real = path.canonicalize();
                 real.is_ok_and(|real| self.root.as_ref().is_some_and(|root| real.starts_with(root)))

@@ -61,7 +61,7 @@ struct Armed {
 
 struct Interest {
     plan: WatchPlan,
-    told: Arc<AtomicBool>,
+    notified: Arc<AtomicBool>,
     changed: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -87,12 +87,15 @@ impl RecipeWatch {
         }
         armed.next += 1;
         let id = armed.next;
-        let told = Arc::new(AtomicBool::new(false));
-        let interest =
-            Interest { plan: WatchPlan::default(), told: Arc::clone(&told), changed: Arc::new(changed) };
+        let notified = Arc::new(AtomicBool::new(false));
+        let interest = Interest {
+            plan: WatchPlan::default(),
+            notified: Arc::clone(&notified),
+            changed: Arc::new(changed),
+        };
         lock(&self.shared.interested).insert(id, interest);
         drop(armed);
-        let registration = Registration { shared: Arc::clone(&self.shared), id, told };
+        let registration = Registration { shared: Arc::clone(&self.shared), id, notified };
         registration.renew(plan);
         Ok(registration)
     }
@@ -129,7 +132,7 @@ impl RecipeWatch {
 pub struct Registration {
     shared: Arc<Shared>,
     id: u64,
-    told: Arc<AtomicBool>,
+    notified: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Registration {
@@ -142,7 +145,7 @@ impl Registration {
     /// Announces that the disk is about to be read: later changes are reported again. Call it before reading,
     /// or a change in between is lost.
     pub fn about_to_read(&self) {
-        self.told.store(false, Ordering::SeqCst);
+        self.notified.store(false, Ordering::SeqCst);
     }
 
     /// Switches to a new plan, since folders may have been created. Call it between `about_to_read` and
@@ -214,7 +217,7 @@ fn on_event(interested: &Mutex<BTreeMap<u64, Interest>>, event: notify::Result<n
     };
     let calls: Vec<Arc<dyn Fn() + Send + Sync>> = lock(interested)
         .values()
-        .filter(|interest| concerns(&interest.plan) && !interest.told.swap(true, Ordering::SeqCst))
+        .filter(|interest| concerns(&interest.plan) && !interest.notified.swap(true, Ordering::SeqCst))
         .map(|interest| Arc::clone(&interest.changed))
         .collect();
     for changed in calls {
@@ -252,22 +255,22 @@ mod tests {
     fn a_change_is_reported_once_until_the_session_reads_again() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let watch = RecipeWatch::new();
-        let (tell, told) = mpsc::channel();
+        let (tell, notified) = mpsc::channel();
         let registration = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
         std::fs::write(folder.path().join("a.md"), "1").expect("files can be written");
-        told.recv_timeout(PATIENCE).expect("the change is told");
+        notified.recv_timeout(PATIENCE).expect("the change is notified");
 
         // Not reported a second time: the other session receives the same event, which proves that it
         // arrived.
         let (tell, other) = mpsc::channel();
         let _second = watch.register(plan(folder.path()), news_to(tell)).expect("it watches");
         std::fs::write(folder.path().join("b.md"), "2").expect("files can be written");
-        other.recv_timeout(PATIENCE).expect("the change is told to the other");
-        assert!(told.try_recv().is_err());
+        other.recv_timeout(PATIENCE).expect("the change is notified to the other");
+        assert!(notified.try_recv().is_err());
 
         registration.about_to_read();
         std::fs::write(folder.path().join("c.md"), "3").expect("files can be written");
-        told.recv_timeout(PATIENCE).expect("the next change is told");
+        notified.recv_timeout(PATIENCE).expect("the next change is notified");
     }
 
     #[test]
@@ -288,15 +291,15 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary directory can be made");
         let recipes = root.path().join(".epitome/recipes");
         let watch = RecipeWatch::new();
-        let (tell, told) = mpsc::channel();
+        let (tell, notified) = mpsc::channel();
         let plan = WatchPlan { directories: vec![root.path().to_path_buf()], places: vec![recipes.clone()] };
         let registration = watch.register(plan, news_to(tell)).expect("it watches");
         std::fs::create_dir_all(&recipes).expect("directories can be made");
-        told.recv_timeout(PATIENCE).expect("the folder above says that something came");
+        notified.recv_timeout(PATIENCE).expect("the folder above says that something came");
 
         registration.about_to_read();
         registration.renew(WatchPlan { directories: vec![recipes.clone()], places: vec![recipes.clone()] });
         std::fs::write(recipes.join("a.md"), "1").expect("files can be written");
-        told.recv_timeout(PATIENCE).expect("the new folder is watched");
+        notified.recv_timeout(PATIENCE).expect("the new folder is watched");
     }
 }

@@ -38,7 +38,7 @@ use super::work::{Background, Done, Prompt, Responder, TooLate, Work};
 use super::{Answer, ClientId, Opening, Out, SessionCommand, SessionError};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
-use epitome_mcp::News;
+use epitome_mcp::McpEvent;
 use epitome_provider::spent::cost_of_change;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::{CallId, Change, Entry, MessageId, SessionId, StopReason, Thread};
@@ -96,7 +96,7 @@ enum Event {
     Summary(String),
     Child(ChildNews),
     Service(ServiceCall),
-    Server(News),
+    Server(McpEvent),
     Asked(Asked),
     Wished(Wished),
     Background(Result<Background, tokio::task::JoinError>),

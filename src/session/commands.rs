@@ -374,7 +374,7 @@ impl Session {
 
     fn show_mcp(&mut self, _: &str) -> Ran {
         let waiting: Vec<String> = self.untrusted_servers().into_iter().map(|(_, what)| what).collect();
-        let text = mcp::text(&self.mcp.standings(), &waiting);
+        let text = mcp::text(&self.mcp.statuses(), &waiting);
         self.said(text)
     }
 

@@ -17,8 +17,8 @@ use super::rounds::room;
 use super::work::{Background, Done, Pending};
 use epitome_compaction as compaction;
 use epitome_config::Settings;
+use epitome_hooks::guards;
 use epitome_hooks::output::Utterance;
-use epitome_hooks::settle;
 use epitome_provider::endpoint::{self, Choice};
 use epitome_provider::models;
 use epitome_store::StoreError;
@@ -93,7 +93,7 @@ pub(super) fn replacement(
     through: Option<Seq>,
     tokens_max: u64,
 ) -> Result<Change, String> {
-    let spoken = settle::checked(messages)?.into_iter().map(|Utterance { role, text }| Spoken {
+    let spoken = guards::checked(messages)?.into_iter().map(|Utterance { role, text }| Spoken {
         role,
         message: Message { id: first, content: vec![Content::Text { text }] },
     });

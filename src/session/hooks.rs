@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 use super::actor::Session;
 use super::{Out, Severity};
 use epitome_hooks::event::HookEvent;
+pub(super) use epitome_hooks::guards::refuse;
 use epitome_hooks::moment::{Attachment, Call, CallResult, What};
 use epitome_hooks::output::Resolution;
-pub(super) use epitome_hooks::settle::refuse;
 use epitome_hooks::words;
 use epitome_thread::{
     CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,

@@ -15,7 +15,7 @@ use super::reminders::{Topic, What};
 use super::work::Background;
 use epitome_config::{McpServer, McpSource};
 use epitome_hooks::trust::{Item, Verdict};
-use epitome_mcp::{Hub, News, PREFIX, REACH, Standing, Surroundings};
+use epitome_mcp::{Hub, McpContext, McpEvent, PREFIX, REACH, ServerStatus};
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
 use epitome_tools::Toolbox;
@@ -35,7 +35,7 @@ pub(super) struct Mcp {
     base: Toolbox,
     /// `None` where there was never a server.
     hub: Option<Hub>,
-    news: Option<mpsc::Receiver<News>>,
+    news: Option<mpsc::Receiver<McpEvent>>,
     /// Those that the client gave, for when the session has rested.
     given: Vec<McpServer>,
     begun: bool,
@@ -67,7 +67,7 @@ impl Mcp {
     }
 
     /// The next news of a server; never, where there is none.
-    pub async fn news(&mut self) -> Option<News> {
+    pub async fn news(&mut self) -> Option<McpEvent> {
         match &mut self.news {
             Some(news) => news.recv().await,
             None => std::future::pending().await,
@@ -78,8 +78,8 @@ impl Mcp {
         self.given
     }
 
-    pub fn standings(&self) -> Vec<Standing> {
-        self.hub.as_ref().map(Hub::standings).unwrap_or_default()
+    pub fn statuses(&self) -> Vec<ServerStatus> {
+        self.hub.as_ref().map(Hub::statuses).unwrap_or_default()
     }
 }
 
@@ -175,7 +175,7 @@ impl Session {
 
     fn hub(&mut self) -> &mut Hub {
         if self.mcp.hub.is_none() {
-            let around = Surroundings {
+            let around = McpContext {
                 cwd: self.workspace.cwd.clone(),
                 environment: self.workspace.environment.clone(),
                 reaper: self.services.reaper.clone(),
@@ -223,17 +223,17 @@ impl Session {
         }
     }
 
-    pub(super) fn heard_of_server(&mut self, news: News) {
+    pub(super) fn heard_of_server(&mut self, news: McpEvent) {
         match news {
-            News::Changed { server } => {
+            McpEvent::Changed { server } => {
                 self.refresh_tools();
-                let standings = self.mcp.standings();
-                let remarks = standings.into_iter().filter(|standing| standing.spec.name == server);
-                for remark in remarks.flat_map(|standing| standing.remarks) {
+                let statuses = self.mcp.statuses();
+                let remarks = statuses.into_iter().filter(|status| status.spec.name == server);
+                for remark in remarks.flat_map(|status| status.remarks) {
                     self.remark(Severity::Info, format!("The MCP server {server}: {remark}."));
                 }
             }
-            News::Gone { server, why } => {
+            McpEvent::Gone { server, why } => {
                 self.refresh_tools();
                 let text = format!(
                     "The MCP server {server} is not connected: {why}. The session goes on without its tools; /mcp \
@@ -241,7 +241,7 @@ impl Session {
                 );
                 self.remark(Severity::Warning, text);
             }
-            News::Remark(text) => self.remark(Severity::Info, text),
+            McpEvent::Remark(text) => self.remark(Severity::Info, text),
         }
     }
 
@@ -288,7 +288,7 @@ impl Session {
     /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the person is told.
     pub(super) fn late_tools(&mut self) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.thread.frame()) else { return None };
-        let lines = hub.lines_beside(framed);
+        let lines = hub.unlisted_tool_lines(framed);
         if lines.is_empty() {
             return None;
         }

@@ -8,9 +8,9 @@ use super::hooks::refuse;
 use super::work::Pending;
 use epitome_compaction as compaction;
 use epitome_hooks::event::HookEvent;
+use epitome_hooks::guards::{self, Guards};
 use epitome_hooks::moment::What;
 use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
-use epitome_hooks::settle::{self, Guards};
 use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
 use epitome_turn::{Answer as Told, HookAsk, HooksAnswer, Why};
 
@@ -83,7 +83,7 @@ impl Session {
 
     /// All hooks of a round's end or of the stop have spoken.
     pub(super) fn round_resolved(&mut self, event: HookEvent, last: bool, mut resolution: Resolution) {
-        settle::settle(&mut resolution, &self.guards());
+        guards::enforce(&mut resolution, &self.guards());
         if let Some((hook, reason)) = resolution.halt.take() {
             let mut answer = self.halted(&hook, &reason);
             let trail = self.record(event, &mut resolution);
@@ -123,8 +123,8 @@ impl Session {
     /// The rest of it: follow-ups, the trail, the turn's answer.
     pub(super) fn settle_round(&mut self, pending: Pending) {
         let Pending { event, last, mut resolution, mut answer } = pending;
-        let goes_on = last && settle::goes_on(&resolution);
-        let said = settle::follow_up_text(&resolution);
+        let goes_on = last && guards::goes_on(&resolution);
+        let said = guards::follow_up_text(&resolution);
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if goes_on {
             answer.go_on = true;

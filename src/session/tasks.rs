@@ -17,7 +17,7 @@ use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
 use super::registry::{Services, new_id};
 use super::subagents::{agent_id, call_with_place};
 use epitome_config::Settings;
-use epitome_hooks::claude_tools;
+use epitome_hooks::claude::tools as claude_tools;
 use epitome_hooks::handlers::Table;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;

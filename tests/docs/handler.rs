@@ -2,10 +2,11 @@
 
 #[path = "note_length.rs"]
 mod note_length;
-#[expect(dead_code, reason = "the example uses only one of the handlers' parameter readers")]
+#[expect(dead_code, reason = "the example uses only a part of it")]
 #[path = "../../src/hooks/handlers/params.rs"]
 mod params;
 
+use note_length::HANDLER;
 use serde_json::{Map, Value, json};
 
 use crate::hooks::event::HookEvent;
@@ -27,12 +28,13 @@ fn contributing_md_shows_the_handler_verbatim() {
 fn the_worked_handler_reports_only_long_replies() {
     let mut moment = super::sample::moment(HookEvent::TurnEnd);
     let notice = |moment: &_, words: u64| {
-        note_length::answer(&params(json!({ "words": words })), moment).map(|output| output.notice)
+        let params::Run::Pure(run) = HANDLER.run else { panic!("it needs no disk") };
+        run(&params(json!({ "words": words })), moment).map(|output| output.notice)
     };
     assert_eq!(notice(&moment, 3), Ok(None));
     assert_eq!(notice(&moment, 2), Ok(Some("The reply has 3 words, 2 were wanted.".to_owned())));
     moment.what = What::SessionEnd { reason: "other" };
     assert_eq!(notice(&moment, 2), Err("there is no reply to count".to_owned()));
-    assert_eq!(note_length::PARAMS, ["words"]);
-    assert!(note_length::check(&params(json!({ "words": "many" }))).is_err());
+    assert_eq!((HANDLER.events, HANDLER.params), (&[HookEvent::TurnEnd][..], &["words"][..]));
+    assert!((HANDLER.check)(&params(json!({ "words": "many" }))).is_err());
 }

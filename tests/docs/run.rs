@@ -245,7 +245,7 @@ impl Reader {
     fn settings(&mut self, block: &Block) {
         let app = self.home.app();
         let file = app.join(".claude/settings.json");
-        let (hooks, problems) = claude::parse(&file, &block.text, Place::Person, &app);
+        let (hooks, problems) = claude::parse(&file, &block.text, Place::User, &app);
         if hooks.is_empty() {
             self.faults.push("there is no hook in it".to_owned());
         }
@@ -275,7 +275,7 @@ impl Reader {
     }
 
     fn agent(&mut self, text: &str) {
-        match agents::parse(Source::Person("docs".into()), text) {
+        match agents::parse(Source::User("docs".into()), text) {
             Ok((_, remarks)) => self.told(&remarks),
             Err(problem) => self.told(&[problem]),
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use epitome::hooks::claude_output::normalise;
-use epitome::hooks::claude_payload::event_name;
+use epitome::hooks::claude::output::normalise;
+use epitome::hooks::claude::payload::event_name;
 use epitome::hooks::moment::{CompactTrigger, Moment};
 use epitome::hooks::output::{Exit, HookOutput, PermissionDecision, Utterance};
 use epitome::thread::Role;
@@ -222,8 +222,8 @@ fn continue_false_ends_the_turn_and_overrides_follow_ups() {
 #[test]
 fn an_invalid_field_causes_a_warning_and_the_others_apply() {
     let table = [
-        (bash(), json!({"decision": 1, "systemMessage": "m"}), "`decision` is not a text"),
-        (bash(), json!({"decision": "maybe", "systemMessage": "m"}), "`maybe`"),
+        (bash(), json!({"decision": 1, "systemMessage": "m"}), "`decision` must be text"),
+        (bash(), json!({"decision": "maybe", "systemMessage": "m"}), "\"maybe\""),
         (
             bash(),
             json!({"hookSpecificOutput": {"permissionDecision": "defer"}, "systemMessage": "m"}),

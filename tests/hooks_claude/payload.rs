@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use epitome::hooks::claude_payload::payload;
-use epitome::hooks::claude_tools::{ours, theirs};
+use epitome::hooks::claude::payload::payload;
+use epitome::hooks::claude::tools::{ours, theirs};
 use epitome::hooks::moment::{CompactTrigger, Moment};
 use epitome::thread::Mode;
 use serde_json::{Value, json};

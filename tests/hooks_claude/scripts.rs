@@ -9,7 +9,7 @@ use std::time::Duration;
 use epitome::hooks::chain::Link;
 use epitome::hooks::chain::{Chain, Run, links};
 use epitome::hooks::claude::parse;
-use epitome::hooks::claude_payload::payload;
+use epitome::hooks::claude::payload::payload;
 use epitome::hooks::hook::{Hook, Kind, Place};
 use epitome::hooks::moment::{CompactTrigger, Moment};
 use epitome::hooks::output::{PermissionDecision, Ran, Resolution};
@@ -39,7 +39,7 @@ impl Project {
             .collect();
         let settings = json!({"hooks": {event: groups}}).to_string();
         let path = folder.path().join(".claude/settings.json");
-        let (hooks, problems) = parse(&path, &settings, Place::Person, folder.path());
+        let (hooks, problems) = parse(&path, &settings, Place::User, folder.path());
         assert_eq!(problems, []);
         Project { hooks: hooks.into_iter().map(Arc::new).collect(), folder }
     }

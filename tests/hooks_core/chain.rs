@@ -205,11 +205,15 @@ fn a_failed_run_is_in_the_trail_and_changes_nothing() {
         stderr: stderr.to_owned(),
     };
     for (ran, end, remark) in [
-        (ended(Exit::Code(1), "first\nlast\n"), "exit 1", "its last words: last"),
-        (ended(Exit::Code(2), "no"), "exit 2", "its last words: no"),
-        (ended(Exit::Signal(9), "x"), "signal 9", "its last words: x"),
-        (ended(Exit::TimedOut(Duration::from_secs(30)), "x"), "time limit of 30 s", "its last words: x"),
-        (ended(Exit::TimedOut(Duration::from_millis(100)), "x"), "time limit of 0.1 s", "its last words: x"),
+        (ended(Exit::Code(1), "first\nlast\n"), "exit 1", "last line of stderr: last"),
+        (ended(Exit::Code(2), "no"), "exit 2", "last line of stderr: no"),
+        (ended(Exit::Signal(9), "x"), "signal 9", "last line of stderr: x"),
+        (ended(Exit::TimedOut(Duration::from_secs(30)), "x"), "time limit of 30 s", "last line of stderr: x"),
+        (
+            ended(Exit::TimedOut(Duration::from_millis(100)), "x"),
+            "time limit of 0.1 s",
+            "last line of stderr: x",
+        ),
         (exit(0, "oops", ""), "exit 0", "it printed something that is not a JSON object: oops"),
         (Ran::Failed("no such file".to_owned()), "failed", "no such file"),
     ] {
@@ -243,7 +247,7 @@ fn a_hook_that_fails_closed_blocks_blockable_events() {
             assert_eq!(by, "a");
             assert_eq!(
                 reason,
-                "The hook a failed (exit 1): its last words: no network. It is declared to fail closed."
+                "The hook a failed (exit 1): last line of stderr: no network. It is declared to fail closed."
             );
         }
     }
@@ -335,7 +339,7 @@ fn the_first_of_two_changes_within_a_group_wins() {
         ],
     );
     assert_eq!(resolution.input, Some((object(json!({"command": "one"})), "a".to_owned())));
-    assert_eq!(trail(&resolution, "b").remarks, ["a, which ran beside it, was first"]);
+    assert_eq!(trail(&resolution, "b").remarks, ["a, which ran at the same time, was first"]);
     assert_eq!(trail(&resolution, "c").remarks, ["it was given another input than that of a"]);
     assert_eq!(resolution.decision, None);
 }

@@ -2,8 +2,8 @@
 //! payloads.
 
 mod chain;
+mod guards;
 mod normalise;
 mod payload;
 mod read;
-mod settle;
 mod support;

@@ -373,8 +373,8 @@ fn context_edits_refer_to_entries_by_id() {
 fn one_invalid_edit_voids_the_entire_list() {
     for (edit, why) in [
         (json!({"op": "pin"}), "`context_edits[1]` has no `entry`"),
-        (json!({"op": "pin", "entry": "m7"}), "which is no id"),
-        (json!({"op": "burn", "entry": "e7"}), "which nobody knows"),
+        (json!({"op": "pin", "entry": "m7"}), "which is not an id"),
+        (json!({"op": "burn", "entry": "e7"}), "which is not known"),
         (json!({"op": "replace", "entry": "e7", "content": " "}), "has blank `content`"),
         (json!("pin e7"), "is not an object"),
     ] {

@@ -123,7 +123,7 @@ pub fn every_moment() -> Vec<Moment> {
 pub fn script(name: &str) -> Hook {
     Hook {
         name: name.to_owned(),
-        place: Place::Person,
+        place: Place::User,
         kind: Kind::Script { path: PathBuf::from(format!("/h/{name}")) },
         events: HookEvent::ALL.into_iter().map(|event| (event, event.name().to_owned())).collect(),
         manifest: Manifest::default(),

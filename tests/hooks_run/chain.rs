@@ -106,7 +106,7 @@ fn hook(name: &str, kind: Kind) -> Link {
 fn declared(name: &str, kind: Kind) -> Hook {
     Hook {
         name: name.to_owned(),
-        place: Place::Person,
+        place: Place::User,
         kind,
         events: vec![(HookEvent::UserMessageSend, "user.message".to_owned())],
         manifest: Manifest { timeout: AMPLE, ..Manifest::default() },

@@ -235,7 +235,7 @@ async fn a_hook_may_call_back_during_a_request() {
         (
             r#"{"id":8,"method":"boom"}"#,
             json!({"id": 8, "error":
-            {"message": "the call met a fault of the agent"}}),
+            {"message": "the call hit a bug in Epitome"}}),
         ),
     ];
     for (call, expected) in calls {

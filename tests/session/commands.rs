@@ -68,7 +68,7 @@ fn built_in_commands_do_not_wait_for_consent() {
     desk.send(SessionCommand::HooksChanged);
     desk.ask("/hooks");
     let notes = notes(&desk);
-    assert!(notes[0].contains("Waiting for your word") && notes[0].contains("note"), "{notes:?}");
+    assert!(notes[0].contains("Waiting for your consent") && notes[0].contains("note"), "{notes:?}");
 }
 
 /// The long reply of a conversation of three turns. Its presence shows that it was not compacted: a

@@ -333,7 +333,7 @@ fn a_tool_of_a_removed_server_has_an_explanatory_error() {
     stage.desk.reload(stage.desk.environment());
     assert_eq!(stage.desk.ask("Again"), StopReason::EndTurn);
     let told = stage.outcome().model_text();
-    assert!(told.contains("mcp__s__echo is not there any more"), "{told}");
+    assert!(told.contains("mcp__s__echo is not available any more"), "{told}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Line;
 use crate::config::{McpServer, McpSource, Settings};
 use crate::hooks::trust::{Trust, Verdict};
-use crate::mcp::{Hub, News, Standing, Stands, Surroundings};
+use crate::mcp::{Hub, McpContext, McpEvent, ServerState, ServerStatus};
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::session::MCP_LOGINS;
@@ -62,13 +62,13 @@ fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
 }
 
 /// The status of the servers once all have connected or failed, or the time is up. Stops them afterwards.
-fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
+fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<ServerStatus> {
     let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
     else {
         return Vec::new();
     };
     runtime.block_on(async {
-        let around = Surroundings {
+        let around = McpContext {
             cwd: place.cwd.to_path_buf(),
             environment: place.environment.clone(),
             reaper: place.reaper.clone(),
@@ -82,30 +82,30 @@ fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<Standing> {
         let settled = async {
             while !hub.connecting().is_empty() {
                 match news.recv().await {
-                    Some(News::Changed { .. } | News::Gone { .. } | News::Remark(_)) => {}
+                    Some(McpEvent::Changed { .. } | McpEvent::Gone { .. } | McpEvent::Remark(_)) => {}
                     None => return,
                 }
             }
         };
         // Servers that take longer are reported as connecting.
         drop(tokio::time::timeout(CONNECT_TIME_MAX, settled).await);
-        hub.standings()
+        hub.statuses()
     })
 }
 
-fn line(standing: &Standing) -> Line {
-    let name = &standing.spec.name;
-    match &standing.state {
-        Stands::Ready(tools) => {
-            let remarks: String = standing.remarks.iter().map(|remark| format!("; {remark}")).collect();
+fn line(status: &ServerStatus) -> Line {
+    let name = &status.spec.name;
+    match &status.state {
+        ServerState::Ready(tools) => {
+            let remarks: String = status.remarks.iter().map(|remark| format!("; {remark}")).collect();
             Line::ok("mcp", format!("{name} is connected, with {} tools{remarks}", tools.len()))
         }
-        Stands::Connecting => Line::warning(
+        ServerState::Connecting => Line::warning(
             "mcp",
             format!("{name} did not answer within {} s", CONNECT_TIME_MAX.as_secs()),
             "start its command in a shell and see what it waits for",
         ),
-        Stands::Gone(why) => Line::warning(
+        ServerState::Gone(why) => Line::warning(
             "mcp",
             format!("{name} is not connected: {why}"),
             "correct it in the settings, or take it out",

@@ -14,13 +14,13 @@ use super::super::serve;
 use super::super::terminal::{self, harmless};
 use super::meaning::meaning;
 use super::{CliError, Here};
-use crate::hooks::claude_payload;
+use crate::hooks::claude;
 use crate::hooks::event::HookEvent;
-use crate::hooks::heard::{Said, said};
 use crate::hooks::hook::{Hook, Kind};
 use crate::hooks::moment::{
     Base, Call, CallResult, CompactTrigger, ContextFacts, InvokedBy, Moment, Round, UsageFacts, What,
 };
+use crate::hooks::outcome::{RunOutcome, interpret};
 use crate::hooks::output::Ran;
 use crate::hooks::payload::{Addressee, payload};
 use crate::hooks::process::{self, Order, Program};
@@ -72,7 +72,7 @@ pub(super) fn test(
                 transcript: None,
             };
             match hook.kind {
-                Kind::Claude { .. } => claude_payload::payload(&moment, Path::new("")),
+                Kind::Claude { .. } => claude::payload::payload(&moment, Path::new("")),
                 Kind::Script { .. }
                 | Kind::Resident { .. }
                 | Kind::Declared { .. }
@@ -84,7 +84,7 @@ pub(super) fn test(
     let began = Instant::now();
     let ran = serve::runtime()?.block_on(run(here, hook, registered, format!("{}\n", stdin.trim_end())));
     let took = began.elapsed();
-    let said = said(hook, &moment, registered, ran.clone());
+    let said = interpret(hook, &moment, registered, ran.clone());
     terminal::print(&match json {
         true => format!("{}\n", json_of(hook, event, &ran, &said, took)),
         false => text(&ran, &said, took),
@@ -164,7 +164,7 @@ impl Services for NoSession {
     }
 }
 
-fn text(ran: &Ran, said: &Said, took: Duration) -> String {
+fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
     let mut out = String::new();
     let mut block = |title: &str, text: &str| {
         if !text.trim().is_empty() {
@@ -207,7 +207,7 @@ fn without_remarks(ran: &Ran) -> &Ran {
     }
 }
 
-fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration) -> Value {
+fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &RunOutcome, took: Duration) -> Value {
     let (stdout, stderr) = match without_remarks(ran) {
         Ran::Ended { stdout, stderr, .. } => (String::from_utf8_lossy(stdout).into_owned(), stderr.clone()),
         Ran::Object(object) => (Value::Object(object.clone()).to_string(), String::new()),
@@ -217,7 +217,7 @@ fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &Said, took: Duration
     };
     json!({
         "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,
-        "end": said.end, "came": format!("{:?}", said.came).to_lowercase(), "remarks": said.remarks,
+        "end": said.end, "came": format!("{:?}", said.status).to_lowercase(), "remarks": said.remarks,
         "milliseconds": took.as_millis() as u64, "meaning": meaning(&said.output),
     })
 }

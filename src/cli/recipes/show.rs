@@ -58,6 +58,6 @@ pub fn head(recipe: &Recipe) -> String {
 fn place(source: &Source, cwd: &Path) -> String {
     match source {
         Source::BuiltIn => "built in".to_owned(),
-        Source::Person(path) | Source::Repository(path) => display(path, cwd),
+        Source::User(path) | Source::Repository(path) => display(path, cwd),
     }
 }

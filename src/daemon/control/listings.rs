@@ -75,7 +75,7 @@ fn recipe(daemon: &Arc<Daemon>, wanted: Named) -> Reply {
     })?;
     let text = match &recipe.source {
         Source::BuiltIn => Catalog::built_in_text(&recipe.id).unwrap_or_default().to_owned(),
-        Source::Person(path) | Source::Repository(path) => std::fs::read_to_string(path)
+        Source::User(path) | Source::Repository(path) => std::fs::read_to_string(path)
             .map_err(|error| Fault::new(Kind::Store, format!("{} can't be read: {error}", path.display())))?,
     };
     let mut fields = recipes_shown::fields(recipe);

@@ -3,13 +3,19 @@
 //! Unlike the reply itself, the context is not a turn of the conversation: later turns read it as known
 //! information.
 
-use serde_json::{Map, Value};
-
-use super::params;
+use super::{BuiltIn, Run, has_final_text, params};
+use crate::event::HookEvent;
 use crate::moment::{Moment, What};
 use crate::output::HookOutput;
 
-pub const PARAMS: [&str; 2] = ["label", "once_per_session"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "append_context",
+    events: &[HookEvent::TurnEnd],
+    params: &["label", "once_per_session"],
+    check: |params| Params::read(params).map(|_| None),
+    qualifies: has_final_text,
+    run: Run::Pure(answer),
+};
 
 /// Maximum size of a context in bytes. A longer reply is not a note.
 const CONTEXT_BYTES_MAX: usize = 64 * 1024;
@@ -21,21 +27,13 @@ pub struct Params<'a> {
 }
 
 impl Params<'_> {
-    pub fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+    pub fn read(params: &super::Params) -> Result<Params<'_>, String> {
         let once_per_session = params::truth(params, "once_per_session")?.unwrap_or(false);
         Ok(Params { label: params::text(params, "label")?, once_per_session })
     }
 }
 
-/// Replies between tool calls only comment on the next step.
-pub fn qualifies(moment: &Moment) -> bool {
-    match &moment.what {
-        What::TurnEnd(round) => !round.tools_used && !round.response.trim().is_empty(),
-        _ => false,
-    }
-}
-
-pub fn answer(params: &Map<String, Value>, moment: &Moment) -> Result<HookOutput, String> {
+fn answer(params: &super::Params, moment: &Moment) -> Result<HookOutput, String> {
     let params = Params::read(params)?;
     let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to append".to_owned()) };
     let text = round.response.trim();

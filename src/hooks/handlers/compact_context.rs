@@ -1,33 +1,56 @@
-//! `compact_context`: a compaction like that of `/compact` which keeps the tail verbatim.
+//! `compact_context`: a compaction like that of `/compact` which keeps the tail verbatim, and
+//! `builtin:compact-trigger`: the threshold of automatic compaction, checked last at the end of a round.
 
-use serde_json::{Map, Value};
-
-use super::params;
+use super::{BuiltIn, COMPACT_TRIGGER, Params, Run, params};
+use crate::event::HookEvent;
+use crate::moment::Moment;
 use crate::output::{Action, HookOutput, Keep};
 
-pub const PARAMS: [&str; 2] = ["preserve_ratio", "prune"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "compact_context",
+    events: &[HookEvent::TurnEnd],
+    params: &["preserve_ratio", "prune"],
+    check,
+    qualifies: |_| true,
+    run: Run::Pure(|params, _| Ok(compact(ratio(params)?, false))),
+};
+
+pub const TRIGGER: BuiltIn = BuiltIn {
+    name: COMPACT_TRIGGER,
+    events: &[HookEvent::TurnEnd],
+    params: &[],
+    check: |_| Ok(None),
+    qualifies: |_| true,
+    run: Run::Pure(|_, moment| Ok(trigger(moment))),
+};
 
 /// Default fraction of the window that stays verbatim.
-pub const PRESERVE_RATIO: f64 = 0.40;
+const PRESERVE_RATIO: f64 = 0.40;
 
-pub fn check(params: &Map<String, Value>) -> Result<Option<String>, String> {
+/// Requests a compaction if the used fraction of the window has reached the threshold.
+pub fn trigger(moment: &Moment) -> HookOutput {
+    let usage = &moment.base.usage;
+    let threshold = moment.base.auto_compact.filter(|threshold| *threshold > 0.0);
+    match threshold.is_some_and(|threshold| usage.used as f64 >= usage.size as f64 * threshold) {
+        true => compact(PRESERVE_RATIO, true),
+        false => HookOutput::default(),
+    }
+}
+
+fn compact(ratio: f64, threshold: bool) -> HookOutput {
+    HookOutput { action: Action::Compact { keep: Keep::Ratio(ratio), threshold }, ..HookOutput::default() }
+}
+
+fn check(params: &Params) -> Result<Option<String>, String> {
     ratio(params)?;
     let prune = params::truth(params, "prune")?.unwrap_or(false);
     Ok(prune.then(|| "\"prune\" has no effect: a compaction does not shorten tool results first".to_owned()))
 }
 
-pub fn answer(params: &Map<String, Value>) -> Result<HookOutput, String> {
-    let action = Action::Compact { keep: Keep::Ratio(ratio(params)?), threshold: false };
-    Ok(HookOutput { action, ..HookOutput::default() })
-}
-
-fn ratio(params: &Map<String, Value>) -> Result<f64, String> {
-    match params::given(params, "preserve_ratio") {
-        None => Ok(PRESERVE_RATIO),
-        // At 1 everything would stay and nothing would be gained.
-        Some(value) => value
-            .as_f64()
-            .filter(|ratio| (0.0..1.0).contains(ratio))
-            .ok_or_else(|| "\"preserve_ratio\" must be a number from 0 to below 1".to_owned()),
-    }
+fn ratio(params: &Params) -> Result<f64, String> {
+    // At 1 everything would stay and nothing would be gained.
+    params::value(params, "preserve_ratio", "a number from 0 to below 1", |value| {
+        value.as_f64().filter(|ratio| (0.0..1.0).contains(ratio))
+    })
+    .map(|ratio| ratio.unwrap_or(PRESERVE_RATIO))
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{Handler, check, params_of};
+use super::{Handler, Params, built_in, check};
 use crate::event::HookEvent;
 use crate::functions::Functions;
 use epitome_problem::{Problem, nearest};
@@ -46,28 +46,23 @@ pub fn declared(
     functions: &Functions,
     path: &Path,
 ) -> (Table, Vec<Problem>) {
-    let mut reader = Reader { recipe, arguments, functions, path, count: 0, problems: Vec::new() };
+    let mut reader =
+        Reader { recipe, arguments, functions, path, found: Vec::new(), count: 0, problems: Vec::new() };
     let mut table = Table::new();
     match hooks {
         Value::Null => {}
         Value::Object(events) => {
             for (name, value) in events {
-                match HookEvent::parse(name) {
-                    Some(event) => {
-                        let mut found = Vec::new();
-                        reader.entries(event, name, value, &mut found);
-                        table.entry(event).or_default().extend(found);
-                    }
-                    None => {
-                        let known = HookEvent::ALL.iter().flat_map(|event| event.names().iter().copied());
-                        reader.problem(format!("no event is called {name:?}"), nearest(name, known));
-                    }
+                if let Some(event) = HookEvent::parse(name) {
+                    reader.entries(event, name, value);
+                    table.entry(event).or_default().append(&mut reader.found);
+                } else {
+                    let known = HookEvent::ALL.iter().flat_map(|event| event.names().iter().copied());
+                    reader.problem(format!("no event is called {name:?}"), nearest(name, known));
                 }
             }
         }
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            reader.problem("\"hooks\" must be a map from events to handlers".to_owned(), None);
-        }
+        _ => reader.problem("\"hooks\" must be a map from events to handlers".to_owned(), None),
     }
     table.retain(|_, declared| !declared.is_empty());
     (table, reader.problems)
@@ -78,6 +73,9 @@ struct Reader<'a> {
     arguments: &'a BTreeMap<String, String>,
     functions: &'a Functions,
     path: &'a Path,
+    /// The declarations of the current event.
+    found: Vec<Declared>,
+    /// The number of declarations of all events.
     count: usize,
     problems: Vec<Problem>,
 }
@@ -89,38 +87,26 @@ impl Reader<'_> {
     }
 
     /// `name` is the event's name as written in the recipe.
-    fn entries(&mut self, event: HookEvent, name: &str, value: &Value, found: &mut Vec<Declared>) {
+    fn entries(&mut self, event: HookEvent, name: &str, value: &Value) {
         match value {
             Value::Null => {}
-            Value::String(handler) => self.handler(event, handler, false, &Map::new(), found),
+            Value::String(handler) => self.handler(event, handler, false, Params::new()),
             Value::Array(entries) => {
                 for entry in entries {
-                    match entry {
-                        Value::Array(_) => {
-                            self.problem(format!("{name:?} has a list in its list of handlers"), None);
-                        }
-                        Value::Null
-                        | Value::Bool(_)
-                        | Value::Number(_)
-                        | Value::String(_)
-                        | Value::Object(_) => self.entries(event, name, entry, found),
+                    match entry.is_array() {
+                        true => self.problem(format!("{name:?} has a list in its list of handlers"), None),
+                        false => self.entries(event, name, entry),
                     }
                 }
             }
-            Value::Object(fields) => self.entry(event, name, fields, found),
+            Value::Object(fields) => self.entry(event, name, fields),
             Value::Bool(_) | Value::Number(_) => {
                 self.problem(format!("{name:?} must name a handler"), None);
             }
         }
     }
 
-    fn entry(
-        &mut self,
-        event: HookEvent,
-        name: &str,
-        fields: &Map<String, Value>,
-        found: &mut Vec<Declared>,
-    ) {
+    fn entry(&mut self, event: HookEvent, name: &str, fields: &Params) {
         const FIELDS: [&str; 4] = ["handler", "handlers", "once", "params"];
         for field in fields.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
             self.problem(format!("{name:?} has an unknown field {field:?}, ignored"), nearest(field, FIELDS));
@@ -131,26 +117,19 @@ impl Reader<'_> {
             // An unreadable limit must not be treated as no limit.
             Some(_) => return self.problem(format!("\"once\" of {name:?} must be true or false"), None),
         };
-        let none = Map::new();
+        let none = Params::new();
         let params = match fields.get("params") {
             None | Some(Value::Null) => &none,
             Some(Value::Object(params)) => params,
             Some(_) => return self.problem(format!("\"params\" of {name:?} must be a map"), None),
         };
         match (fields.get("handler"), fields.get("handlers")) {
-            (Some(Value::String(handler)), None) => self.handler(event, handler, once, params, found),
+            (Some(Value::String(handler)), None) => self.handler(event, handler, once, params.clone()),
             (None, Some(Value::Array(handlers))) => {
                 for handler in handlers {
-                    match handler {
-                        Value::String(handler) => {
-                            let params = own(handler, handlers, params);
-                            self.listed(event, handler, once, &params, found);
-                        }
-                        Value::Null
-                        | Value::Bool(_)
-                        | Value::Number(_)
-                        | Value::Array(_)
-                        | Value::Object(_) => {
+                    match handler.as_str() {
+                        Some(handler) => self.listed(event, handler, once, own(handler, handlers, params)),
+                        None => {
                             self.problem(format!("\"handlers\" of {name:?} must be a list of names"), None);
                         }
                     }
@@ -164,72 +143,52 @@ impl Reader<'_> {
     }
 
     /// A name in a list, where scripts are allowed.
-    fn listed(
-        &mut self,
-        event: HookEvent,
-        name: &str,
-        once: bool,
-        params: &Map<String, Value>,
-        found: &mut Vec<Declared>,
-    ) {
+    fn listed(&mut self, event: HookEvent, name: &str, once: bool, params: Params) {
         if name == EXTERNAL || self.knows(name) {
-            return self.handler(event, name, once, params, found);
+            return self.handler(event, name, once, params);
         }
         // It may be a script: the scripts are known only once the session's hooks are. A missing script
         // reports an error when it is run.
-        if let Some(near) = nearest(name, self.known()) {
-            let near = near.to_owned();
+        if let Some(near) = self.nearest(name) {
             self.problem(format!("no handler is called {name:?}; it is taken for a script"), Some(&near));
         }
-        self.push(Declared::Script { name: name.to_owned(), once }, found);
+        self.push(Declared::Script { name: name.to_owned(), once });
     }
 
-    fn handler(
-        &mut self,
-        event: HookEvent,
-        name: &str,
-        once: bool,
-        params: &Map<String, Value>,
-        found: &mut Vec<Declared>,
-    ) {
+    fn handler(&mut self, event: HookEvent, name: &str, once: bool, mut params: Params) {
         if name == EXTERNAL {
-            return self.push(Declared::External { once }, found);
+            return self.push(Declared::External { once });
         }
-        let mut handler =
-            Handler { recipe: self.recipe.to_owned(), name: name.to_owned(), once, params: params.clone() };
         if name == "swap_context"
-            && !handler.params.contains_key("preserve_recent")
-            && let Some(keep) = self.arguments.get("keep").filter(|keep| !keep.trim().is_empty())
+            && !params.contains_key("preserve_recent")
+            && let Some(keep) =
+                self.arguments.get("keep").map(|keep| keep.trim()).filter(|keep| !keep.is_empty())
         {
-            let keep = keep.trim();
             let keep = keep.parse::<u64>().map_or_else(|_| Value::from(keep), Value::from);
-            handler.params.insert("preserve_recent".to_owned(), keep);
+            params.insert("preserve_recent".to_owned(), keep);
         }
+        let handler = Handler { recipe: self.recipe.to_owned(), name: name.to_owned(), once, params };
         if !self.knows(name) {
-            let near = nearest(name, self.known()).map(str::to_owned);
+            let near = self.nearest(name);
             self.problem(format!("no handler is called {name:?}: it does nothing"), near.as_deref());
         } else if !self.functions.has_handler(name) {
             for fault in check(&handler, event) {
-                let hint = fault.near.map(|near| format!("did you mean {near:?}?"));
-                let message = format!("{name}: {}", fault.message);
-                self.problems.push(Problem { path: self.path.to_path_buf(), place: None, message, hint });
-                // A broken redaction must still withhold the text (`redact::held_back`).
+                self.problem(format!("{name}: {}", fault.message), fault.near);
+                // A broken redaction must still withhold the text (`redact::withhold`).
                 if fault.fatal && name != "redact" {
                     return;
                 }
             }
         }
-        self.push(Declared::Handler(Arc::new(handler)), found);
+        self.push(Declared::Handler(Arc::new(handler)));
     }
 
-    fn push(&mut self, declared: Declared, found: &mut Vec<Declared>) {
+    fn push(&mut self, declared: Declared) {
         self.count += 1;
-        match self.count {
-            ..=DECLARED_MAX => found.push(declared),
-            count if count == DECLARED_MAX + 1 => {
-                self.problem(format!("more than {DECLARED_MAX} handlers; the others do nothing"), None);
-            }
-            _ => {}
+        if self.count <= DECLARED_MAX {
+            self.found.push(declared);
+        } else if self.count == DECLARED_MAX + 1 {
+            self.problem(format!("more than {DECLARED_MAX} handlers; the others do nothing"), None);
         }
     }
 
@@ -237,17 +196,18 @@ impl Reader<'_> {
         BUILT_IN.contains(&name) || self.functions.has_handler(name)
     }
 
-    fn known(&self) -> Vec<&str> {
-        BUILT_IN.iter().copied().chain(self.functions.handler_names()).collect()
+    fn nearest(&self, name: &str) -> Option<String> {
+        nearest(name, BUILT_IN.into_iter().chain(self.functions.handler_names())).map(str::to_owned)
     }
 }
 
 /// The parameters of one handler in a list: without those that only another handler of the list accepts.
-fn own(name: &str, list: &[Value], params: &Map<String, Value>) -> Map<String, Value> {
-    let knows = |handler: &str, param: &str| params_of(handler).contains(&param);
+fn own(name: &str, list: &[Value], params: &Params) -> Params {
+    let accepted = |handler: &str| built_in(handler).map_or(&[][..], |handler| handler.params);
     let others = || list.iter().filter_map(Value::as_str).filter(|other| *other != name);
     let own = params.iter().filter(|(param, _)| {
-        knows(name, param) || params_of(name).is_empty() || !others().any(|other| knows(other, param))
+        let accepts = |handler: &str| accepted(handler).contains(&param.as_str());
+        accepts(name) || accepted(name).is_empty() || !others().any(accepts)
     });
     own.map(|(param, value)| (param.clone(), value.clone())).collect()
 }

@@ -116,7 +116,7 @@ fn invalid_declarations_are_left_out() {
         ),
         (
             json!({"turn_end": {"handler": "validate_output", "params": {"schema": {"type": "objekt"}}}}),
-            "validate_output: this is no JSON Schema that can be used",
+            "validate_output: this is not a usable JSON Schema",
         ),
         (json!({"turn_end": "validate_output"}), "validate_output: \"schema\" must be a JSON Schema"),
     ];

@@ -5,15 +5,21 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
-
-use super::{files, params};
-use crate::moment::{Moment, Round, What};
+use super::{BuiltIn, Run, files, params};
+use crate::event::HookEvent;
+use crate::moment::{Moment, Round};
 use crate::output::HookOutput;
 use epitome_thread::{Message, View, ViewItem};
 use epitome_tools::{Workspace, disk};
 
-pub const PARAMS: [&str; 2] = ["path", "mode"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "export_markdown",
+    events: &[HookEvent::TurnEnd, HookEvent::AgentStop],
+    params: &["path", "mode"],
+    check: |params| Params::read(params).map(|_| None),
+    qualifies: |_| true,
+    run: Run::OnDisk(perform),
+};
 
 /// Default path of the export.
 const PATH: &str = "conversation.md";
@@ -36,22 +42,16 @@ pub struct Params<'a> {
 }
 
 impl Params<'_> {
-    pub fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+    pub fn read(params: &super::Params) -> Result<Params<'_>, String> {
         let modes = [("overwrite", Mode::Overwrite), ("append", Mode::Append)];
         let mode = params::choice(params, "mode", &modes)?.unwrap_or(Mode::Overwrite);
         Ok(Params { path: params::text(params, "path")?.unwrap_or(PATH), mode })
     }
 }
 
-pub fn perform(
-    params: &Map<String, Value>,
-    moment: &Moment,
-    workspace: &Workspace,
-) -> Result<HookOutput, String> {
+fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
     let Params { path, mode } = Params::read(params)?;
-    let (What::TurnEnd(round) | What::AgentStop { round, .. }) = &moment.what else {
-        return Err("there is no reply to export".to_owned());
-    };
+    let round = moment.what.round().ok_or("there is no reply to export")?;
     let session_mode = moment.base.mode;
     match mode {
         Mode::Overwrite => {

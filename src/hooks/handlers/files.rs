@@ -4,15 +4,12 @@
 //! A recipe declares the file and the user invoked the recipe, so a write is checked as in accept-edits mode;
 //! it is refused in a read-only session, and full access allows nothing beyond that.
 
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
-
 use crate::output::HookOutput;
+use epitome_platform::piped::open_for_appending;
 use epitome_thread::Mode;
 use epitome_tools::disk::{self, Stop};
 use epitome_tools::permission::{self, Verdict};
@@ -43,11 +40,7 @@ pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Re
     if let Some(directory) = real.parent() {
         std::fs::create_dir_all(directory).map_err(trouble)?;
     }
-    // Do not follow a link created in the meantime, and do not wait for the other end of a pipe.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut options = OpenOptions::new();
-    options.append(true).create(true).custom_flags(flags.bits().cast_signed());
-    let mut file = options.open(&real).map_err(trouble)?;
+    let mut file = open_for_appending(&real).map_err(trouble)?;
     let metadata = file.metadata().map_err(trouble)?;
     if !metadata.is_file() {
         return Err(format!("cannot append to {path}: it is not a file"));
@@ -72,10 +65,7 @@ pub fn read(path: &str, workspace: &Workspace) -> Result<Vec<u8>, String> {
 
 fn writable(path: &str, mode: Mode, workspace: &Workspace) -> Result<PathBuf, String> {
     let real = inside(path, workspace)?;
-    let judged_as = match mode {
-        Mode::ReadOnly => Mode::ReadOnly,
-        Mode::Ask | Mode::AcceptEdits | Mode::Full => Mode::AcceptEdits,
-    };
+    let judged_as = if mode == Mode::ReadOnly { mode } else { Mode::AcceptEdits };
     let access = Access::Write(vec![real.clone()]);
     match permission::decide(&access, judged_as, &[], |path| workspace.contains(path)) {
         Verdict::Allow { .. } => Ok(real),

@@ -2,9 +2,9 @@
 //! document is rejected.
 
 use boon::{CompileError, Compiler, ErrorKind, SchemaIndex, Schemas, UrlLoader, ValidationError};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{files, params};
+use super::{Params, files, params};
 use epitome_tools::Workspace;
 
 /// Maximum size of a schema file in bytes.
@@ -29,7 +29,7 @@ pub enum OnFail {
     Notice,
 }
 
-pub fn on_fail(params: &Map<String, Value>) -> Result<OnFail, String> {
+pub fn on_fail(params: &Params) -> Result<OnFail, String> {
     let choices = [("continue", OnFail::Continue), ("notice", OnFail::Notice)];
     Ok(params::choice(params, "on_fail", &choices)?.unwrap_or(OnFail::Continue))
 }
@@ -42,7 +42,7 @@ pub enum Schema {
 }
 
 impl Schema {
-    pub fn read(params: &Map<String, Value>) -> Result<Schema, String> {
+    pub fn read(params: &Params) -> Result<Schema, String> {
         match params::given(params, "schema") {
             Some(schema @ Value::Object(_)) => Ok(Schema::Inline(Box::new(compile(schema)?))),
             Some(Value::String(path)) if !path.trim().is_empty() => Ok(Schema::File(path.clone())),
@@ -85,9 +85,8 @@ fn compile(schema: &Value) -> Result<Validator, String> {
     let mut compiler = Compiler::new();
     compiler.use_loader(Box::new(NoOthers));
     let mut schemas = Schemas::new();
-    let unusable = |error: CompileError| {
-        format!("this is no JSON Schema that can be used: {}", short(&error.to_string()))
-    };
+    let unusable =
+        |error: CompileError| format!("this is not a usable JSON Schema: {}", short(&error.to_string()));
     compiler.add_resource(SCHEMA_URL, schema.clone()).map_err(unusable)?;
     let root = compiler.compile(SCHEMA_URL, &mut schemas).map_err(unusable)?;
     Ok(Validator { schemas, root })

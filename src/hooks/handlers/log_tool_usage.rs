@@ -2,14 +2,22 @@
 //!
 //! A line contains the input but not the result: a log of results would duplicate the conversation.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{files, params};
+use super::{BuiltIn, Params, Run, files, params};
+use crate::event::HookEvent;
 use crate::moment::{Moment, What};
 use crate::output::HookOutput;
 use epitome_tools::Workspace;
 
-pub const PARAMS: [&str; 1] = ["path"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "log_tool_usage",
+    events: &[HookEvent::BeforeToolCall, HookEvent::AfterToolCall],
+    params: &["path"],
+    check: |params| path(params).map(|_| None),
+    qualifies: |_| true,
+    run: Run::OnDisk(perform),
+};
 
 /// Default path of the log.
 const PATH: &str = "tool-usage.jsonl";
@@ -17,15 +25,11 @@ const PATH: &str = "tool-usage.jsonl";
 /// Maximum bytes of an input in a line; for a longer input only the length is logged.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-pub fn path(params: &Map<String, Value>) -> Result<&str, String> {
+fn path(params: &Params) -> Result<&str, String> {
     Ok(params::text(params, "path")?.unwrap_or(PATH))
 }
 
-pub fn perform(
-    params: &Map<String, Value>,
-    moment: &Moment,
-    workspace: &Workspace,
-) -> Result<HookOutput, String> {
+fn perform(params: &Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
     let mut line = line(moment)?.to_string();
     line.push('\n');
     files::append(path(params)?, line.as_bytes(), moment.base.mode, workspace)?;

@@ -6,7 +6,6 @@
 
 mod append_context;
 mod compact_context;
-mod compact_trigger;
 mod declared;
 mod export_markdown;
 mod files;
@@ -22,16 +21,15 @@ mod validate_tool_output;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::event::HookEvent;
 use super::functions::Functions;
-use super::moment::Moment;
+use super::moment::{Moment, What};
 use super::output::{HookOutput, Ran};
 pub use declared::{Declared, Table, declared};
 use epitome_problem::nearest;
 pub use epitome_recipe::handlers::COMPACT_TRIGGER;
 use epitome_tools::Workspace;
+use params::{BuiltIn, Params, Run};
 pub use plan::{Fired, plan};
 pub use swap_context::max_summary_tokens;
 
@@ -46,7 +44,7 @@ pub struct Handler {
     pub name: String,
     /// At most one successful run per invocation of the recipe.
     pub once: bool,
-    pub params: Map<String, Value>,
+    pub params: Params,
 }
 
 /// The environment of a handler besides its moment.
@@ -57,16 +55,32 @@ pub struct At {
     pub functions: Functions,
 }
 
+static BUILT_IN: [&BuiltIn; 9] = [
+    &swap_context::HANDLER,
+    &compact_context::HANDLER,
+    &append_context::HANDLER,
+    &export_markdown::HANDLER,
+    &validate_output::HANDLER,
+    &log_tool_usage::HANDLER,
+    &validate_tool_output::HANDLER,
+    &redact::HANDLER,
+    &compact_context::TRIGGER,
+];
+
+fn built_in(name: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.into_iter().find(|handler| handler.name == name)
+}
+
 /// Runs a handler. Returns its answer or a failure message; an unknown name fails too, so that the trail
 /// shows that nothing was done.
 pub async fn perform(handler: &Handler, moment: &Moment, at: &At) -> Ran {
     let result = if at.functions.has_handler(&handler.name) {
         at.functions.handle(handler, moment).await.map_err(|error| error.to_string())
     } else {
-        match BuiltIn::named(&handler.name) {
-            Some(built_in @ BuiltIn::Redact) => {
+        match built_in(&handler.name) {
+            Some(built_in) if built_in.name == redact::HANDLER.name => {
                 let redacted = built_in.perform(handler, moment, at).await;
-                Ok(redacted.unwrap_or_else(|why| redact::held_back(moment, &why)))
+                Ok(redacted.unwrap_or_else(|why| redact::withhold(moment, &why)))
             }
             Some(built_in) => built_in.perform(handler, moment, at).await,
             None => Err(format!("no handler or script is called {:?}: nothing was done", handler.name)),
@@ -84,164 +98,56 @@ struct Fault {
 
 /// Checks a declaration before anything runs. Unknown names are not checked here.
 fn check(handler: &Handler, event: HookEvent) -> Vec<Fault> {
-    let Some(built_in) = BuiltIn::named(&handler.name) else { return Vec::new() };
-    let fatal = |message| Fault { message, near: None, fatal: true };
-    if let Err(message) = built_in.fits(event) {
-        return vec![fatal(message)];
+    let Some(built_in) = built_in(&handler.name) else { return Vec::new() };
+    let fault = |message, fatal| Fault { message, near: None, fatal };
+    if let Err(message) = built_in.works_at(event) {
+        return vec![fault(message, true)];
     }
-    let known = built_in.params();
+    let known = built_in.params;
     let unknown = handler.params.keys().filter(|name| !known.contains(&name.as_str()));
     let mut faults: Vec<Fault> = unknown
-        .map(|name| Fault {
-            message: format!("unknown parameter {name:?}, ignored"),
-            near: nearest(name, known.iter().copied()),
-            fatal: false,
+        .map(|name| {
+            let near = nearest(name, known.iter().copied());
+            Fault { near, ..fault(format!("unknown parameter {name:?}, ignored"), false) }
         })
         .collect();
-    match built_in.check(&handler.params) {
-        Ok(remark) => {
-            faults.extend(remark.map(|message| Fault { message, near: None, fatal: false }));
-        }
-        Err(message) => faults.push(fatal(message)),
+    match (built_in.check)(&handler.params) {
+        Ok(remark) => faults.extend(remark.map(|message| fault(message, false))),
+        Err(message) => faults.push(fault(message, true)),
     }
     faults
 }
 
-/// The parameters that a built-in handler accepts; empty for other names.
-fn params_of(name: &str) -> &'static [&'static str] {
-    BuiltIn::named(name).map_or(&[], BuiltIn::params)
-}
-
-#[derive(Clone, Copy, Debug)]
-enum BuiltIn {
-    SwapContext,
-    CompactContext,
-    AppendContext,
-    ExportMarkdown,
-    ValidateOutput,
-    LogToolUsage,
-    ValidateToolOutput,
-    Redact,
-    CompactTrigger,
-}
-
 impl BuiltIn {
-    fn named(name: &str) -> Option<BuiltIn> {
-        Some(match name {
-            "swap_context" => BuiltIn::SwapContext,
-            "compact_context" => BuiltIn::CompactContext,
-            "append_context" => BuiltIn::AppendContext,
-            "export_markdown" => BuiltIn::ExportMarkdown,
-            "validate_output" => BuiltIn::ValidateOutput,
-            "log_tool_usage" => BuiltIn::LogToolUsage,
-            "validate_tool_output" => BuiltIn::ValidateToolOutput,
-            "redact" => BuiltIn::Redact,
-            COMPACT_TRIGGER => BuiltIn::CompactTrigger,
-            _ => return None,
-        })
-    }
-
-    fn events(self) -> &'static [HookEvent] {
-        match self {
-            BuiltIn::SwapContext
-            | BuiltIn::CompactContext
-            | BuiltIn::AppendContext
-            | BuiltIn::ValidateOutput
-            | BuiltIn::CompactTrigger => &[HookEvent::TurnEnd],
-            BuiltIn::ExportMarkdown => &[HookEvent::TurnEnd, HookEvent::AgentStop],
-            BuiltIn::LogToolUsage => &[HookEvent::BeforeToolCall, HookEvent::AfterToolCall],
-            BuiltIn::ValidateToolOutput => &[HookEvent::AfterToolCall],
-            BuiltIn::Redact => &[HookEvent::AfterToolCall, HookEvent::UserMessageSend],
-        }
-    }
-
-    fn fits(self, event: HookEvent) -> Result<(), String> {
-        if self.events().contains(&event) {
+    fn works_at(&self, event: HookEvent) -> Result<(), String> {
+        if self.events.contains(&event) {
             return Ok(());
         }
-        let events: Vec<&str> = self.events().iter().map(|event| event.name()).collect();
+        let events: Vec<&str> = self.events.iter().map(|event| event.name()).collect();
         Err(format!("it works at {}, not at {event}", events.join(" and ")))
     }
 
-    fn params(self) -> &'static [&'static str] {
-        match self {
-            BuiltIn::SwapContext => &swap_context::PARAMS,
-            BuiltIn::CompactContext => &compact_context::PARAMS,
-            BuiltIn::AppendContext => &append_context::PARAMS,
-            BuiltIn::ExportMarkdown => &export_markdown::PARAMS,
-            BuiltIn::ValidateOutput => &validate_output::PARAMS,
-            BuiltIn::LogToolUsage => &log_tool_usage::PARAMS,
-            BuiltIn::ValidateToolOutput => &validate_tool_output::PARAMS,
-            BuiltIn::Redact => &redact::PARAMS,
-            BuiltIn::CompactTrigger => &[],
-        }
-    }
-
-    /// Validates the parameters as a run would; the remark is about one without effect.
-    fn check(self, params: &Map<String, Value>) -> Result<Option<String>, String> {
-        match self {
-            BuiltIn::SwapContext => swap_context::check(params),
-            BuiltIn::CompactContext => compact_context::check(params),
-            BuiltIn::AppendContext => append_context::Params::read(params).map(|_| None),
-            BuiltIn::ExportMarkdown => export_markdown::Params::read(params).map(|_| None),
-            BuiltIn::ValidateOutput => validate_output::Params::read(params).map(|_| None),
-            BuiltIn::LogToolUsage => log_tool_usage::path(params).map(|_| None),
-            BuiltIn::ValidateToolOutput => validate_tool_output::Params::read(params).map(|_| None),
-            BuiltIn::Redact => redact::Params::read(params).map(|_| None),
-            BuiltIn::CompactTrigger => Ok(None),
-        }
-    }
-
-    async fn perform(self, handler: &Handler, moment: &Moment, at: &At) -> Result<HookOutput, String> {
-        self.fits(moment.what.event())?;
-        let params = &handler.params;
-        match self {
-            BuiltIn::SwapContext => swap_context::answer(params, moment),
-            BuiltIn::CompactContext => compact_context::answer(params),
-            BuiltIn::AppendContext => append_context::answer(params, moment),
-            BuiltIn::Redact => redact::answer(params, moment),
-            BuiltIn::CompactTrigger => Ok(compact_trigger::answer(moment)),
-            BuiltIn::ExportMarkdown
-            | BuiltIn::ValidateOutput
-            | BuiltIn::LogToolUsage
-            | BuiltIn::ValidateToolOutput => {
-                let (params, moment) = (params.clone(), moment.clone());
-                let workspace = at.workspace.clone();
-                let work = move || match self {
-                    BuiltIn::ExportMarkdown => export_markdown::perform(&params, &moment, &workspace),
-                    BuiltIn::ValidateOutput => validate_output::perform(&params, &moment, &workspace),
-                    BuiltIn::LogToolUsage => log_tool_usage::perform(&params, &moment, &workspace),
-                    BuiltIn::ValidateToolOutput => {
-                        validate_tool_output::perform(&params, &moment, &workspace)
-                    }
-                    BuiltIn::SwapContext
-                    | BuiltIn::CompactContext
-                    | BuiltIn::AppendContext
-                    | BuiltIn::Redact
-                    | BuiltIn::CompactTrigger => Err("it does not work on the disk".to_owned()),
-                };
-                files::on_disk(work, DISK_TIME_MAX).await
+    async fn perform(&self, handler: &Handler, moment: &Moment, at: &At) -> Result<HookOutput, String> {
+        self.works_at(moment.what.event())?;
+        match self.run {
+            Run::Pure(run) => run(&handler.params, moment),
+            Run::OnDisk(run) => {
+                let (params, moment, workspace) =
+                    (handler.params.clone(), moment.clone(), at.workspace.clone());
+                files::on_disk(move || run(&params, &moment, &workspace), DISK_TIME_MAX).await
             }
         }
     }
 }
 
-/// Whether the handler applies at this moment. One that does not is not run and not recorded.
-fn qualifies(handler: &Handler, moment: &Moment) -> bool {
-    match BuiltIn::named(&handler.name) {
-        Some(BuiltIn::SwapContext) => swap_context::qualifies(moment),
-        Some(BuiltIn::ValidateOutput) => validate_output::qualifies(moment),
-        Some(BuiltIn::AppendContext) => append_context::qualifies(moment),
-        Some(
-            BuiltIn::CompactContext
-            | BuiltIn::ExportMarkdown
-            | BuiltIn::LogToolUsage
-            | BuiltIn::ValidateToolOutput
-            | BuiltIn::Redact
-            | BuiltIn::CompactTrigger,
-        )
-        | None => true,
-    }
+/// The text of a reply that is final: replies with tool calls only comment on the next step.
+fn final_reply(moment: &Moment) -> Option<&str> {
+    let What::TurnEnd(round) = &moment.what else { return None };
+    Some(round.response.as_str()).filter(|_| !round.tools_used)
+}
+
+fn has_final_text(moment: &Moment) -> bool {
+    final_reply(moment).is_some_and(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]

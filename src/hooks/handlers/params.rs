@@ -1,60 +1,79 @@
-//! Reads the parameters of handlers. `null` counts as absent.
+//! What a built-in handler is, and readers of its parameters. `null` counts as absent.
 
 use serde_json::{Map, Value};
 
-pub fn given<'a>(params: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+use crate::event::HookEvent;
+use crate::moment::Moment;
+use crate::output::HookOutput;
+use epitome_tools::Workspace;
+
+/// The parameters of a handler, as declared.
+pub type Params = Map<String, Value>;
+
+/// A built-in handler.
+pub struct BuiltIn {
+    pub name: &'static str,
+    pub events: &'static [HookEvent],
+    /// The parameters that it accepts.
+    pub params: &'static [&'static str],
+    /// Validates the parameters as a run would; the remark is about one without effect.
+    pub check: fn(&Params) -> Result<Option<String>, String>,
+    /// Whether it applies at this moment. One that does not is not run and not recorded.
+    pub qualifies: fn(&Moment) -> bool,
+    pub run: Run,
+}
+
+#[derive(Clone, Copy)]
+pub enum Run {
+    Pure(fn(&Params, &Moment) -> Result<HookOutput, String>),
+    OnDisk(fn(&Params, &Moment, &Workspace) -> Result<HookOutput, String>),
+}
+
+pub fn given<'a>(params: &'a Params, name: &str) -> Option<&'a Value> {
     params.get(name).filter(|value| !value.is_null())
 }
 
-/// A text that is not blank.
-pub fn text<'a>(params: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
-    match given(params, name) {
-        None => Ok(None),
-        Some(Value::String(text)) if !text.trim().is_empty() => Ok(Some(text)),
-        Some(_) => Err(format!("{name:?} must be a text that is not empty")),
-    }
+/// A parameter as read by `read`, which returns `None` for a value that is not `wanted`.
+pub fn value<'a, T>(
+    params: &'a Params,
+    name: &str,
+    wanted: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<Option<T>, String> {
+    let Some(value) = given(params, name) else { return Ok(None) };
+    read(value).map(Some).ok_or_else(|| format!("{name:?} must be {wanted}"))
 }
 
-pub fn truth(params: &Map<String, Value>, name: &str) -> Result<Option<bool>, String> {
-    match given(params, name) {
-        None => Ok(None),
-        Some(Value::Bool(truth)) => Ok(Some(*truth)),
-        Some(_) => Err(format!("{name:?} must be true or false")),
-    }
+/// A text that is not blank.
+pub fn text<'a>(params: &'a Params, name: &str) -> Result<Option<&'a str>, String> {
+    value(params, name, "a text that is not empty", |value| {
+        value.as_str().filter(|text| !text.trim().is_empty())
+    })
+}
+
+pub fn truth(params: &Params, name: &str) -> Result<Option<bool>, String> {
+    value(params, name, "true or false", Value::as_bool)
 }
 
 /// An integer from 0 to `max`, inclusive.
-pub fn whole(params: &Map<String, Value>, name: &str, max: u64) -> Result<Option<u64>, String> {
-    match given(params, name) {
-        None => Ok(None),
-        Some(value) => match value.as_u64().filter(|number| *number <= max) {
-            Some(number) => Ok(Some(number)),
-            None => Err(format!("{name:?} must be a whole number from 0 to {max}")),
-        },
-    }
+pub fn whole(params: &Params, name: &str, max: u64) -> Result<Option<u64>, String> {
+    value(params, name, &format!("a whole number from 0 to {max}"), |value| {
+        value.as_u64().filter(|number| *number <= max)
+    })
 }
 
 /// A list of texts that are not empty; a single text counts as a list.
-pub fn list<'a>(params: &'a Map<String, Value>, name: &str) -> Result<Option<Vec<&'a str>>, String> {
-    let wrong = || format!("{name:?} must be a list of texts that are not empty");
-    let filled = |value: &'a Value| value.as_str().filter(|text| !text.is_empty()).ok_or_else(wrong);
-    match given(params, name) {
-        None => Ok(None),
-        Some(Value::Array(items)) => items.iter().map(filled).collect::<Result<_, _>>().map(Some),
-        Some(value) => Ok(Some(vec![filled(value)?])),
-    }
+pub fn list<'a>(params: &'a Params, name: &str) -> Result<Option<Vec<&'a str>>, String> {
+    value(params, name, "a list of texts that are not empty", |value| {
+        let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        items.iter().map(|item| item.as_str().filter(|text| !text.is_empty())).collect()
+    })
 }
 
 /// One of the given words.
-pub fn choice<T: Copy>(
-    params: &Map<String, Value>,
-    name: &str,
-    choices: &[(&str, T)],
-) -> Result<Option<T>, String> {
-    let Some(value) = given(params, name) else { return Ok(None) };
-    let chosen = choices.iter().find(|(word, _)| value.as_str() == Some(word));
-    chosen.map(|(_, choice)| Some(*choice)).ok_or_else(|| {
-        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-        format!("{name:?} must be {}", words.join(" or "))
+pub fn choice<T: Copy>(params: &Params, name: &str, choices: &[(&str, T)]) -> Result<Option<T>, String> {
+    let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+    value(params, name, &words.join(" or "), |value| {
+        choices.iter().find(|(word, _)| value == word).map(|(_, choice)| *choice)
     })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Map;
 
-use super::{COMPACT_TRIGGER, Declared, Handler, append_context, qualifies};
+use super::{COMPACT_TRIGGER, Declared, Handler, append_context, built_in};
 use crate::chain::Link;
 use crate::event::HookEvent;
 use crate::moment::Moment;
@@ -52,14 +52,13 @@ impl Fired {
         self.scripts.iter().any(|(at, done)| *at == event && done == name)
     }
 
-    fn handler(&self, event: HookEvent, handler: &Handler) -> bool {
-        self.handlers.iter().any(|(at, done)| *at == event && **done == *handler)
+    fn handler(&self, event: HookEvent, handler: &Arc<Handler>) -> bool {
+        self.handlers.iter().any(|(at, done)| *at == event && done == handler)
     }
 
-    fn allows(&self, event: HookEvent, handler: &Handler) -> bool {
+    fn allows(&self, event: HookEvent, handler: &Arc<Handler>) -> bool {
         let spent = handler.once && self.handler(event, handler);
-        let spent_in_session =
-            once_per_session(handler) && self.in_session.iter().any(|done| **done == *handler);
+        let spent_in_session = once_per_session(handler) && self.in_session.contains(handler);
         !spent && !spent_in_session
     }
 }
@@ -79,22 +78,12 @@ fn once_per_session(handler: &Handler) -> bool {
 pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, fired: &Fired) -> Vec<Link> {
     let event = moment.what.event();
     let declared = declared.unwrap_or_default();
-    let named = |name: &str| {
-        declared.iter().any(|place| matches!(place, Declared::Script { name: named, .. } if named == name))
+    let is_named = |link: &Link| {
+        let name = link.name();
+        declared.iter().any(|place| matches!(place, Declared::Script { name: named, .. } if *named == name))
     };
-    let mut others: Vec<Link> = Vec::new();
-    let mut by_name: Vec<(String, Link)> = Vec::new();
-    for link in scripts {
-        match &link {
-            Link::Hook(hook) if named(&hook.name) => by_name.push((hook.name.clone(), link)),
-            Link::Hook(_) | Link::Handler(_) => others.push(link),
-        }
-    }
-    let found: Vec<String> = by_name.iter().map(|(name, _)| name.clone()).collect();
-    let spent = |link: &Link, once: bool| match link {
-        Link::Hook(hook) => once && fired.script(event, &hook.name),
-        Link::Handler(_) => false,
-    };
+    let (named, mut others): (Vec<Link>, Vec<Link>) = scripts.into_iter().partition(is_named);
+    let spent = |link: &Link, once: bool| once && fired.script(event, &link.name());
     let mut links = Vec::new();
     if !declared.iter().any(|place| matches!(place, Declared::External { .. })) {
         links.append(&mut others);
@@ -104,14 +93,15 @@ pub fn plan(declared: Option<&[Declared]>, scripts: Vec<Link>, moment: &Moment, 
             Declared::External { once } => {
                 links.extend(std::mem::take(&mut others).into_iter().filter(|link| !spent(link, *once)));
             }
-            Declared::Script { name, once } => match by_name.iter().position(|(script, _)| script == name) {
-                Some(at) => links.extend(Some(by_name.remove(at).1).filter(|link| !spent(link, *once))),
-                // Named twice.
-                None if found.contains(name) => {}
+            Declared::Script { name, once } => match named.iter().find(|link| link.name() == *name) {
+                // A script that is named twice runs once.
+                Some(link) if links.contains(link) || spent(link, *once) => {}
+                Some(link) => links.push(link.clone()),
                 None => links.push(Link::Handler(Arc::new(bare(name, *once)))),
             },
             Declared::Handler(handler) => {
-                if fired.allows(event, handler) && qualifies(handler, moment) {
+                let qualifies = built_in(&handler.name).is_none_or(|built_in| (built_in.qualifies)(moment));
+                if qualifies && fired.allows(event, handler) {
                     links.push(Link::Handler(handler.clone()));
                 }
             }

@@ -11,7 +11,7 @@ use crate::moment::{Round, What};
 
 fn script(name: &str) -> Link {
     let kind = Kind::Script { path: PathBuf::from(name) };
-    let (manifest, place) = (Manifest::default(), Place::Person);
+    let (manifest, place) = (Manifest::default(), Place::User);
     let (events, files) = (Vec::new(), Vec::new());
     Link::Hook(Arc::new(Hook {
         name: name.to_owned(),

@@ -1,13 +1,21 @@
 //! `redact`: replaces text that matches a pattern in prompts and tool results, before the model reads them.
 
 use regex::{Regex, RegexBuilder};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::params;
+use super::{BuiltIn, Run, params};
+use crate::event::HookEvent;
 use crate::moment::{Moment, What};
 use crate::output::{HookOutput, ResultChange};
 
-pub const PARAMS: [&str; 2] = ["patterns", "replacement"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "redact",
+    events: &[HookEvent::AfterToolCall, HookEvent::UserMessageSend],
+    params: &["patterns", "replacement"],
+    check: |params| Params::read(params).map(|_| None),
+    qualifies: |_| true,
+    run: Run::Pure(answer),
+};
 
 /// Maximum patterns per handler. Each is applied to every text.
 const PATTERNS_MAX: usize = 64;
@@ -18,21 +26,15 @@ const DEPTH_MAX: usize = 128;
 
 /// Withholds a text that could not be redacted: a user who wants secrets removed does not want them passed on
 /// because of a mistyped pattern.
-pub fn held_back(moment: &Moment, why: &str) -> HookOutput {
+pub fn withhold(moment: &Moment, why: &str) -> HookOutput {
     let mut output = HookOutput { warnings: vec![why.to_owned()], ..HookOutput::default() };
     match &moment.what {
-        What::UserMessageSend { .. } => output.block = Some(Some(format!("it can't be redacted: {why}"))),
+        What::UserMessageSend { .. } => output.block = Some(Some(format!("it cannot be redacted: {why}"))),
         What::AfterToolCall { .. } => {
             output.output = Some(ResultChange { metadata: Some(Value::Null), ..ResultChange::default() });
-            output.output_text = Some(format!("[held back, because it can't be redacted: {why}]"));
+            output.output_text = Some(format!("[withheld, because it cannot be redacted: {why}]"));
         }
-        What::SessionStart { .. }
-        | What::BeforeToolCall(_)
-        | What::TurnEnd(_)
-        | What::AgentStop { .. }
-        | What::PreCompact { .. }
-        | What::PostCompact { .. }
-        | What::SessionEnd { .. } => {}
+        _ => {}
     }
     output
 }
@@ -43,7 +45,7 @@ pub struct Params<'a> {
 }
 
 impl Params<'_> {
-    pub fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+    pub fn read(params: &super::Params) -> Result<Params<'_>, String> {
         let patterns = params::list(params, "patterns")?.unwrap_or_default();
         if patterns.is_empty() {
             return Err("\"patterns\" must be a list of regular expressions".to_owned());
@@ -56,16 +58,15 @@ impl Params<'_> {
                 // The library prints the pattern over several lines; the last line contains the cause.
                 let error = error.to_string();
                 let why = error.lines().last().unwrap_or_default().trim();
-                format!("{pattern:?} is no regular expression: {}", why.trim_start_matches("error: "))
+                format!(
+                    "{pattern:?} is not a valid regular expression: {}",
+                    why.trim_start_matches("error: ")
+                )
             })
         };
         let patterns = patterns.into_iter().map(compile).collect::<Result<Vec<_>, _>>()?;
-        let replacement = match params::given(params, "replacement") {
-            None => "[redacted]",
-            Some(Value::String(text)) => text,
-            Some(_) => return Err("\"replacement\" must be a text".to_owned()),
-        };
-        Ok(Params { patterns, replacement })
+        let replacement = params::value(params, "replacement", "a text", Value::as_str)?;
+        Ok(Params { patterns, replacement: replacement.unwrap_or("[redacted]") })
     }
 
     /// The text with matches replaced; `None` if there are none.
@@ -89,32 +90,27 @@ impl Params<'_> {
         }
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(false),
-            Value::String(text) => match self.text(text) {
-                Some(redacted) => {
-                    *text = redacted;
-                    Ok(true)
-                }
-                None => Ok(false),
-            },
-            Value::Array(items) => {
-                let mut changed = false;
-                for item in items {
-                    changed |= self.value(item, depth + 1)?;
-                }
+            Value::String(text) => {
+                let redacted = self.text(text);
+                let changed = redacted.is_some();
+                *text = redacted.unwrap_or_else(|| std::mem::take(text));
                 Ok(changed)
             }
-            Value::Object(fields) => {
-                let mut changed = false;
-                for field in fields.values_mut() {
-                    changed |= self.value(field, depth + 1)?;
-                }
-                Ok(changed)
-            }
+            Value::Array(items) => self.values(items.iter_mut(), depth),
+            Value::Object(fields) => self.values(fields.values_mut(), depth),
         }
+    }
+
+    fn values<'v>(&self, values: impl Iterator<Item = &'v mut Value>, depth: usize) -> Result<bool, String> {
+        let mut changed = false;
+        for value in values {
+            changed |= self.value(value, depth + 1)?;
+        }
+        Ok(changed)
     }
 }
 
-pub fn answer(params: &Map<String, Value>, moment: &Moment) -> Result<HookOutput, String> {
+fn answer(params: &super::Params, moment: &Moment) -> Result<HookOutput, String> {
     let params = Params::read(params)?;
     match &moment.what {
         What::UserMessageSend { message, .. } => {

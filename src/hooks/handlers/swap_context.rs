@@ -3,14 +3,19 @@
 //! Removes the tags of `strip_tags` with their content and leaves the rest unchanged: the session extracts
 //! the summary from the reply, in the same way for all summaries.
 
-use serde_json::{Map, Value};
-
-use super::{Handler, params};
+use super::{BuiltIn, Handler, Run, has_final_text, params};
+use crate::event::HookEvent;
 use crate::moment::{Moment, What};
 use crate::output::{Action, HookOutput, Keep};
 
-pub const PARAMS: [&str; 4] =
-    ["preserve_system_prompt", "max_summary_tokens", "strip_tags", "preserve_recent"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "swap_context",
+    events: &[HookEvent::TurnEnd],
+    params: &["preserve_system_prompt", "max_summary_tokens", "strip_tags", "preserve_recent"],
+    check,
+    qualifies: has_final_text,
+    run: Run::Pure(answer),
+};
 
 /// Default limit of a summary in tokens.
 const SUMMARY_TOKENS: u64 = 4096;
@@ -25,21 +30,13 @@ pub fn max_summary_tokens(handler: &Handler) -> u64 {
     given.ok().flatten().filter(|tokens| *tokens > 0).unwrap_or(SUMMARY_TOKENS)
 }
 
-/// Whether the reply has text and no tool calls; any other reply is incomplete.
-pub fn qualifies(moment: &Moment) -> bool {
-    match &moment.what {
-        What::TurnEnd(round) => !round.tools_used && !round.response.trim().is_empty(),
-        _ => false,
-    }
-}
-
-pub fn check(params: &Map<String, Value>) -> Result<Option<String>, String> {
+fn check(params: &super::Params) -> Result<Option<String>, String> {
     Params::read(params)?;
     let keeps = params::truth(params, "preserve_system_prompt")?.unwrap_or(true);
     Ok((!keeps).then(|| "\"preserve_system_prompt\" is always true: a swap never loses it".to_owned()))
 }
 
-pub fn answer(params: &Map<String, Value>, moment: &Moment) -> Result<HookOutput, String> {
+fn answer(params: &super::Params, moment: &Moment) -> Result<HookOutput, String> {
     let params = Params::read(params)?;
     let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to swap in".to_owned()) };
     let summary = params.strip_tags.iter().fold(round.response.clone(), |text, tag| without(&text, tag));
@@ -61,7 +58,7 @@ struct Params<'a> {
 }
 
 impl Params<'_> {
-    fn read(params: &Map<String, Value>) -> Result<Params<'_>, String> {
+    fn read(params: &super::Params) -> Result<Params<'_>, String> {
         if params::whole(params, "max_summary_tokens", SUMMARY_TOKENS_MAX)? == Some(0) {
             return Err("\"max_summary_tokens\" must be above 0".to_owned());
         }

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::moment::{Base, Call, CallResult, InvokedBy, Round, UsageFacts, What};
 use crate::output::{Action, Keep, ResultChange};
-use epitome_recipe::handlers::BUILT_IN;
 use epitome_thread::{
     Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, Seq, ToolKind, View,
 };
@@ -79,8 +78,8 @@ async fn pure(name: &str, params: Value, moment: &Moment) -> Result<HookOutput, 
 
 #[test]
 fn every_name_is_a_built_in_handler() {
-    for name in BUILT_IN {
-        assert!(BuiltIn::named(name).is_some(), "{name}");
+    for name in epitome_recipe::handlers::BUILT_IN {
+        assert!(built_in(name).is_some(), "{name}");
     }
 }
 
@@ -150,7 +149,7 @@ fn compact_trigger_fires_at_the_threshold() {
         let mut moment = said("x");
         moment.base.auto_compact = threshold;
         moment.base.usage.used = used;
-        let asked = match compact_trigger::answer(&moment).action {
+        let asked = match compact_context::trigger(&moment).action {
             Action::Compact { keep, threshold } => {
                 assert_eq!((keep, threshold), (Keep::Ratio(0.40), true));
                 true
@@ -196,7 +195,7 @@ async fn a_failed_redaction_withholds_the_text() {
     let output = output.expect("it answers");
     let text = output.output_text.expect("another text");
     assert!(
-        text.starts_with("[held back, because it can't be redacted: ") && !text.contains("a secret"),
+        text.starts_with("[withheld, because it cannot be redacted: ") && !text.contains("a secret"),
         "{text}"
     );
     assert_eq!(output.output.and_then(|change| change.metadata), Some(Value::Null));
@@ -294,7 +293,7 @@ async fn a_schema_may_be_a_file_of_the_workspace() {
         ("missing.json", "There is no file missing.json"),
         ("link.json", "is outside of"),
         ("../s.json", "is outside of"),
-        ("far.json", "this is no JSON Schema that can be used"),
+        ("far.json", "this is not a usable JSON Schema"),
     ] {
         let error = check(schema).await.expect_err("it is refused");
         assert!(error.contains(why), "{schema}: {error}");

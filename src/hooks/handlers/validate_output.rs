@@ -1,16 +1,23 @@
 //! `validate_output`: the reply must be JSON that matches a schema; if it does not, either the model is told
 //! the errors and tries again, or the user is notified.
 
-use serde_json::{Map, Value};
-
 use super::json::{self, OnFail, Schema};
-use super::params;
+use super::{BuiltIn, Run, final_reply, params};
+use crate::event::HookEvent;
 use crate::moment::{Moment, What};
 use crate::output::{HookOutput, Utterance};
 use epitome_thread::{Change, Origin, Role};
 use epitome_tools::Workspace;
 
-pub const PARAMS: [&str; 3] = ["schema", "on_fail", "max_retries"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "validate_output",
+    events: &[HookEvent::TurnEnd],
+    params: &["schema", "on_fail", "max_retries"],
+    check: |params| Params::read(params).map(|_| None),
+    // A reply that calls tools is not the answer yet.
+    qualifies: |moment| final_reply(moment).is_some(),
+    run: Run::OnDisk(perform),
+};
 
 /// Maximum retries that a recipe may request: each is a paid reply.
 const RETRIES_MAX: u64 = 10;
@@ -27,25 +34,13 @@ pub struct Params {
 }
 
 impl Params {
-    pub fn read(params: &Map<String, Value>) -> Result<Params, String> {
+    pub fn read(params: &super::Params) -> Result<Params, String> {
         let retries = params::whole(params, "max_retries", RETRIES_MAX)?.unwrap_or(RETRIES);
         Ok(Params { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, retries })
     }
 }
 
-/// Whether the reply is final: one that calls tools is not the answer yet.
-pub fn qualifies(moment: &Moment) -> bool {
-    match &moment.what {
-        What::TurnEnd(round) => !round.tools_used,
-        _ => false,
-    }
-}
-
-pub fn perform(
-    params: &Map<String, Value>,
-    moment: &Moment,
-    workspace: &Workspace,
-) -> Result<HookOutput, String> {
+fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
     let Params { schema, on_fail, retries } = Params::read(params)?;
     let What::TurnEnd(round) = &moment.what else { return Err("there is no reply to check".to_owned()) };
     let faults = json::faults(&round.response, &schema.validator(workspace)?);

@@ -5,15 +5,22 @@
 //! ignored: its text is an error.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use serde_json::{Map, Value};
 
 use super::json::{self, OnFail, Schema};
-use super::params;
+use super::{BuiltIn, Run, params};
+use crate::event::HookEvent;
 use crate::moment::{Moment, What};
 use crate::output::HookOutput;
 use epitome_tools::Workspace;
 
-pub const PARAMS: [&str; 3] = ["schema", "on_fail", "tool_name"];
+pub const HANDLER: BuiltIn = BuiltIn {
+    name: "validate_tool_output",
+    events: &[HookEvent::AfterToolCall],
+    params: &["schema", "on_fail", "tool_name"],
+    check: |params| Params::read(params).map(|_| None),
+    qualifies: |_| true,
+    run: Run::OnDisk(perform),
+};
 
 pub struct Params {
     schema: Schema,
@@ -23,7 +30,7 @@ pub struct Params {
 }
 
 impl Params {
-    pub fn read(params: &Map<String, Value>) -> Result<Params, String> {
+    pub fn read(params: &super::Params) -> Result<Params, String> {
         let tools = params::list(params, "tool_name")?.map(|globs| tools(&globs)).transpose()?;
         Ok(Params { schema: Schema::read(params)?, on_fail: json::on_fail(params)?, tools })
     }
@@ -38,11 +45,7 @@ fn tools(globs: &[&str]) -> Result<GlobSet, String> {
     set.build().map_err(wrong)
 }
 
-pub fn perform(
-    params: &Map<String, Value>,
-    moment: &Moment,
-    workspace: &Workspace,
-) -> Result<HookOutput, String> {
+fn perform(params: &super::Params, moment: &Moment, workspace: &Workspace) -> Result<HookOutput, String> {
     let Params { schema, on_fail, tools } = Params::read(params)?;
     let What::AfterToolCall { call, result } = &moment.what else {
         return Err("there is no tool's result to check".to_owned());
@@ -59,9 +62,9 @@ pub fn perform(
     if faults.is_empty() {
         return Ok(HookOutput::default());
     }
-    let told = format!("The result of {} does not fit its schema: {}", call.tool, faults.join("; "));
+    let message = format!("The result of {} does not fit its schema: {}", call.tool, faults.join("; "));
     Ok(match on_fail {
-        OnFail::Continue => HookOutput { context: vec![told], ..HookOutput::default() },
-        OnFail::Notice => HookOutput { notice: Some(told), ..HookOutput::default() },
+        OnFail::Continue => HookOutput { context: vec![message], ..HookOutput::default() },
+        OnFail::Notice => HookOutput { notice: Some(message), ..HookOutput::default() },
     })
 }

@@ -11,7 +11,7 @@ use epitome_thread::Role;
 
 /// The request in `result` or, if that is absent, `action`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Request {
     /// Neither is given.
     Unsaid,
     /// An unknown word.
@@ -23,38 +23,38 @@ enum Asked {
     Summary,
 }
 
-fn asked(fields: &mut Fields<'_>) -> Asked {
+fn request(fields: &mut Fields<'_>) -> Request {
     let result = fields.text("result").map(|word| match word.as_str() {
-        "continue" => Asked::Continue,
-        "mutate" => Asked::Mutate,
-        "callback" => Asked::Callback,
+        "continue" => Request::Continue,
+        "mutate" => Request::Mutate,
+        "callback" => Request::Callback,
         _ => {
             fields.warn_value("result", &word, "continue, mutate or callback");
-            Asked::Unknown
+            Request::Unknown
         }
     });
     let action = fields.text("action").map(|word| match word.as_str() {
-        "continue" => Asked::Continue,
-        "replace" => Asked::Mutate,
-        "compact" => Asked::Compact,
-        "summary" => Asked::Summary,
+        "continue" => Request::Continue,
+        "replace" => Request::Mutate,
+        "compact" => Request::Compact,
+        "summary" => Request::Summary,
         _ => {
             fields.warn_value("action", &word, "compact, summary, continue or replace");
-            Asked::Unknown
+            Request::Unknown
         }
     });
     match (result, action) {
-        (None, action) => action.unwrap_or(Asked::Unsaid),
+        (None, action) => action.unwrap_or(Request::Unsaid),
         (Some(result), None) => result,
         // The action names the recipe that the result leaves open.
-        (Some(Asked::Callback), Some(action @ (Asked::Compact | Asked::Summary)))
+        (Some(Request::Callback), Some(action @ (Request::Compact | Request::Summary)))
             if fields.any("callback").is_none() =>
         {
             action
         }
         (Some(result), Some(action)) => {
-            let callback = matches!(result, Asked::Callback)
-                && matches!(action, Asked::Compact | Asked::Summary | Asked::Callback);
+            let callback = matches!(result, Request::Callback)
+                && matches!(action, Request::Compact | Request::Summary | Request::Callback);
             if result != action && !callback {
                 fields.warn("`result` and `action` differ; `action` was ignored".to_owned());
             }
@@ -65,16 +65,15 @@ fn asked(fields: &mut Fields<'_>) -> Asked {
 
 /// Reads a result of `turn_end` or `agent_stop`.
 pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
-    let asked = asked(fields);
+    let request = request(fields);
     output.go_on = fields.flag("continue");
     output.edits = edits(fields);
-    let follow_ups = follow_ups(fields, "follow_up_messages");
-    match asked {
-        Asked::Unsaid if fields.any("replace_messages").is_some() => {
+    output.follow_ups = follow_ups(fields, "follow_up_messages");
+    match request {
+        Request::Unsaid if fields.any("replace_messages").is_some() => {
             output.action = mutation(fields, ["replace_messages", "messages"]);
-            output.follow_ups = follow_ups;
         }
-        Asked::Unsaid => {
+        Request::Unsaid => {
             for (field, hint) in [
                 ("messages", "`result` must say `continue` or `mutate`"),
                 ("callback", "`result` must say `callback`"),
@@ -83,44 +82,35 @@ pub(super) fn round(fields: &mut Fields<'_>, output: &mut HookOutput) {
                     fields.warn(format!("`{field}` alone asks for nothing: {hint}"));
                 }
             }
-            output.follow_ups = follow_ups;
         }
-        Asked::Unknown => {
-            if !follow_ups.is_empty() {
+        Request::Unknown => {
+            if !output.follow_ups.is_empty() {
                 fields.warn("`follow_up_messages` were ignored with it".to_owned());
+                output.follow_ups.clear();
             }
         }
-        Asked::Continue => {
-            output.follow_ups = self::follow_ups(fields, "messages");
-            output.follow_ups.extend(follow_ups);
+        Request::Continue => {
+            output.follow_ups.splice(0..0, follow_ups(fields, "messages"));
             if output.follow_ups.is_empty() {
                 fields.warn("it asks to continue and gives no message; nothing was done".to_owned());
             }
         }
-        Asked::Mutate => {
+        Request::Mutate => {
             // `replace` was introduced with `replace_messages`, `mutate` with `messages`.
             let order = match fields.any("result") {
                 Some(_) => ["messages", "replace_messages"],
                 None => ["replace_messages", "messages"],
             };
             output.action = mutation(fields, order);
-            output.follow_ups = follow_ups;
         }
-        Asked::Callback => {
-            match fields.text("callback") {
-                Some(name) => output.action = Action::Callback(callback(fields, name)),
-                None => fields.warn("it asks for a callback and names none; nothing was done".to_owned()),
-            }
-            output.follow_ups = follow_ups;
-        }
-        Asked::Compact => {
-            output.action = Action::Callback(callback(fields, "compact".to_owned()));
-            output.follow_ups = follow_ups;
-        }
-        Asked::Summary => {
+        Request::Callback => match fields.text("callback") {
+            Some(name) => output.action = Action::Callback(callback(fields, name)),
+            None => fields.warn("it asks for a callback and names none; nothing was done".to_owned()),
+        },
+        Request::Compact => output.action = Action::Callback(callback(fields, "compact".to_owned())),
+        Request::Summary => {
             let callback = callback(fields, "summary".to_owned());
             output.action = Action::Callback(Callback { text_only: true, ..callback });
-            output.follow_ups = follow_ups;
         }
     }
     let mut seen: Vec<Utterance> = Vec::new();
@@ -140,22 +130,24 @@ fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
         for (key, value) in object {
             match value {
                 Value::Null => {}
-                Value::String(text) => {
-                    args.insert(key.clone(), text.clone());
-                }
-                Value::Bool(_) | Value::Number(_) => {
-                    args.insert(key.clone(), value.to_string());
-                }
+                Value::String(text) => drop(args.insert(key.clone(), text.clone())),
+                Value::Bool(_) | Value::Number(_) => drop(args.insert(key.clone(), value.to_string())),
                 Value::Array(_) | Value::Object(_) => {
                     fields.warn_type(&format!("callback_args.{key}"), "text, a number or a boolean", value);
                 }
             }
         }
     }
-    let target = fields
-        .text("target_conversation_id")
-        .or_else(|| args.get("target_conversation_id").filter(|id| !id.trim().is_empty()).cloned());
+    let target = target(fields);
     Callback { name, args, target, asynchronous: fields.flag("async"), text_only: false }
+}
+
+/// The conversation that the request is about, named in the result or in `callback_args`.
+fn target(fields: &mut Fields<'_>) -> Option<String> {
+    fields.text("target_conversation_id").or_else(|| {
+        let id = fields.any("callback_args")?.get("target_conversation_id")?.as_str();
+        id.filter(|id| !id.trim().is_empty()).map(str::to_owned)
+    })
 }
 
 /// A mutation by the first of two fields that is present. One invalid message voids it: a history without
@@ -163,10 +155,7 @@ fn callback(fields: &mut Fields<'_>, name: String) -> Callback {
 fn mutation(fields: &mut Fields<'_>, [first, second]: [&'static str; 2]) -> Action {
     let field = if fields.any(first).is_some() { first } else { second };
     let preserve_recent = fields.count("preserve_recent").unwrap_or(0);
-    let target = fields.text("target_conversation_id").or_else(|| {
-        let args = fields.object("callback_args")?;
-        args.get("target_conversation_id")?.as_str().filter(|id| !id.trim().is_empty()).map(str::to_owned)
-    });
+    let target = target(fields);
     let mut messages = Vec::new();
     for item in fields.list(field) {
         match utterance(item) {

@@ -260,23 +260,18 @@ fn escaped(rest: &str, at: usize, quote: char) -> Result<(String, usize), Templa
             }
             '\\' => {
                 let (_, escape) = characters.next().ok_or_else(unclosed)?;
+                let plain = match escape {
+                    'n' => Some('\n'),
+                    't' => Some('\t'),
+                    'r' => Some('\r'),
+                    '\\' | '"' | '\'' => Some(escape),
+                    _ => None,
+                };
+                if let Some(plain) = plain {
+                    text.push(plain);
+                    continue;
+                }
                 let digits = match escape {
-                    'n' => {
-                        text.push('\n');
-                        continue;
-                    }
-                    't' => {
-                        text.push('\t');
-                        continue;
-                    }
-                    'r' => {
-                        text.push('\r');
-                        continue;
-                    }
-                    '\\' | '"' | '\'' => {
-                        text.push(escape);
-                        continue;
-                    }
                     'x' => 2,
                     'u' => 4,
                     'U' => 8,

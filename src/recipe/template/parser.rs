@@ -12,6 +12,10 @@ pub const FUNCTIONS: [&str; 16] = [
     "printf", "println",
 ];
 
+/// Words that begin an action other than printing a value.
+const KEYWORDS: [&str; 10] =
+    ["end", "else", "if", "with", "range", "define", "block", "template", "break", "continue"];
+
 /// A parsed template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Template {
@@ -173,51 +177,51 @@ impl Parser {
                 nodes.push(self.print()?);
                 continue;
             };
+            if !KEYWORDS.contains(&word.as_str()) {
+                nodes.push(self.print()?);
+                continue;
+            }
+            self.next += 1;
             match word.as_str() {
                 "end" | "else" => {
-                    self.next += 1;
                     if ends.contains(&word.as_str()) {
                         return Ok((nodes, Some((word, at))));
                     }
                     return Err(TemplateError::new(at, format!("{word:?} has no block that it belongs to")));
                 }
-                "if" | "with" => {
-                    self.next += 1;
-                    nodes.push(self.deeper(|parser| parser.branches(&word, at))?);
-                }
-                "range" => {
-                    self.next += 1;
-                    nodes.push(self.deeper(|parser| parser.range(at))?);
-                }
-                "define" | "block" => {
-                    self.next += 1;
-                    if let Some(node) = self.deeper(|parser| parser.define(&word, at))? {
-                        nodes.push(node);
-                    }
-                }
+                "if" | "with" => nodes.push(self.deeper(|parser| parser.branches(&word, at))?),
+                "range" => nodes.push(self.deeper(|parser| parser.range(at))?),
+                "define" | "block" => nodes.extend(self.deeper(|parser| parser.define(&word, at))?),
                 "template" => {
-                    self.next += 1;
                     let name = self.name("template")?;
                     let with = if self.peek_kind() == Some(&Kind::Close) { None } else { Some(self.pipe()?) };
                     self.close("a template call")?;
                     self.calls.push((at, name.clone()));
                     nodes.push(Node::Call { at, name, with });
                 }
-                "break" | "continue" => {
-                    self.next += 1;
+                // `break` and `continue`.
+                _ => {
                     self.close(&word)?;
                     if self.loops == 0 {
                         return Err(TemplateError::new(at, format!("{word:?} stands outside of a range")));
                     }
                     nodes.push(if word == "break" { Node::Break } else { Node::Continue });
                 }
-                _ => nodes.push(self.print()?),
             }
         }
         if ends.is_empty() {
             return Ok((nodes, None));
         }
         Err(TemplateError::new(self.end, UNCLOSED).with_hint("an {{end}} is missing"))
+    }
+
+    /// The body of a block that `word` begins. If the text ends inside it, the error has the position of the
+    /// block's start, which is what the author needs to find.
+    fn body(&mut self, ends: &[&str], word: &str, at: usize) -> Result<(Vec<Node>, Ending), TemplateError> {
+        self.block(ends).map_err(|error| match error.at == self.end && error.message == UNCLOSED {
+            true => TemplateError::new(at, format!("this {word:?} has no {{{{end}}}}")),
+            false => error,
+        })
     }
 
     fn print(&mut self) -> Result<Node, TemplateError> {
@@ -235,8 +239,7 @@ impl Parser {
             let condition = self.pipe()?;
             self.close(&format!("{word:?}"))?;
             let inner = self.variables.len();
-            let (body, end) =
-                self.block(&["else", "end"]).map_err(|error| in_block(error, self.end, word, at))?;
+            let (body, end) = self.body(&["else", "end"], word, at)?;
             self.variables.truncate(inner);
             arms.push((condition, body));
             let ended_by_else = end.is_some_and(|(end, _)| end == "else");
@@ -246,7 +249,7 @@ impl Parser {
             }
             if ended_by_else {
                 self.close("\"else\"")?;
-                (otherwise, _) = self.block(&["end"]).map_err(|error| in_block(error, self.end, word, at))?;
+                (otherwise, _) = self.body(&["end"], word, at)?;
             }
             self.close("\"end\"")?;
             self.variables.truncate(scope);
@@ -263,14 +266,14 @@ impl Parser {
         self.close("\"range\"")?;
         let inner = self.variables.len();
         self.loops += 1;
-        let body = self.block(&["else", "end"]).map_err(|error| in_block(error, self.end, "range", at));
+        let body = self.body(&["else", "end"], "range", at);
         self.loops -= 1;
         let (body, end) = body?;
         self.variables.truncate(inner);
         let mut otherwise = Vec::new();
         if end.is_some_and(|(end, _)| end == "else") {
             self.close("\"else\"")?;
-            (otherwise, _) = self.block(&["end"]).map_err(|error| in_block(error, self.end, "range", at))?;
+            (otherwise, _) = self.body(&["end"], "range", at)?;
         }
         self.close("\"end\"")?;
         self.variables.truncate(scope);
@@ -284,7 +287,7 @@ impl Parser {
         self.close(&format!("{word:?}"))?;
         let outer = std::mem::replace(&mut self.variables, vec![String::new()]);
         let outer_loops = std::mem::take(&mut self.loops);
-        let (body, _) = self.block(&["end"]).map_err(|error| in_block(error, self.end, word, at))?;
+        let (body, _) = self.body(&["end"], word, at)?;
         self.close("\"end\"")?;
         self.variables = outer;
         self.loops = outer_loops;
@@ -415,15 +418,6 @@ impl Parser {
 }
 
 const UNCLOSED: &str = "the text ends inside a block";
-
-/// If the text ends inside a block, report the position of the block's start, which is what the author needs
-/// to find.
-fn in_block(error: TemplateError, end: usize, word: &str, at: usize) -> TemplateError {
-    if error.at == end && error.message == UNCLOSED {
-        return TemplateError::new(at, format!("this {word:?} has no {{{{end}}}}"));
-    }
-    error
-}
 
 fn undeclared(name: &str, at: usize) -> TemplateError {
     TemplateError::new(at, format!("the variable ${name} is not declared here"))

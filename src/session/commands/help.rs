@@ -22,7 +22,7 @@ pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> 
     out.push_str("\nRecipes:\n\n");
     for command in recipes.iter().take(RECIPES_SHOWN_MAX) {
         let whose = match catalog.find(&command.name).map(|recipe| &recipe.source) {
-            Some(Source::Person(_)) => " (yours)",
+            Some(Source::User(_)) => " (yours)",
             Some(Source::Repository(_)) => " (this repository's)",
             Some(Source::BuiltIn) | None => "",
         };

@@ -39,7 +39,7 @@ pub(super) fn text(found: &Found, enabled: bool, thread: &Thread) -> String {
     for hook in found.hooks.iter().skip(SHOWN_MAX) {
         runs.remove(&hook.name);
     }
-    list(&mut out, "Waiting for your word; `epitome hooks trust` allows them", &found.untrusted, waiting);
+    list(&mut out, "Waiting for your consent; `epitome hooks trust` allows them", &found.untrusted, waiting);
     list(&mut out, "Not used", &found.skipped, |skipped: &Skipped| {
         format!("{}: {}", skipped.path.display(), line(&skipped.reason))
     });
@@ -78,7 +78,7 @@ fn described(hook: &Hook, ran: &Runs) -> String {
 fn place(place: Place) -> &'static str {
     match place {
         Place::Enforced => "enforced",
-        Place::Person => "yours",
+        Place::User => "yours",
         Place::Repository => "of the repository, allowed",
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         let found = Found {
             hooks: vec![
                 hook("guard", Place::Repository, &[(HookEvent::BeforeToolCall, "PreToolUse")], 10),
-                hook("quiet", Place::Person, &[(HookEvent::TurnEnd, "turn_end")], 0),
+                hook("quiet", Place::User, &[(HookEvent::TurnEnd, "turn_end")], 0),
             ],
             untrusted: vec![Untrusted {
                 name: "new".to_owned(),
@@ -198,7 +198,7 @@ mod tests {
              1. guard: before_tool_call (as PreToolUse); of the repository, allowed, a script, priority 10; 1 done\n\
              2. quiet: turn_end; yours, a script; asked nothing so far\n\
              \n\
-             Waiting for your word; `epitome hooks trust` allows them:\n\
+             Waiting for your consent; `epitome hooks trust` allows them:\n\
              \n\
              - new (/w/.epitome/hooks/new): runs a program\n\
              \n\

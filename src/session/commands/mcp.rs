@@ -3,20 +3,20 @@
 use std::fmt::Write as _;
 
 use epitome_config::{McpSource, McpWay, origin};
-use epitome_mcp::{Standing, Stands};
+use epitome_mcp::{ServerState, ServerStatus};
 
 /// Tools of one server that are listed by name; of more it says how many.
 const TOOLS_SHOWN_MAX: usize = 40;
 
 /// `waiting` are servers of the repository's that nobody has allowed or refused, each in words.
-pub(super) fn text(standings: &[Standing], waiting: &[String]) -> String {
-    if standings.is_empty() && waiting.is_empty() {
+pub(super) fn text(statuses: &[ServerStatus], waiting: &[String]) -> String {
+    if statuses.is_empty() && waiting.is_empty() {
         return "No MCP server is configured. A table [mcp.servers.NAME] in config.toml adds one, and so does the \
                 editor."
             .to_owned();
     }
     let mut out = String::new();
-    for Standing { spec, state, remarks } in standings {
+    for ServerStatus { spec, state, remarks } in statuses {
         let of = match &spec.from {
             McpSource::Client => "of the editor",
             McpSource::Person => "yours",
@@ -28,9 +28,9 @@ pub(super) fn text(standings: &[Standing], waiting: &[String]) -> String {
         };
         let _ = write!(out, "- **{}** ({of}; {way}): ", spec.name);
         let _ = match state {
-            Stands::Connecting => writeln!(out, "is being connected"),
-            Stands::Gone(why) => writeln!(out, "not connected: {why}"),
-            Stands::Ready(tools) => {
+            ServerState::Connecting => writeln!(out, "is being connected"),
+            ServerState::Gone(why) => writeln!(out, "not connected: {why}"),
+            ServerState::Ready(tools) => {
                 let shown: Vec<&str> = tools.iter().take(TOOLS_SHOWN_MAX).map(String::as_str).collect();
                 let more = tools.len().saturating_sub(TOOLS_SHOWN_MAX);
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn each_server_is_told_with_how_it_stands() {
-        let server = |name: &str, state| Standing {
+        let server = |name: &str, state| ServerStatus {
             spec: McpServer::new(
                 name.to_owned(),
                 McpSource::Person,
@@ -72,7 +72,7 @@ mod tests {
         };
         let tools = (0..50).map(|number| format!("mcp__a__{number}")).collect();
         let text = text(
-            &[server("a", Stands::Ready(tools)), server("b", Stands::Gone("it ended".to_owned()))],
+            &[server("a", ServerState::Ready(tools)), server("b", ServerState::Gone("it ended".to_owned()))],
             &["the MCP server c: runs \"c\"".to_owned()],
         );
         assert!(

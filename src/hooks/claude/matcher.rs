@@ -5,8 +5,8 @@ use std::path::Path;
 use fancy_regex::{Regex, RegexBuilder};
 use ignore::gitignore::GitignoreBuilder;
 
-use super::claude_tools::{aliases, tool_name};
-use super::moment::{Call, Moment};
+use super::tools::{aliases, tool_name};
+use crate::moment::{Call, Moment};
 
 /// Maximum length of a matcher or rule in bytes.
 const PATTERN_BYTES_MAX: usize = 1024;

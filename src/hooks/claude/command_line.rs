@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use epitome_tools::normal;
 
 /// Maximum files named by one line; further ones are ignored.
-pub(super) const FILES_NAMED_MAX: usize = 64;
+pub(crate) const FILES_NAMED_MAX: usize = 64;
 /// The ways in which command lines refer to the project's directory.
 const PROJECT_SPELLINGS: [&str; 7] = [
     "$(git rev-parse --show-toplevel)",
@@ -109,7 +109,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// Quotes a program and its arguments as a shell line. Of variables, only the project's directory is
 /// expanded.
-pub fn exec_form(program: &str, args: &[String]) -> String {
+pub(super) fn quoted_line(program: &str, args: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(program).chain(args.iter().map(String::as_str)).map(quoted).collect();
     words.join(" ")

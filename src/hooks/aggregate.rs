@@ -9,25 +9,26 @@ use std::time::Duration;
 
 use super::chain::{Run, Takes};
 use super::event::HookEvent;
-use super::heard::{Came, Said};
+use super::guards::checked;
 use super::moment::{Moment, What};
+use super::outcome::{RunOutcome, RunStatus};
 use super::output::{Action, HookOutput, PermissionDecision, RequestedEdits, Resolution};
-use super::settle::checked;
 use super::words;
 use epitome_thread::{HookRun, Verdict};
 
 /// The moment as changed so far, and the decisions so far.
 #[derive(Clone, Debug)]
-pub struct Fold {
-    moment: Moment,
-    resolution: Resolution,
-    over: bool,
+pub(super) struct Aggregate {
+    pub moment: Moment,
+    pub resolution: Resolution,
+    /// Whether a hook has ended the chain.
+    pub over: bool,
     /// Whether the current batch of runs ran concurrently, all with the same moment.
-    side_by_side: bool,
+    pub is_concurrent: bool,
     /// The first hook of the batch that changed the moment.
-    changed_by: Option<String>,
+    pub changed_by: Option<String>,
     /// Check for changed inputs; `None` accepts all.
-    takes: Option<Takes>,
+    pub takes: Option<Takes>,
 }
 
 /// The trail record of one run while its output is processed.
@@ -51,50 +52,32 @@ impl Account {
     }
 }
 
-impl Fold {
-    pub fn new(moment: Moment) -> Fold {
-        Fold {
+impl Aggregate {
+    pub fn new(moment: Moment) -> Aggregate {
+        Aggregate {
             moment,
             resolution: Resolution::default(),
             over: false,
-            side_by_side: false,
+            is_concurrent: false,
             changed_by: None,
             takes: None,
         }
     }
 
-    pub fn check_inputs(&mut self, takes: Takes) {
-        self.takes = Some(takes);
-    }
-
-    pub fn moment(&self) -> &Moment {
-        &self.moment
-    }
-
-    /// Whether a hook has ended the chain.
-    pub fn is_over(&self) -> bool {
-        self.over
-    }
-
-    pub fn begin_batch(&mut self, side_by_side: bool) {
-        self.side_by_side = side_by_side;
-        self.changed_by = None;
-    }
-
     /// Processes one run.
-    pub fn hear(&mut self, run: &Run, said: Said, took: Duration) {
-        let mut account = Account { hook: run.link.name(), remarks: said.remarks, ..Account::default() };
-        self.take(said.output, &mut account);
-        let verdict = match said.came {
-            Came::Failed => Verdict::Failed,
-            Came::Skipped => Verdict::Skipped,
-            Came::Result if account.refused => Verdict::Refused,
-            Came::Result if account.asked.is_empty() => Verdict::Nothing,
-            Came::Result => Verdict::Done,
+    pub fn add(&mut self, run: &Run, outcome: RunOutcome, took: Duration) {
+        let mut account = Account { hook: run.link.name(), remarks: outcome.remarks, ..Account::default() };
+        self.apply(outcome.output, &mut account);
+        let verdict = match outcome.status {
+            RunStatus::Failed => Verdict::Failed,
+            RunStatus::Skipped => Verdict::Skipped,
+            RunStatus::Result if account.refused => Verdict::Refused,
+            RunStatus::Result if account.asked.is_empty() => Verdict::Nothing,
+            RunStatus::Result => Verdict::Done,
         };
         if verdict == Verdict::Nothing && account.remarks.is_empty() {
-            // The compaction trigger runs every round, so users do not expect it in the count.
-            if !run.link.is_always_there() {
+            // Users do not expect it in the count.
+            if !run.link.is_compact_trigger() {
                 self.resolution.quiet += 1;
                 self.resolution.quiet_names.push(account.hook);
             }
@@ -105,84 +88,61 @@ impl Fold {
             event: run.event_name.clone(),
             digest: run.link.digest(),
             milliseconds: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            end: said.end,
+            end: outcome.end,
             asked: account.asked.join(", "),
             verdict,
             remarks: account.remarks,
         });
     }
 
-    pub fn finish(self) -> Resolution {
-        self.resolution
-    }
-
-    fn take(&mut self, output: HookOutput, account: &mut Account) {
-        let HookOutput {
-            block,
-            decision,
-            decision_reason,
-            input,
-            message,
-            context,
-            output,
-            output_text,
-            action,
-            follow_ups,
-            go_on,
-            notice,
-            edits,
-            custom_instructions,
-            summary,
-            halt,
-            warnings,
-        } = output;
-        account.remarks.extend(warnings);
-        if let Some(text) = notice {
+    fn apply(&mut self, output: HookOutput, account: &mut Account) {
+        account.remarks.extend(output.warnings);
+        if let Some(text) = output.notice {
             account.done("notice");
             self.resolution.notices.push((account.hook.clone(), text));
         }
         // After a concurrent hook has blocked, nothing else that this hook requests is done.
         if let Some((by, _)) = self.resolution.block.clone().filter(|_| self.over) {
-            let asked = match decision {
-                _ if block.is_some() => Some("block"),
+            let changes = output.input.is_some() || output.message.is_some() || !output.context.is_empty();
+            let asked = match output.decision {
+                _ if output.block.is_some() => Some("block"),
                 Some(decision) => Some(words::decision(decision)),
-                None if input.is_some() || message.is_some() || !context.is_empty() => Some("a change"),
-                None => None,
+                None => changes.then_some("a change"),
             };
             if let Some(asked) = asked {
-                account.refused(asked, format!("{by}, which ran beside it, had said no"));
+                account.refused(asked, format!("{by}, which ran at the same time, had blocked it"));
             }
             return;
         }
-        if let Some(reason) = halt {
+        if let Some(reason) = output.halt {
             self.halt(reason, account);
         }
-        if let Some(reason) = block {
+        if let Some(reason) = output.block {
             self.block(reason, account);
         }
         if self.over {
             // A hook may block a compaction and request edits of the history instead.
-            if let Some(edits) = edits {
+            if let Some(edits) = output.edits {
                 self.edit(edits, account);
             }
             return;
         }
-        if let Some(decision) = decision {
-            self.decide(decision, decision_reason, account);
+        if let Some(decision) = output.decision {
+            self.decide(decision, output.decision_reason, account);
         }
         if self.over {
             return;
         }
-        if let Some(input) = input {
+        if let Some(input) = output.input {
             self.input(input, account);
         }
-        if let Some(text) = message {
+        if let Some(text) = output.message {
             self.message(text, account);
         }
-        if let Some(text) = custom_instructions {
+        if let Some(text) = output.custom_instructions {
             self.instructions(text, account);
         }
-        if let Some(text) = summary {
+        if let Some(text) = output.summary {
             match self.resolution.summary.as_ref() {
                 Some((by, _)) => account.refused("summary", format!("the summary of {by} was first")),
                 None => {
@@ -191,17 +151,17 @@ impl Fold {
                 }
             }
         }
-        self.result(output, output_text, account);
-        self.context(context, account);
+        self.result(output.output, output.output_text, account);
+        self.context(output.context, account);
         // Continue only after an accepted action: after a refused callback there is nothing to continue with.
-        let taken = self.act(action, account);
-        self.resolution.go_on |= go_on && taken;
-        if let Some(edits) = edits {
+        let taken = self.act(output.action, account);
+        self.resolution.go_on |= output.go_on && taken;
+        if let Some(edits) = output.edits {
             self.edit(edits, account);
         }
-        if !follow_ups.is_empty() {
-            account.done(format!("continue with {}", words::messages(follow_ups.len())));
-            for follow_up in follow_ups {
+        if !output.follow_ups.is_empty() {
+            account.done(format!("continue with {}", words::messages(output.follow_ups.len())));
+            for follow_up in output.follow_ups {
                 if !self.resolution.follow_ups.iter().any(|(_, known)| *known == follow_up) {
                     self.resolution.follow_ups.push((account.hook.clone(), follow_up));
                 }
@@ -227,22 +187,11 @@ impl Fold {
     /// Ends the turn, and blocks a prompt or call that has not started yet.
     fn halt(&mut self, reason: String, account: &mut Account) {
         account.done("end the turn");
-        match self.moment.what.event() {
-            HookEvent::UserMessageSend | HookEvent::BeforeToolCall => {
-                self.resolution.block = Some((account.hook.clone(), reason.clone()));
-                self.over = true;
-            }
-            HookEvent::SessionStart
-            | HookEvent::AfterToolCall
-            | HookEvent::TurnEnd
-            | HookEvent::AgentStop
-            | HookEvent::PreCompact
-            | HookEvent::PostCompact
-            | HookEvent::SessionEnd => {}
+        if let HookEvent::UserMessageSend | HookEvent::BeforeToolCall = self.moment.what.event() {
+            self.resolution.block = Some((account.hook.clone(), reason.clone()));
+            self.over = true;
         }
-        if self.resolution.halt.is_none() {
-            self.resolution.halt = Some((account.hook.clone(), reason));
-        }
+        self.resolution.halt.get_or_insert((account.hook.clone(), reason));
     }
 
     /// The strictest decision wins. A denied call is blocked.
@@ -253,26 +202,19 @@ impl Fold {
         {
             return account.refused(word, format!("it was given another input than that of {by}"));
         }
-        if let Some((standing, by, _)) = &self.resolution.decision
-            && strictness(*standing) > strictness(decision)
-        {
-            return account.refused(word, format!("{} by {by} is stricter", words::decision(*standing)));
+        let standing = self.resolution.decision.as_ref().map(|(standing, by, _)| (*standing, by));
+        if let Some((stricter, by)) = standing.filter(|(standing, _)| *standing > decision) {
+            return account.refused(word, format!("{} by {by} is stricter", words::decision(stricter)));
         }
+        let is_new = standing.is_none_or(|(standing, _)| standing < decision);
         account.done(word);
         let by = account.hook.clone();
         if decision == PermissionDecision::Deny {
-            if self.resolution.block.is_none() {
-                let reason = reason.clone().unwrap_or_else(|| format!("Denied by the hook {by}."));
-                self.resolution.block = Some((by.clone(), reason));
-            }
+            let reason = reason.clone().unwrap_or_else(|| format!("Denied by the hook {by}."));
+            self.resolution.block.get_or_insert((by.clone(), reason));
             self.over = true;
         }
-        let stricter = self
-            .resolution
-            .decision
-            .as_ref()
-            .is_none_or(|(standing, ..)| strictness(decision) > strictness(*standing));
-        if stricter {
+        if is_new {
             self.resolution.decision = Some((decision, by, reason));
         }
     }
@@ -308,9 +250,7 @@ impl Fold {
                     return false;
                 }
             },
-            other @ (Action::None | Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. }) => {
-                other
-            }
+            other => other,
         };
         account.done(word);
         self.resolution.action = action;
@@ -320,23 +260,11 @@ impl Fold {
 
     fn edit(&mut self, edits: RequestedEdits, account: &mut Account) {
         let word = words::edits(edits.edits.len());
-        match self.resolution.action {
-            Action::Mutate { .. } | Action::Swap { .. } => {
-                let by = &self.resolution.action_by;
-                account.refused(word, format!("{by} puts a new history in place, which was first"));
-            }
-            Action::None | Action::Callback(_) | Action::Compact { .. } => {
-                account.done(word);
-                self.resolution.edits.push((account.hook.clone(), edits));
-            }
+        if let Action::Mutate { .. } | Action::Swap { .. } = self.resolution.action {
+            let by = &self.resolution.action_by;
+            return account.refused(word, format!("{by} puts a new history in place, which was first"));
         }
-    }
-}
-
-fn strictness(decision: PermissionDecision) -> u8 {
-    match decision {
-        PermissionDecision::Allow => 0,
-        PermissionDecision::Ask => 1,
-        PermissionDecision::Deny => 2,
+        account.done(word);
+        self.resolution.edits.push((account.hook.clone(), edits));
     }
 }

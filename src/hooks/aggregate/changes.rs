@@ -2,20 +2,18 @@
 
 use serde_json::{Map, Value};
 
-use super::{Account, Fold};
+use super::{Account, Aggregate};
 use crate::moment::{CallResult, What};
 use crate::output::{PermissionDecision, ResultChange};
 use crate::words;
 
-impl Fold {
+impl Aggregate {
     pub(super) fn input(&mut self, input: Map<String, Value>, account: &mut Account) {
         let What::BeforeToolCall(call) = &mut self.moment.what else { return };
         if call.input == input {
             return;
         }
-        if self.side_by_side
-            && let Some(by) = &self.changed_by
-        {
+        if let Some(by) = self.changed_by.as_ref().filter(|_| self.is_concurrent) {
             return account.refused("changed input", was_first(by));
         }
         if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {
@@ -42,9 +40,7 @@ impl Fold {
         if *message == text {
             return;
         }
-        if self.side_by_side
-            && let Some(by) = &self.changed_by
-        {
+        if let Some(by) = self.changed_by.as_ref().filter(|_| self.is_concurrent) {
             return account.refused("changed message", was_first(by));
         }
         message.clone_from(&text);
@@ -77,13 +73,7 @@ impl Fold {
                     continue;
                 }
                 What::PreCompact { context, .. } => context.push(text.clone()),
-                What::SessionStart { .. }
-                | What::UserMessageSend { .. }
-                | What::BeforeToolCall(_)
-                | What::TurnEnd(_)
-                | What::AgentStop { .. }
-                | What::PostCompact { .. }
-                | What::SessionEnd { .. } => {}
+                _ => {}
             }
             self.resolution.context.push((account.hook.clone(), text));
         }
@@ -103,9 +93,7 @@ impl Fold {
         if changed == *result {
             return;
         }
-        if self.side_by_side
-            && let Some(by) = &self.changed_by
-        {
+        if let Some(by) = self.changed_by.as_ref().filter(|_| self.is_concurrent) {
             return account.refused("changed output", was_first(by));
         }
         account.done("changed output");
@@ -117,7 +105,7 @@ impl Fold {
 
 /// The reason for refusing a change that was based on the moment before another hook's change.
 fn was_first(by: &str) -> String {
-    format!("{by}, which ran beside it, was first")
+    format!("{by}, which ran at the same time, was first")
 }
 
 /// Applies a hook's change to a tool result.

@@ -1,7 +1,13 @@
-//! Claude Code's hooks as declared in its settings files, and when each of them runs. Pure.
+//! Claude Code's hooks: this file reads them from its settings files and decides when each of them runs. Pure.
 //!
 //! A file contains groups by event, each with a matcher and commands. Kinds of hooks and events that Claude
 //! Code supports and this program does not are reported as problems; the rest of the file takes effect.
+
+pub mod command_line;
+mod matcher;
+pub mod output;
+pub mod payload;
+pub mod tools;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,18 +15,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 
-use super::claude_match::{Matcher, Rule};
-use super::claude_payload::{agent_type, end_reason, event_name, start_source, trigger_name};
-use super::claude_tools::tool_name;
-use super::claude_words::exec_form;
-pub use super::claude_words::files_named;
-use super::digest::hexadecimal;
-use super::event::HookEvent;
-use super::hook::{FailMode, Hook, Kind, Manifest, Place, RUN_TIME_MAX, RUN_TIME_MIN};
-use super::moment::{Moment, What};
+use crate::event::HookEvent;
+use crate::hook::{FailMode, Hook, Kind, Manifest, Place, RUN_TIME_MAX, RUN_TIME_MIN};
+use crate::moment::{Moment, What};
 use epitome_problem::{Problem, nearest, place_in};
+use matcher::{Matcher, Rule};
+use payload::{agent_type, end_reason, event_name, start_source};
 
 /// Default timeout of a command.
 pub const CLAUDE_RUN_TIME: Duration = Duration::from_secs(60);
@@ -31,54 +32,26 @@ pub const LINE_BYTES_MAX: usize = 16 * 1024;
 /// Characters of a matcher shown in a hook's name.
 const LABEL_CHARS_MAX: usize = 60;
 
-/// Claude Code's names of the supported events.
-const EVENTS: [(&str, HookEvent); 10] = [
-    ("SessionStart", HookEvent::SessionStart),
-    ("UserPromptSubmit", HookEvent::UserMessageSend),
-    ("PreToolUse", HookEvent::BeforeToolCall),
-    ("PostToolUse", HookEvent::AfterToolCall),
-    ("PostToolUseFailure", HookEvent::AfterToolCall),
-    ("Stop", HookEvent::AgentStop),
-    ("SubagentStop", HookEvent::AgentStop),
-    ("PreCompact", HookEvent::PreCompact),
-    ("PostCompact", HookEvent::PostCompact),
-    ("SessionEnd", HookEvent::SessionEnd),
-];
+/// Claude Code's events that do not exist here.
+const UNSUPPORTED_EVENTS: &str = "ConfigChange CwdChanged DirectoryAdded Elicitation ElicitationResult FileChanged \
+    InstructionsLoaded MessageDisplay Notification PermissionDenied PermissionRequest PostModelSwitch PostToolBatch \
+    PreModelSwitch Setup StopFailure SubagentStart TaskCompleted TaskCreated TeammateIdle UserPromptExpansion \
+    WorktreeCreate WorktreeRemove";
 
-/// Claude Code's names of unsupported events.
-const FOREIGN_EVENTS: [&str; 23] = [
-    "ConfigChange",
-    "CwdChanged",
-    "DirectoryAdded",
-    "Elicitation",
-    "ElicitationResult",
-    "FileChanged",
-    "InstructionsLoaded",
-    "MessageDisplay",
-    "Notification",
-    "PermissionDenied",
-    "PermissionRequest",
-    "PostModelSwitch",
-    "PostToolBatch",
-    "PreModelSwitch",
-    "Setup",
-    "StopFailure",
-    "SubagentStart",
-    "TaskCompleted",
-    "TaskCreated",
-    "TeammateIdle",
-    "UserPromptExpansion",
-    "WorktreeCreate",
-    "WorktreeRemove",
-];
+/// Claude Code's names of the supported events.
+fn supported_events() -> impl Iterator<Item = (&'static str, HookEvent)> {
+    let named = |event: HookEvent| event.names().iter().map(move |name| (*name, event));
+    let theirs =
+        HookEvent::ALL.into_iter().flat_map(named).filter(|(name, _)| name.starts_with(char::is_uppercase));
+    theirs.chain([("PostToolUseFailure", HookEvent::AfterToolCall)])
+}
 
 /// Parses the hooks of a settings file. `project` is the directory in which its commands run. Invalid parts
 /// are left out and reported.
 ///
-/// The digest covers only the declaration. `files` contains the settings file first, then the paths that the
-/// command line names, which may not exist: the code that reads the disk adds their contents.
+/// The digest and the files of the hooks are filled in by the code that reads the disk.
 pub fn parse(path: &Path, text: &str, place: Place, project: &Path) -> (Vec<Hook>, Vec<Problem>) {
-    let mut reading = Reading {
+    let mut reader = SettingsReader {
         path,
         text,
         place,
@@ -87,8 +60,8 @@ pub fn parse(path: &Path, text: &str, place: Place, project: &Path) -> (Vec<Hook
         hooks: Vec::new(),
         problems: Vec::new(),
     };
-    reading.file();
-    (reading.hooks, reading.problems)
+    reader.file();
+    (reader.hooks, reader.problems)
 }
 
 /// Whether the file sets `disableAllHooks`. `parse` then returns no hooks; in a user's file the setting
@@ -123,12 +96,12 @@ pub fn fits(hook: &Hook, moment: &Moment) -> bool {
 fn subjects(moment: &Moment) -> Option<[&str; 2]> {
     match &moment.what {
         What::BeforeToolCall(call) | What::AfterToolCall { call, .. } => {
-            Some([tool_name(&call.tool), &call.tool])
+            Some([tools::tool_name(&call.tool), &call.tool])
         }
         What::SessionStart { source } => Some([start_source(source), source]),
         What::SessionEnd { reason } => Some([end_reason(reason), reason]),
         What::PreCompact { trigger, .. } | What::PostCompact { trigger, .. } => {
-            Some([trigger_name(*trigger), trigger_name(*trigger)])
+            Some([trigger.name(), trigger.name()])
         }
         What::AgentStop { .. } => agent_type(moment).map(|agent| [agent, agent]),
         What::UserMessageSend { .. } | What::TurnEnd(_) => None,
@@ -138,7 +111,7 @@ fn subjects(moment: &Moment) -> Option<[&str; 2]> {
 /// A part of the file as raw text, from which its position can be computed.
 type Raw<'a> = &'a RawValue;
 
-struct Reading<'a> {
+struct SettingsReader<'a> {
     path: &'a Path,
     text: &'a str,
     place: Place,
@@ -149,7 +122,7 @@ struct Reading<'a> {
     problems: Vec<Problem>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SettingsReader<'a> {
     fn file(&mut self) {
         // Some editors write a byte order mark before the text, which JSON does not allow.
         let text = self.text.trim_start_matches('\u{feff}');
@@ -164,7 +137,7 @@ impl<'a> Reading<'a> {
                 let hint = if comment.is_some_and(|line| line.trim_start().starts_with("//")) {
                     "settings files are plain JSON, which has no comments: take them out"
                 } else {
-                    "none of its hooks run until it is mended"
+                    "none of its hooks run until it is fixed"
                 };
                 self.problems.push(Problem {
                     path: self.path.to_path_buf(),
@@ -189,7 +162,7 @@ impl<'a> Reading<'a> {
             else {
                 continue;
             };
-            let Some((name, event)) = EVENTS.into_iter().find(|(known, _)| *known == name) else {
+            let Some((name, event)) = supported_events().find(|(known, _)| *known == name) else {
                 self.unknown_event(&name, &groups);
                 continue;
             };
@@ -202,7 +175,7 @@ impl<'a> Reading<'a> {
 
     fn unknown_event(&mut self, name: &str, groups: &[Raw<'a>]) {
         let Some(first) = groups.first() else { return };
-        if FOREIGN_EVENTS.contains(&name) {
+        if UNSUPPORTED_EVENTS.split(' ').any(|known| known == name) {
             self.report(
                 first,
                 format!("the hooks of `{name}` are not run: Epitome has no such moment"),
@@ -210,7 +183,7 @@ impl<'a> Reading<'a> {
             );
             return;
         }
-        let known = nearest(name, EVENTS.iter().map(|(known, _)| *known));
+        let known = nearest(name, supported_events().map(|(known, _)| known));
         let hint = known.map(|known| format!("did you mean `{known}`?"));
         self.report(first, format!("the hooks of `{name}` are not run: there is no such event"), hint);
     }
@@ -240,76 +213,80 @@ impl<'a> Reading<'a> {
             );
         }
         for command in read.hooks {
-            self.command(name, event, &matcher, command, group);
+            if let Err(why) = self.command(name, event, &matcher, command, group) {
+                self.report(command, format!("a hook of `{name}` is not run: {why}"), None);
+            }
         }
     }
 
-    fn command(&mut self, name: &str, event: HookEvent, matcher: &str, entry: Raw<'a>, group: usize) {
-        let not_run = |why: &str| format!("a hook of `{name}` is not run: {why}");
-        let command: Command = match serde_json::from_str(entry.get()) {
-            Ok(command) => command,
-            Err(error) => return self.report(entry, not_run(&without_place(&error)), None),
-        };
+    /// Adds one hook of a group. The error is why it is not run.
+    fn command(
+        &mut self,
+        name: &str,
+        event: HookEvent,
+        matcher: &str,
+        entry: Raw<'a>,
+        group: usize,
+    ) -> Result<(), String> {
+        let command: Command = serde_json::from_str(entry.get()).map_err(|error| without_place(&error))?;
         if command.kind != "command" {
-            let why =
-                format!("hooks of type `{}` are not known here, only those of type `command`", command.kind);
-            return self.report(entry, not_run(&why), None);
+            let kind = command.kind;
+            return Err(format!("hooks of type `{kind}` are not known here, only those of type `command`"));
         }
-        if command.shell.as_deref().is_some_and(|shell| shell != "bash") {
-            return self.report(entry, not_run("its shell is not `bash`"), None);
+        if command.shell.is_some_and(|shell| shell != "bash") {
+            return Err("its shell is not `bash`".to_owned());
         }
-        let line = match (&command.command, &command.args) {
-            (Some(line), _) if line.trim().is_empty() => {
-                return self.report(entry, not_run("its `command` is empty"), None);
-            }
-            (Some(line), None) => line.clone(),
-            (Some(program), Some(args)) => exec_form(program, args),
-            (None, _) => return self.report(entry, not_run("it has no `command`"), None),
+        let line = match (command.command, command.args) {
+            (Some(line), _) if line.trim().is_empty() => return Err("its `command` is empty".to_owned()),
+            (Some(line), None) => line,
+            (Some(program), Some(args)) => command_line::quoted_line(&program, &args),
+            (None, _) => return Err("it has no `command`".to_owned()),
         };
         if line.len() > LINE_BYTES_MAX || line.contains('\0') {
-            let why = format!("its command is longer than {LINE_BYTES_MAX} bytes or holds a NUL");
-            return self.report(entry, not_run(&why), Some("put it into a script".to_owned()));
+            return Err(format!(
+                "its command is longer than {LINE_BYTES_MAX} bytes or holds a NUL; put it into a script"
+            ));
         }
         let only_if = command.only_if.unwrap_or_default().trim().to_owned();
-        if !only_if.is_empty()
-            && let Err(fault) = Rule::read(&only_if)
-        {
-            return self.report(entry, not_run(&format!("its `if` cannot be read: {fault}")), None);
+        if !only_if.is_empty() {
+            Rule::read(&only_if).map_err(|fault| format!("its `if` cannot be read: {fault}"))?;
         }
         if self.hooks.len() == COMMANDS_MAX {
-            let why = format!("the file has more than {COMMANDS_MAX} hooks");
-            return self.report(entry, not_run(&why), None);
+            return Err(format!("the file has more than {COMMANDS_MAX} hooks"));
         }
-        for (key, set) in [("once", command.once), ("async", command.runs_async || command.async_rewake)] {
-            if set {
-                let message = format!("`{key}` of a hook of `{name}` is not followed: ");
-                let what = if key == "once" { "it runs each time" } else { "its end is waited for" };
-                self.report(entry, message + what, None);
-            }
+        if command.once {
+            self.report(
+                entry,
+                format!("`once` of a hook of `{name}` is not followed: it runs each time"),
+                None,
+            );
         }
-        let timeout = self.timeout(command.timeout, entry);
+        if command.runs_async || command.async_rewake {
+            let message = format!("`async` of a hook of `{name}` is not followed: its end is waited for");
+            self.report(entry, message, None);
+        }
         let manifest = Manifest {
-            timeout,
+            timeout: self.timeout(command.timeout, entry),
             fail_mode: match command.on_failure.as_deref() {
                 Some("block") => FailMode::Closed,
-                Some(_) | None => FailMode::Open,
+                _ => FailMode::Open,
             },
             exit_2_blocks: true,
             transcript: true,
             ..Manifest::default()
         };
-        let mut files = vec![self.path.to_path_buf()];
-        files.extend(files_named(&line, self.project));
-        let hook = Hook {
-            name: self.name(name, matcher),
+        let events = vec![(event, name.to_owned())];
+        let name = self.name(name, matcher);
+        self.hooks.push(Hook {
+            name,
             place: self.place,
-            events: vec![(event, name.to_owned())],
+            events,
             manifest,
-            digest: digest([name, matcher, &only_if, &line, &timeout.as_millis().to_string()]),
-            files,
+            digest: String::new(),
+            files: vec![self.path.to_path_buf()],
             kind: Kind::Claude { line, group, matcher: matcher.to_owned(), only_if },
-        };
-        self.hooks.push(hook);
+        });
+        Ok(())
     }
 
     fn timeout(&mut self, seconds: Option<f64>, entry: Raw<'a>) -> Duration {
@@ -337,7 +314,7 @@ impl<'a> Reading<'a> {
         *number += 1;
         let file = match self.place {
             Place::Repository => self.path.strip_prefix(self.project).unwrap_or(self.path).to_path_buf(),
-            Place::Enforced | Place::Person => {
+            Place::Enforced | Place::User => {
                 let tail: Vec<_> = self.path.iter().rev().take(2).collect();
                 Path::new("~").join(tail.into_iter().rev().collect::<PathBuf>())
             }
@@ -389,14 +366,4 @@ struct Command {
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
-}
-
-fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
-    let mut sha = Sha256::new();
-    for part in parts {
-        // Length-prefixed, because otherwise two declarations could concatenate to the same bytes.
-        sha.update((part.len() as u64).to_le_bytes());
-        sha.update(part.as_bytes());
-    }
-    hexadecimal(&sha.finalize().into())
 }

@@ -28,7 +28,7 @@ pub struct Guards {
 
 /// Removes from a resolution what the guards forbid. Each refusal is added to the trail, at the run of the
 /// requesting hook; the code that records the trail informs the user.
-pub fn settle(resolution: &mut Resolution, guards: &Guards) {
+pub fn enforce(resolution: &mut Resolution, guards: &Guards) {
     if let Some(why) = forbidden(&resolution.action, guards) {
         let by = std::mem::take(&mut resolution.action_by);
         resolution.action = Action::None;
@@ -69,23 +69,18 @@ pub fn checked(messages: &[Utterance]) -> Result<Vec<Utterance>, String> {
 fn forbidden(action: &Action, guards: &Guards) -> Option<String> {
     let twice = "the history was already compacted since the last model call";
     match action {
-        Action::None => None,
-        Action::Callback(_) | Action::Swap { .. } | Action::Compact { .. } if guards.depth > 0 => {
-            Some("this already runs inside a callback".to_owned())
-        }
         Action::Mutate { target: None, .. } if guards.depth > 0 => Some(
             "inside a callback a mutation must name its conversation in `target_conversation_id`".to_owned(),
         ),
-        Action::Mutate { .. } => None,
+        Action::None | Action::Mutate { .. } => None,
+        _ if guards.depth > 0 => Some("this already runs inside a callback".to_owned()),
         Action::Callback(Callback { name, .. }) if guards.running_recipe.as_ref() == Some(name) => {
             Some(format!("the recipe {name} is running already"))
         }
-        Action::Callback(Callback { name, .. })
-            if guards.compacted_since_call && COMPACTING.contains(&name.as_str()) =>
-        {
-            Some(twice.to_owned())
+        Action::Callback(Callback { name, .. }) => {
+            let compacts = COMPACTING.contains(&name.as_str());
+            (compacts && guards.compacted_since_call).then(|| twice.to_owned())
         }
-        Action::Callback(_) => None,
         Action::Swap { .. } | Action::Compact { .. } if guards.compacted_since_call => Some(twice.to_owned()),
         Action::Compact { threshold: true, .. } if guards.auto_compact_paused => {
             Some("automatic compaction is paused: the last two gained nothing".to_owned())
@@ -118,7 +113,7 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
         .partition(|(_, follow_up)| all_again || follow_up.text == *last);
     resolution.follow_ups = new;
     for (by, _) in again {
-        refuse(resolution, &by, "it says the same as the follow-up before, so the agent stops");
+        refuse(resolution, &by, "it repeats the previous follow-up, so the agent stops");
     }
 }
 

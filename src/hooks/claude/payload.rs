@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::claude_tools::{response, theirs, tool_name};
-use super::moment::{CallResult, CompactTrigger, InvokedBy, Moment, What};
+use super::tools::{response, theirs, tool_name};
+use crate::moment::{CallResult, InvokedBy, Moment, What};
 use epitome_thread::Mode;
 
 /// The payload of a moment; `transcript` is the file with the conversation as JSON lines.
@@ -23,15 +23,14 @@ pub fn payload(moment: &Moment, transcript: &Path) -> Value {
         payload["agent_id"] = json!(base.session);
         payload["agent_type"] = json!(agent);
     }
-    let special = special(moment);
-    if let (Value::Object(payload), Value::Object(special)) = (&mut payload, special) {
+    if let (Value::Object(payload), Value::Object(special)) = (&mut payload, event_fields(moment)) {
         payload.extend(special);
     }
     payload
 }
 
 /// The fields specific to an event.
-fn special(moment: &Moment) -> Value {
+fn event_fields(moment: &Moment) -> Value {
     let base = &moment.base;
     match &moment.what {
         What::SessionStart { source } => {
@@ -68,11 +67,11 @@ fn special(moment: &Moment) -> Value {
             "last_assistant_message": round.response,
         }),
         What::PreCompact { trigger, custom_instructions, .. } => json!({
-            "trigger": trigger_name(*trigger),
+            "trigger": trigger.name(),
             "custom_instructions": custom_instructions,
         }),
         What::PostCompact { trigger, summary, .. } => json!({
-            "trigger": trigger_name(*trigger),
+            "trigger": trigger.name(),
             "compact_summary": summary,
         }),
         What::SessionEnd { reason } => json!({"reason": end_reason(reason)}),
@@ -132,12 +131,5 @@ pub fn end_reason(reason: &str) -> &str {
     match reason {
         "clear" | "resume" | "logout" | "prompt_input_exit" => reason,
         _ => "other",
-    }
-}
-
-pub fn trigger_name(trigger: CompactTrigger) -> &'static str {
-    match trigger {
-        CompactTrigger::Auto => "auto",
-        CompactTrigger::Manual => "manual",
     }
 }

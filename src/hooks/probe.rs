@@ -1,23 +1,23 @@
 //! Queries executables for the events they handle and caches the answers: each version of a hook is queried
 //! once.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 
+use super::discover::{Candidate, Search};
 use super::output::{Exit, Ran};
+use super::payload::PROTOCOL;
 use super::process::{self, Order, Program};
+use super::read::shown;
 use super::trust;
 use epitome_files::paths::Paths;
-use epitome_platform::reaper::Reaper;
 
 /// Maximum time an executable may take to answer.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
@@ -29,22 +29,20 @@ const ASKED_AT_ONCE_MAX: usize = 8;
 const ANSWERS_MAX: usize = 2_000;
 /// Maximum size of the cache file in bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Characters quoted from stderr of a failing executable.
-const WORDS_CHARS_MAX: usize = 200;
 
 /// Known answers, by file.
-pub(super) struct Answers {
+pub(super) struct AnswerCache {
     file: PathBuf,
     known: BTreeMap<PathBuf, Answer>,
     /// Why a file has no answer.
     failed: BTreeMap<PathBuf, String>,
-    used: BTreeMap<PathBuf, ()>,
+    used: BTreeSet<PathBuf>,
     changed: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
-    look: Look,
+    look: FileStamp,
     sha256: String,
     answer: String,
 }
@@ -52,7 +50,7 @@ struct Answer {
 /// Metadata by which an unchanged file is recognized. Anyone who can write a file can forge all of it except
 /// the change time, so it is relied on only for the user's own files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Look {
+struct FileStamp {
     size: u64,
     /// Nanoseconds since the Unix epoch.
     modified: i64,
@@ -60,11 +58,11 @@ struct Look {
     inode: u64,
 }
 
-impl Look {
-    fn of(metadata: &Metadata) -> Look {
+impl FileStamp {
+    fn of(metadata: &Metadata) -> FileStamp {
         let nanoseconds =
             |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-        Look {
+        FileStamp {
             size: metadata.len(),
             modified: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
             changed: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
@@ -73,23 +71,20 @@ impl Look {
     }
 }
 
-impl Answers {
+impl AnswerCache {
     /// Loads the cache. A damaged cache file counts as empty: every executable is queried again.
-    pub fn load(paths: &Paths) -> Answers {
+    pub fn load(paths: &Paths) -> AnswerCache {
         let file = paths.data.join("hooks-cache.json");
         let mut bytes = Vec::new();
         let read = fs::File::open(&file).and_then(|open| open.take(FILE_BYTES_MAX).read_to_end(&mut bytes));
-        let known = match read {
-            Ok(_) => serde_json::from_slice(&bytes).unwrap_or_default(),
-            Err(_) => BTreeMap::new(),
-        };
-        Answers { file, known, failed: BTreeMap::new(), used: BTreeMap::new(), changed: false }
+        let known = read.ok().and_then(|_| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        AnswerCache { file, known, failed: BTreeMap::new(), used: BTreeSet::new(), changed: false }
     }
 
     /// The digest of a file whose metadata is unchanged.
     pub fn digest(&self, path: &Path) -> Option<String> {
         let known = self.known.get(path)?;
-        let look = Look::of(&path.metadata().ok()?);
+        let look = FileStamp::of(&path.metadata().ok()?);
         (known.look == look).then(|| known.sha256.clone())
     }
 
@@ -97,23 +92,21 @@ impl Answers {
     pub fn keep(&mut self, path: &Path, digest: &str) -> bool {
         let known = self.known.get(path).is_some_and(|known| known.sha256 == digest);
         if known {
-            self.used.insert(path.to_path_buf(), ());
+            self.used.insert(path.to_path_buf());
         }
         known
     }
 
     pub fn learn(&mut self, path: &Path, digest: &str, answer: Result<String, String>) {
-        match (answer, path.metadata()) {
-            (Ok(answer), Ok(metadata)) => {
-                let known = Answer { look: Look::of(&metadata), sha256: digest.to_owned(), answer };
+        let metadata = || path.metadata().map_err(|error| format!("it no longer exists: {error}"));
+        match answer.and_then(|answer| Ok((answer, metadata()?))) {
+            Ok((answer, metadata)) => {
+                let known = Answer { look: FileStamp::of(&metadata), sha256: digest.to_owned(), answer };
                 self.known.insert(path.to_path_buf(), known);
-                self.used.insert(path.to_path_buf(), ());
+                self.used.insert(path.to_path_buf());
                 self.changed = true;
             }
-            (Ok(_), Err(error)) => {
-                drop(self.failed.insert(path.to_path_buf(), format!("it is gone: {error}")))
-            }
-            (Err(reason), _) => drop(self.failed.insert(path.to_path_buf(), reason)),
+            Err(reason) => drop(self.failed.insert(path.to_path_buf(), reason)),
         }
     }
 
@@ -132,7 +125,7 @@ impl Answers {
         }
         if self.known.len() > ANSWERS_MAX {
             let used = &self.used;
-            self.known.retain(|path, _| used.contains_key(path));
+            self.known.retain(|path, _| used.contains(path));
         }
         let written = serde_json::to_vec(&self.known).map_err(io::Error::from);
         if let Err(error) = written.and_then(|bytes| trust::replace(&self.file, &bytes)) {
@@ -141,81 +134,57 @@ impl Answers {
     }
 }
 
-/// Queries several executables, each given with its name, some of them concurrently.
-pub(super) fn ask_all(
-    reaper: &Arc<Reaper>,
-    executables: &[(&Path, &str)],
-    cwd: &Path,
-    environment: &Arc<Vec<(OsString, OsString)>>,
-) -> Vec<(PathBuf, Result<String, String>)> {
+/// Queries several executables, some of them concurrently; their answers in the same order.
+pub(super) fn ask_all(search: &Search<'_>, executables: &[&Candidate]) -> Vec<Result<String, String>> {
     if executables.is_empty() {
         return Vec::new();
     }
+    let ask_all = || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return vec![Err(format!("it could not be asked: {error}")); executables.len()],
+        };
+        let answers = executables.iter().map(|candidate| ask(search, candidate));
+        runtime.block_on(futures_util::stream::iter(answers).buffered(ASKED_AT_ONCE_MAX).collect())
+    };
     // On a separate thread: the caller's thread may belong to a runtime, in which another one cannot run.
-    std::thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = match runtime {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    let reason = format!("it could not be asked: {error}");
-                    return executables
-                        .iter()
-                        .map(|(path, _)| (path.to_path_buf(), Err(reason.clone())))
-                        .collect();
-                }
-            };
-            let answers = executables.iter().map(|(path, name)| async move {
-                (path.to_path_buf(), ask(reaper, path, name, cwd, environment).await)
-            });
-            runtime.block_on(futures_util::stream::iter(answers).buffered(ASKED_AT_ONCE_MAX).collect())
-        });
-        asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    let asked = std::thread::scope(|scope| scope.spawn(ask_all).join());
+    asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-async fn ask(
-    reaper: &Arc<Reaper>,
-    path: &Path,
-    name: &str,
-    cwd: &Path,
-    environment: &Arc<Vec<(OsString, OsString)>>,
-) -> Result<String, String> {
+async fn ask(search: &Search<'_>, candidate: &Candidate) -> Result<String, String> {
     let order = Order {
-        program: Program::File { path: path.to_path_buf(), arguments: vec!["hook".into()] },
+        program: Program::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
-        cwd: cwd.to_path_buf(),
-        environment: environment.clone(),
+        cwd: search.cwd.to_path_buf(),
+        environment: search.environment.clone(),
         more: vec![
-            ("EPITOME_CWD", cwd.into()),
-            ("EPITOME_HOOK_NAME", name.into()),
-            ("EPITOME_HOOK_PROTOCOL", "2".into()),
+            ("EPITOME_CWD", search.cwd.into()),
+            ("EPITOME_HOOK_NAME", candidate.name.as_str().into()),
+            ("EPITOME_HOOK_PROTOCOL", PROTOCOL.to_string().into()),
         ],
         limit: ANSWER_TIME_MAX,
-        reaper: reaper.clone(),
+        reaper: search.reaper.clone(),
     };
     let ran = process::run(order).await.map_err(|error| error.to_string())?;
     let Ran::Ended { exit, stdout, stdout_cut, stderr } = ran else {
         return Err("it was not run".to_owned());
     };
-    let last_words = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    let last_words =
-        last_words.map(|line| format!(": {}", line.chars().take(WORDS_CHARS_MAX).collect::<String>()));
-    let last_words = last_words.unwrap_or_default();
+    let last_line = stderr.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    let last_words = last_line.map_or(String::new(), |line| format!(": {}", shown(line)));
     match exit {
-        Exit::Code(0) => {}
-        Exit::Code(code) => {
-            return Err(format!("called with `hook` it ended with exit code {code}{last_words}"));
+        Exit::Code(0) if stdout_cut || stdout.len() > ANSWER_BYTES_MAX => {
+            Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024))
         }
+        Exit::Code(0) => {
+            String::from_utf8(stdout).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
+        }
+        Exit::Code(code) => Err(format!("called with `hook` it ended with exit code {code}{last_words}")),
         Exit::Signal(signal) => {
-            return Err(format!("called with `hook` it was ended by signal {signal}{last_words}"));
+            Err(format!("called with `hook` it was ended by signal {signal}{last_words}"))
         }
         Exit::TimedOut(limit) => {
-            return Err(format!("called with `hook` it did not end within {} s", limit.as_secs()));
+            Err(format!("called with `hook` it did not end within {} s", limit.as_secs()))
         }
     }
-    if stdout_cut || stdout.len() > ANSWER_BYTES_MAX {
-        return Err(format!("its answer to `hook` has more than {} KiB", ANSWER_BYTES_MAX / 1024));
-    }
-    String::from_utf8(stdout).map_err(|_| "its answer to `hook` is not UTF-8 text".to_owned())
 }

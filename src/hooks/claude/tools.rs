@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::moment::{Call, CallResult};
+use crate::moment::{Call, CallResult};
 
 /// Our tool names with Claude Code's.
 const NAMES: [(&str, &str); 11] = [

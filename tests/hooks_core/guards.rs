@@ -1,7 +1,7 @@
 //! The guards: limits on hooks that prevent endless loops.
 
+use epitome::hooks::guards::{BEGINNING, Guards, checked, enforce, follow_up_text, goes_on};
 use epitome::hooks::output::{Action, Callback, Keep, Resolution, Utterance};
-use epitome::hooks::settle::{BEGINNING, Guards, checked, follow_up_text, goes_on, settle};
 use epitome::thread::{Role, Verdict};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn wanting(action: Action) -> Resolution {
 }
 
 fn settled(mut resolution: Resolution, guards: &Guards) -> Resolution {
-    settle(&mut resolution, guards);
+    enforce(&mut resolution, guards);
     resolution
 }
 

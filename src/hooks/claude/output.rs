@@ -1,0 +1,203 @@
+//! Interprets the exit code, stdout and stderr of a Claude Code hook. Pure.
+//!
+//! With exit code 0, a JSON object is read field by field; any other text is context if the event uses
+//! context. Exit code 2 blocks what the event can block, with stderr as the reason. Any other end is a
+//! failure, and work continues.
+
+use serde_json::{Map, Value};
+
+use super::payload::event_name;
+use super::tools::{ours, output_text, theirs};
+use crate::event::HookEvent;
+use crate::fields::Fields;
+use crate::moment::{Moment, What};
+use crate::output::{Exit, HookOutput, PermissionDecision, Utterance};
+use epitome_thread::Role;
+
+/// The reason if a hook gives none.
+const NO_REASON: &str = "A hook stopped this without a reason.";
+
+/// Interprets a run of a hook that registered for the event under the name `registered`; `None` if the run
+/// failed.
+pub fn normalise(
+    registered: &str,
+    moment: &Moment,
+    exit: Exit,
+    stdout: &[u8],
+    stderr: &str,
+) -> Option<HookOutput> {
+    let event = moment.what.event();
+    match exit {
+        Exit::Code(0) => Some(read(event, registered, moment, &String::from_utf8_lossy(stdout))),
+        Exit::Code(2) => Some(blocked(event, stderr.trim())),
+        Exit::Code(_) | Exit::Signal(_) | Exit::TimedOut(_) => None,
+    }
+}
+
+fn read(event: HookEvent, registered: &str, moment: &Moment, stdout: &str) -> HookOutput {
+    let stdout = stdout.trim();
+    if !stdout.starts_with('{') {
+        return plain(event, moment, stdout);
+    }
+    match serde_json::from_str::<Map<String, Value>>(stdout) {
+        Ok(object) => {
+            let mut reader = Reader { event, registered, moment, output: HookOutput::default() };
+            let mut fields = Fields::of("", &object);
+            reader.read(&mut fields);
+            reader.output.warnings.extend(fields.into_warnings());
+            reader.output
+        }
+        Err(error) => {
+            let mut output = plain(event, moment, stdout);
+            output.warnings.push(format!("its output begins like JSON but is not: {error}"));
+            output
+        }
+    }
+}
+
+/// Text on stdout that is not JSON.
+fn plain(event: HookEvent, moment: &Moment, text: &str) -> HookOutput {
+    let mut output = HookOutput::default();
+    if text.is_empty() {
+        return output;
+    }
+    match event {
+        HookEvent::UserMessageSend | HookEvent::SessionStart => output.context.push(text.to_owned()),
+        HookEvent::PreCompact => {
+            let What::PreCompact { custom_instructions, .. } = &moment.what else { return output };
+            let before = custom_instructions.as_deref().map(str::trim).filter(|before| !before.is_empty());
+            output.custom_instructions =
+                Some(before.map_or(text.to_owned(), |before| format!("{before}\n\n{text}")));
+        }
+        // The other events use no text.
+        _ => {}
+    }
+    output
+}
+
+/// The effect of `decision: block` and of exit code 2, by event.
+fn blocked(event: HookEvent, reason: &str) -> HookOutput {
+    let given = (!reason.is_empty()).then(|| reason.to_owned());
+    let reason = given.clone().unwrap_or_else(|| NO_REASON.to_owned());
+    let mut output = HookOutput::default();
+    match event {
+        HookEvent::BeforeToolCall => {
+            output.decision = Some(PermissionDecision::Deny);
+            output.decision_reason = Some(reason);
+        }
+        HookEvent::UserMessageSend | HookEvent::PreCompact => output.block = Some(given),
+        HookEvent::AfterToolCall => output.context.push(reason),
+        HookEvent::AgentStop => output.follow_ups.push(Utterance { role: Role::User, text: reason }),
+        // Nothing can be blocked here: show the reason to the user.
+        HookEvent::SessionStart | HookEvent::TurnEnd | HookEvent::PostCompact | HookEvent::SessionEnd => {
+            output.notice = given;
+        }
+    }
+    output
+}
+
+struct Reader<'a> {
+    event: HookEvent,
+    registered: &'a str,
+    moment: &'a Moment,
+    output: HookOutput,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, fields: &mut Fields<'_>) {
+        if fields.optional_flag("async") == Some(true) {
+            fields.warn("`async` is not followed: its end was waited for".to_owned());
+        }
+        let reason = fields.text("reason");
+        if let Some(decision) = fields.text("decision") {
+            match decision.as_str() {
+                "block" => self.output = blocked(self.event, reason.as_deref().unwrap_or_default()),
+                "approve" if self.event == HookEvent::BeforeToolCall => {
+                    self.output.decision = Some(PermissionDecision::Allow);
+                    self.output.decision_reason = reason.clone();
+                }
+                "approve" => {}
+                _ => fields.warn_value("decision", &decision, "approve or block"),
+            }
+        }
+        if let Some(special) = fields.object("hookSpecificOutput") {
+            let mut special_fields = Fields::of("hookSpecificOutput", special);
+            self.special(&mut special_fields);
+            fields.take_warnings(special_fields);
+        }
+        if let Some(message) = fields.text("systemMessage") {
+            self.output.notice = Some(message);
+        }
+        if fields.optional_flag("continue") == Some(false) {
+            let why = fields.text("stopReason").or(reason).unwrap_or_else(|| NO_REASON.to_owned());
+            self.output.halt = Some(why);
+            // Ending the turn takes precedence over continuing.
+            self.output.follow_ups.clear();
+        }
+    }
+
+    fn special(&mut self, fields: &mut Fields<'_>) {
+        if let Some(name) = fields.text("hookEventName")
+            && name != self.registered
+            && Some(name.as_str()) != event_name(self.moment)
+        {
+            let registered = self.registered;
+            return fields.warn(format!(
+                "`hookSpecificOutput` is for `{name}`, not for `{registered}`, and is not followed"
+            ));
+        }
+        if let Some(context) = fields.text("additionalContext") {
+            self.context(context, fields);
+        }
+        match &self.moment.what {
+            What::BeforeToolCall(call) => {
+                if let Some(decision) = fields.text("permissionDecision") {
+                    self.output.decision = permission(&decision, fields);
+                }
+                if let Some(reason) = fields.text("permissionDecisionReason") {
+                    self.output.decision_reason = Some(reason);
+                }
+                // An input returned unchanged is not a change.
+                if let Some(input) = fields.object("updatedInput")
+                    && *input != theirs(call, &self.moment.base.cwd)
+                {
+                    self.output.input = Some(ours(&call.tool, input));
+                }
+            }
+            What::AfterToolCall { .. } => {
+                let updated = fields.any("updatedToolOutput").or_else(|| fields.any("updatedMCPToolOutput"));
+                self.output.output_text = updated.map(output_text);
+            }
+            What::SessionStart { .. } if fields.any("initialUserMessage").is_some() => {
+                fields.warn("`initialUserMessage` is not followed".to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Text for the model: additional context or, at a stop, a message to continue with.
+    fn context(&mut self, text: String, fields: &mut Fields<'_>) {
+        match self.event {
+            HookEvent::AgentStop => self.output.follow_ups.push(Utterance { role: Role::User, text }),
+            HookEvent::SessionStart
+            | HookEvent::UserMessageSend
+            | HookEvent::BeforeToolCall
+            | HookEvent::AfterToolCall => self.output.context.push(text),
+            HookEvent::TurnEnd | HookEvent::PreCompact | HookEvent::PostCompact | HookEvent::SessionEnd => {
+                fields.warn(format!("`{}` has no `additionalContext`", self.registered));
+            }
+        }
+    }
+}
+
+fn permission(decision: &str, fields: &mut Fields<'_>) -> Option<PermissionDecision> {
+    match decision {
+        "allow" => return Some(PermissionDecision::Allow),
+        "ask" => return Some(PermissionDecision::Ask),
+        "deny" => return Some(PermissionDecision::Deny),
+        // It leaves the decision to the caller of a headless run, which does not exist here.
+        "defer" => fields.warn("`permissionDecision` `defer` is not followed".to_owned()),
+        _ => fields.warn_value("permissionDecision", decision, "allow, ask or deny"),
+    }
+    None
+}

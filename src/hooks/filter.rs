@@ -1,0 +1,58 @@
+//! Whether a hook runs at a moment.
+
+use globset::GlobBuilder;
+
+use super::claude;
+use super::hook::{Hook, Kind, Match};
+use super::moment::{Base, CompactTrigger, InvokedBy, Moment};
+
+/// The name under which the hook registered for the event, if it handles the event and its conditions match.
+/// A hook registered under several names of one event still runs once.
+pub fn registered<'a>(hook: &'a Hook, moment: &Moment) -> Option<&'a str> {
+    let event = moment.what.event();
+    let name = hook.events.iter().find(|(registered, name)| {
+        // Claude Code's name for the stop of a subagent only.
+        let of_subagents = name == "SubagentStop";
+        *registered == event && (!of_subagents || moment.base.invoked_by == InvokedBy::Subagent)
+    });
+    let (_, name) = name?;
+    let fits = match hook.kind {
+        Kind::Claude { .. } => claude::fits(hook, moment),
+        _ => hook.manifest.matches.fits(moment),
+    };
+    fits.then_some(name)
+}
+
+impl Match {
+    /// Whether all given conditions hold. A condition on something that the moment lacks (a tool's name at
+    /// the end of a round) is ignored.
+    pub fn fits(&self, moment: &Moment) -> bool {
+        let (base, what) = (&moment.base, &moment.what);
+        named(&self.tool_name, what.call().map(|call| call.tool.as_str()))
+            && named(&self.recipe, Some(&base.recipe))
+            && named(&self.invoked_by, Some(base.invoked_by.name()))
+            && named(&self.trigger, what.trigger().map(CompactTrigger::name))
+            && self.usage_ratio_gte.is_none_or(|least| used_share(base) >= least)
+            && self
+                .every_turns
+                .zip(what.round())
+                .is_none_or(|(every, round)| round.number % every.max(1) == 0)
+    }
+}
+
+/// The used fraction of the context window.
+fn used_share(base: &Base) -> f64 {
+    base.usage.used as f64 / base.usage.size.max(1) as f64
+}
+
+/// Whether any of the globs matches the name. An empty name (no recipe runs) matches only an empty glob, so
+/// that `*` means any recipe. An invalid glob is compared literally.
+fn named(globs: &[String], name: Option<&str>) -> bool {
+    let Some(name) = name else { return true };
+    globs.is_empty()
+        || globs.iter().any(|glob| {
+            glob == name
+                || !name.is_empty()
+                    && GlobBuilder::new(glob).build().is_ok_and(|glob| glob.compile_matcher().is_match(name))
+        })
+}

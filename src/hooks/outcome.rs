@@ -1,0 +1,130 @@
+//! The outcome of one hook run: exit status and normalized output.
+
+use super::claude;
+use super::event::HookEvent;
+use super::hook::{FailMode, Hook, Kind};
+use super::moment::Moment;
+use super::normalise::normalise;
+use super::output::{Exit, HookOutput, Ran};
+use super::read::{Read, read, shown};
+
+/// The remark on truncated output.
+const CUT: &str = "it printed more than is kept; the rest was not read";
+
+/// The interpreted outcome of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunOutcome {
+    pub output: HookOutput,
+    /// How it ended: `exit 0`, `signal 9`, `time limit of 30 s`, `HTTP 200`, `answered`, `failed`, `not run`.
+    pub end: String,
+    pub status: RunStatus,
+    pub remarks: Vec<String>,
+}
+
+/// Whether there is a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunStatus {
+    Result,
+    /// There is no valid result.
+    Failed,
+    /// It was not started.
+    Skipped,
+}
+
+/// Interprets the run of a discovered hook. A failed run has no result, except that `fail_mode: closed`
+/// blocks at events that can be blocked.
+///
+/// `moment` is the moment that the output refers to, `registered` the name under which the hook registered
+/// for the event.
+pub fn interpret(hook: &Hook, moment: &Moment, registered: &str, ran: Ran) -> RunOutcome {
+    let event = moment.what.event();
+    let outcome = match (&hook.kind, &ran) {
+        (Kind::Claude { .. }, Ran::Ended { exit, stdout, stdout_cut, stderr }) => {
+            match claude::output::normalise(registered, moment, *exit, stdout, stderr) {
+                Some(output) => result(&end_of(*exit), output, cut_remark(*stdout_cut)),
+                None => interpret_plain(event, ran),
+            }
+        }
+        (Kind::Claude { .. }, _) => interpret_plain(event, ran),
+        (_, Ran::Ended { exit: Exit::Code(2), stderr, .. })
+            if hook.manifest.exit_2_blocks && event.blocks() =>
+        {
+            let reason = Some(stderr.trim()).filter(|reason| !reason.is_empty()).map(str::to_owned);
+            let output = HookOutput { block: Some(reason), ..HookOutput::default() };
+            result("exit 2", output, Vec::new())
+        }
+        _ => interpret_plain(event, ran),
+    };
+    match (outcome.status, hook.manifest.fail_mode) {
+        (RunStatus::Failed, FailMode::Closed) if event.blocks() => closed(hook, outcome),
+        _ => outcome,
+    }
+}
+
+/// Interprets the run of a handler, or of a hook with kodelet's conventions.
+pub fn interpret_plain(event: HookEvent, ran: Ran) -> RunOutcome {
+    match ran {
+        Ran::Ended { exit: Exit::Code(0), stdout, stdout_cut, .. } => {
+            let mut outcome = read_result(event, "exit 0", &stdout);
+            outcome.remarks.extend(cut_remark(stdout_cut));
+            outcome
+        }
+        Ran::Replied { status, body } => read_result(event, &format!("HTTP {status}"), &body),
+        Ran::Ended { exit, stderr, .. } => {
+            let last = stderr.trim().lines().last().unwrap_or_default().trim();
+            let remark = (!last.is_empty()).then(|| format!("last line of stderr: {}", shown(last)));
+            failed(&end_of(exit), remark.into_iter().collect())
+        }
+        Ran::Object(object) => result("answered", normalise(event, &object), Vec::new()),
+        Ran::Answered(output) => result("answered", *output, Vec::new()),
+        Ran::Failed(why) => failed("failed", vec![why]),
+        Ran::Skipped(why) => RunOutcome {
+            output: HookOutput::default(),
+            end: "not run".to_owned(),
+            status: RunStatus::Skipped,
+            remarks: vec![why],
+        },
+        Ran::Remarked(ran, remarks) => {
+            let mut outcome = interpret_plain(event, *ran);
+            outcome.remarks.extend(remarks);
+            outcome
+        }
+    }
+}
+
+fn read_result(event: HookEvent, end: &str, text: &[u8]) -> RunOutcome {
+    match read(text) {
+        Read::Nothing => result(end, HookOutput::default(), Vec::new()),
+        Read::Object { object, warnings } => result(end, normalise(event, &object), warnings),
+        Read::Invalid(why) => failed(end, vec![why]),
+    }
+}
+
+fn result(end: &str, mut output: HookOutput, mut remarks: Vec<String>) -> RunOutcome {
+    remarks.append(&mut output.warnings);
+    RunOutcome { output, end: end.to_owned(), status: RunStatus::Result, remarks }
+}
+
+fn failed(end: &str, remarks: Vec<String>) -> RunOutcome {
+    RunOutcome { output: HookOutput::default(), end: end.to_owned(), status: RunStatus::Failed, remarks }
+}
+
+fn cut_remark(is_cut: bool) -> Vec<String> {
+    if is_cut { vec![CUT.to_owned()] } else { Vec::new() }
+}
+
+fn closed(hook: &Hook, outcome: RunOutcome) -> RunOutcome {
+    let why = outcome.remarks.first().map(|why| format!(": {why}")).unwrap_or_default();
+    let reason =
+        format!("The hook {} failed ({}){why}. It is declared to fail closed.", hook.name, outcome.end);
+    let output = HookOutput { block: Some(Some(reason)), ..HookOutput::default() };
+    RunOutcome { output, ..outcome }
+}
+
+fn end_of(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+        Exit::TimedOut(limit) => format!("time limit of {} s", limit.as_secs_f64()),
+    }
+}

@@ -1,0 +1,79 @@
+//! Commands with pipes for their three standard streams, and file operations that only Unix has.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use tokio::net::unix::pipe;
+
+use super::group::Running;
+use super::reaper::Reaper;
+
+/// A running command with our ends of its pipes.
+pub struct Piped {
+    pub running: Running,
+    pub stdin: pipe::Sender,
+    pub stdout: pipe::Receiver,
+    pub stderr: pipe::Receiver,
+}
+
+impl Piped {
+    /// Starts a command in a directory with exactly the given environment and `PWD`, on a blocking thread, since
+    /// fork and exec block.
+    pub async fn start(
+        reaper: Arc<Reaper>,
+        mut command: Command,
+        cwd: &Path,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> io::Result<Piped> {
+        command.current_dir(cwd).env_clear().envs(environment);
+        // Otherwise a shell would find that the inherited value is wrong.
+        command.env("PWD", cwd).env_remove("OLDPWD");
+        let started = tokio::task::spawn_blocking(move || {
+            let (child_stdin, stdin) = io::pipe()?;
+            let (stdout, child_stdout) = io::pipe()?;
+            let (stderr, child_stderr) = io::pipe()?;
+            command.stdin(Stdio::from(OwnedFd::from(child_stdin)));
+            command.stdout(Stdio::from(OwnedFd::from(child_stdout)));
+            command.stderr(Stdio::from(OwnedFd::from(child_stderr)));
+            let running = reaper.spawn(&mut command)?;
+            // `command` owns our copies of the pipes' other ends; while they are open, no end of file is seen.
+            drop(command);
+            Ok(Piped {
+                running,
+                stdin: pipe::Sender::from_owned_fd(stdin.into())?,
+                stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+                stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+            })
+        });
+        started.await.unwrap_or_else(|_| Err(io::Error::other("the start was aborted")))
+    }
+}
+
+/// Reads what is in a pipe now, even if the runtime has not been notified of it yet.
+pub fn read_available(pipe: &pipe::Receiver, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::read(pipe.as_fd(), &mut *buffer) {
+            Err(Errno::INTR) => {}
+            read => return Ok(read?),
+        }
+    }
+}
+
+/// Whether a file could not be started because it is neither a program nor a script with a `#!` line.
+pub fn is_not_a_program(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error())
+}
+
+/// Opens or creates a file for appending. Follows no link and does not wait for the other end of a pipe.
+pub fn open_for_appending(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
