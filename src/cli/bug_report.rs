@@ -187,11 +187,11 @@ async fn daemon_now(place: &Place) -> String {
 fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     let id = sessions::find(store, typed)?;
     let read = shelf::read(store, &id)?;
-    let mut told = structure::told(&read.thread);
+    let mut text = structure::text(&read.thread);
     if let Some(damage) = read.damage {
-        let _ = writeln!(told, "damaged after that: {damage}");
+        let _ = writeln!(text, "damaged after that: {damage}");
     }
-    Ok((id.0, told))
+    Ok((id.0, text))
 }
 
 /// The newest lines, of as many days as needed. Redacts before truncating, since a PEM block is recognized by its first

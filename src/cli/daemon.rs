@@ -33,6 +33,7 @@ const END_LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
+    arg = super::before_subcommand("json").action(clap::ArgAction::SetTrue),
     after_help = "Exit codes: 0 done, 1 failed or no daemon is running, 2 wrong usage."
 )]
 pub struct DaemonArgs {

@@ -26,7 +26,10 @@ const DIGEST_SHOWN: usize = 12;
 ///
 /// Hooks of a repository never run before you trust them, and must be trusted again when they change.
 #[derive(Debug, clap::Args)]
-#[command(arg_required_else_help = false)]
+#[command(
+    arg_required_else_help = false,
+    arg = super::before_subcommand("json").action(clap::ArgAction::SetTrue)
+)]
 pub struct HooksArgs {
     #[command(subcommand)]
     command: HooksCommand,

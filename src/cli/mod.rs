@@ -101,6 +101,12 @@ enum Command {
     Version,
 }
 
+/// An option of subcommands that is also accepted before the subcommand. The subcommand's own definition, with the same
+/// name, has its help.
+fn before_subcommand(name: &'static str) -> clap::Arg {
+    clap::Arg::new(name).long(name).global(true).hide(true)
+}
+
 /// An error that ends a command: what happened, and separately what to do about it.
 #[derive(Debug)]
 pub struct CliError {

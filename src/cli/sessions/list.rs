@@ -18,7 +18,7 @@ const TITLE_CHARS_MAX: usize = 60;
 pub struct ListArgs {
     /// Only sessions of this directory
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
+    pub(super) cwd: Option<PathBuf>,
 }
 
 pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
