@@ -17,7 +17,7 @@ use super::terminal::{self, harmless};
 use super::{CliError, daemon, doctor, serve, sessions};
 use crate::config::Settings;
 use crate::daemon::control::Client;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::shelf;
 use crate::store::Store;
@@ -108,7 +108,7 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
         let _ = write!(out, "\n── {title} ──\n\n{}\n", text.trim_end());
     };
     section("System", &system());
-    section("Daemon", &serve::runtime()?.block_on(daemon_now(&Place::of(paths))));
+    section("Daemon", &serve::runtime()?.block_on(daemon_now(&RuntimeDir::of(paths))));
     section("Settings", &settings::file(&paths.config_file()));
     section("Settings of this directory", &settings::file(&cwd.join(".epitome/config.toml")));
     section("Hooks of this directory", &settings::hooks(paths, &cwd, &settings));
@@ -162,8 +162,8 @@ fn system() -> String {
 }
 
 /// Status and metrics of the daemon.
-async fn daemon_now(place: &Place) -> String {
-    let client = match Client::connect(place).await {
+async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
+    let client = match Client::connect(runtime_dir).await {
         Ok(Some(client)) => client,
         Ok(None) => return "none runs\n".to_owned(),
         Err(fault) => return format!("{}\n", fault.message),

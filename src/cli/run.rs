@@ -25,7 +25,7 @@ use super::{CliError, EXIT_CANCELLED, log, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
 use crate::shelf;
@@ -78,7 +78,7 @@ fn perform(request: Request) -> Result<i32, CliError> {
     let runtime = serve::runtime()?;
     let daemon = match request.standalone {
         true => None,
-        false => runtime.block_on(in_daemon(&Place::of(&paths))).unwrap_or_else(|fault| {
+        false => runtime.block_on(in_daemon(&RuntimeDir::of(&paths))).unwrap_or_else(|fault| {
             eprintln!("epitome: {}; continuing without it", harmless(&fault.message));
             if let Some(hint) = &fault.hint {
                 eprintln!("hint: {}", harmless(hint));
@@ -105,8 +105,8 @@ fn perform(request: Request) -> Result<i32, CliError> {
 }
 
 /// The sessions of the daemon, if one runs. It has those that are open in editors.
-async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
-    match Client::connect(place).await? {
+async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, Fault> {
+    match Client::connect(runtime_dir).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
         None => Ok(None),
     }

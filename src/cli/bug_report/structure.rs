@@ -12,8 +12,21 @@ const ENTRIES_MAX: usize = 5_000;
 
 /// Fields whose texts are reported: words of a fixed set, models, and the names of events.
 const SHOWN: [&str; 15] = [
-    "change", "type", "from", "model", "status", "reason", "trigger", "verdict", "event", "op", "mode", "level", "kind",
-    "role", "mime_type",
+    "change",
+    "type",
+    "from",
+    "model",
+    "status",
+    "reason",
+    "trigger",
+    "verdict",
+    "event",
+    "op",
+    "mode",
+    "level",
+    "kind",
+    "role",
+    "mime_type",
 ];
 
 /// Fields of any structure, of which only the length as JSON is reported, since their keys may be contents too.

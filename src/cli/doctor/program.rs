@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{Line, servers};
 use crate::cli::{CliError, serve};
 use crate::config::Settings;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::hooks::discover::{Search, discover};
 use crate::hooks::trust::Trust;
 use crate::paths::Paths;
@@ -33,7 +33,7 @@ pub(super) fn lines(paths: &Paths) -> Vec<Line> {
     {
         lines.push(directory(what, path));
     }
-    lines.push(daemon(&Place::of(paths)));
+    lines.push(daemon(&RuntimeDir::of(paths)));
     lines.push(sandbox());
     lines
 }
@@ -57,7 +57,7 @@ fn directory(what: &str, path: &Path) -> Line {
                     "places",
                     format!("{named}, which can't be made: you can't write in {}", above.display()),
                     format!(
-                        "chown, chmod or remount {}, or set EPITOME_HOME to another place",
+                        "chown, chmod or remount {}, or set EPITOME_HOME to another runtime_dir",
                         above.display()
                     ),
                 ),
@@ -86,25 +86,25 @@ fn can_be_written(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-fn daemon(place: &Place) -> Line {
-    match std::fs::symlink_metadata(place.path()) {
+fn daemon(runtime_dir: &RuntimeDir) -> Line {
+    match std::fs::symlink_metadata(runtime_dir.path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Line::ok("daemon", "no daemon runs; the first editor starts one");
         }
         Err(error) => {
-            let what = format!("{} can't be looked at: {error}", place.path().display());
+            let what = format!("{} can't be looked at: {error}", runtime_dir.path().display());
             return Line::error("daemon", what, "check the permissions of its parent directory");
         }
         Ok(_) => {}
     }
-    if let Err(error) = place.check() {
+    if let Err(error) = runtime_dir.check() {
         return Line::error(
             "daemon",
             error.to_string(),
             "remove it, or set XDG_RUNTIME_DIR or EPITOME_HOME elsewhere",
         );
     }
-    let socket = place.acp_socket();
+    let socket = runtime_dir.acp_socket();
     match UnixStream::connect(&socket) {
         Ok(_) => Line::ok("daemon", format!("a daemon answers at {}", socket.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -237,16 +237,16 @@ mod tests {
     #[test]
     fn a_daemon_that_is_not_there_is_no_trouble_and_a_foreign_directory_is() {
         let home = tempfile::tempdir().expect("a temporary directory");
-        let place = Place { directory: home.path().join("run") };
-        assert_eq!(daemon(&place).status, Status::Ok);
-        place.prepare().expect("ours");
-        assert!(daemon(&place).what.contains("no daemon runs"));
-        let socket = std::os::unix::net::UnixListener::bind(place.acp_socket()).expect("a socket");
-        assert!(daemon(&place).what.contains("a daemon answers"));
+        let runtime_dir = RuntimeDir { directory: home.path().join("run") };
+        assert_eq!(daemon(&runtime_dir).status, Status::Ok);
+        runtime_dir.prepare().expect("ours");
+        assert!(daemon(&runtime_dir).what.contains("no daemon runs"));
+        let socket = std::os::unix::net::UnixListener::bind(runtime_dir.acp_socket()).expect("a socket");
+        assert!(daemon(&runtime_dir).what.contains("a daemon answers"));
         drop(socket);
-        assert!(daemon(&place).what.contains("was killed"));
-        std::fs::remove_dir_all(place.path()).expect("ours");
-        std::fs::write(place.path(), "").expect("a file");
-        assert_eq!(daemon(&place).status, Status::Error);
+        assert!(daemon(&runtime_dir).what.contains("was killed"));
+        std::fs::remove_dir_all(runtime_dir.path()).expect("ours");
+        std::fs::write(runtime_dir.path(), "").expect("a file");
+        assert_eq!(daemon(&runtime_dir).status, Status::Error);
     }
 }

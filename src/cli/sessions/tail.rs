@@ -9,7 +9,7 @@ use super::super::terminal::{self, Dress, harmless};
 use super::super::{CliError, methods, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::client::Serves;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session::Out;
 use crate::thread::{Change, Seq};
@@ -30,10 +30,10 @@ pub struct TailArgs {
 pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
     let session = super::named(paths, &args.id)?;
     let runtime = serve::runtime()?;
-    let place = Place::of(paths);
+    let runtime_dir = RuntimeDir::of(paths);
     let ended = runtime.block_on(async {
         let daemon = || methods::here(paths, runtime.handle());
-        let client = Client::connect_or_here(&place, daemon).await?;
+        let client = Client::connect_or_here(&runtime_dir, daemon).await?;
         let last = match client.serves() {
             Serves::Daemon => None,
             Serves::ThisProcess => {

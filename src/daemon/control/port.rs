@@ -22,10 +22,9 @@ use crate::Daemon;
 use crate::build::Build;
 use epitome_session::registry::Overrides;
 use epitome_session::{
-    AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
-    SessionCommand, SessionError, Shows, Ticket,
+    Attachment, ClientId, McpServer, Opening, Out, Replay, SessionCommand, SessionError, Shows, Ticket,
 };
-use epitome_thread::{Content, SessionId};
+use epitome_thread::SessionId;
 
 /// Number of tickets that one connection may use.
 const TICKETS_MAX: u64 = 1 << 20;
@@ -110,93 +109,30 @@ impl Brought {
     }
 }
 
-/// Commands that can be sent over the control API; their client is the connection.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Sent {
-    Prompt { ticket: Ticket, content: Vec<Content> },
-    Steer { ticket: Ticket, content: Vec<Content> },
-    Cancel,
-    CancelPrompt { ticket: Ticket },
-    SetMode { ticket: Ticket, mode: String },
-    SetOption { ticket: Ticket, option: String, value: String },
-    Decide { ask: AskId, decision: Decision },
-    Absent { ask: AskId },
-    Answer { ask: AskId, reply: Answered },
-    Close { ticket: Ticket },
-    Detach,
-}
-
-impl Sent {
-    /// `None` for commands that clients don't send.
-    pub fn of(command: SessionCommand) -> Option<Sent> {
-        Some(match command {
-            SessionCommand::Prompt { ticket, content, client: _ } => Sent::Prompt { ticket, content },
-            SessionCommand::Steer { ticket, content, client: _ } => Sent::Steer { ticket, content },
-            SessionCommand::Cancel => Sent::Cancel,
-            SessionCommand::CancelPrompt { ticket } => Sent::CancelPrompt { ticket },
-            SessionCommand::SetMode { ticket, mode, client: _ } => Sent::SetMode { ticket, mode },
-            SessionCommand::SetOption { ticket, option, value, client: _ } => {
-                Sent::SetOption { ticket, option, value }
-            }
-            SessionCommand::Decide { ask, decision } => Sent::Decide { ask, decision },
-            SessionCommand::Absent { ask, client: _ } => Sent::Absent { ask },
-            SessionCommand::Answer { ask, reply } => Sent::Answer { ask, reply },
-            SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
-            SessionCommand::Detach { client: _ } => Sent::Detach,
-            // Only editors have open buffers, and they use a different channel.
-            SessionCommand::Fulfil { .. }
-            | SessionCommand::Attach { .. }
-            // Subagents are not shown to clients of the control API.
-            | SessionCommand::CancelAgent { .. }
-            | SessionCommand::Watch(_)
-            | SessionCommand::Unwatch { .. }
-            | SessionCommand::End
-            | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged
-            | SessionCommand::Mutate { .. } => return None,
-        })
-    }
-
-    /// The ticket that the command's answer carries.
-    pub fn ticket(&self) -> Option<Ticket> {
-        match self {
-            Sent::Prompt { ticket, .. }
-            | Sent::Steer { ticket, .. }
-            | Sent::SetMode { ticket, .. }
-            | Sent::SetOption { ticket, .. }
-            | Sent::Close { ticket } => Some(*ticket),
-            Sent::Cancel
-            | Sent::CancelPrompt { .. }
-            | Sent::Decide { .. }
-            | Sent::Absent { .. }
-            | Sent::Answer { .. }
-            | Sent::Detach => None,
-        }
-    }
-
-    fn command(self, client: ClientId, port: &Port) -> Result<SessionCommand, Fault> {
-        Ok(match self {
-            Sent::Prompt { ticket, content } => {
-                SessionCommand::Prompt { ticket: port.ticket(ticket)?, client, content }
-            }
-            Sent::Steer { ticket, content } => {
-                SessionCommand::Steer { ticket: port.ticket(ticket)?, client, content }
-            }
-            Sent::Cancel => SessionCommand::Cancel,
-            Sent::CancelPrompt { ticket } => SessionCommand::CancelPrompt { ticket: port.ticket(ticket)? },
-            Sent::SetMode { ticket, mode } => {
-                SessionCommand::SetMode { ticket: port.ticket(ticket)?, client, mode }
-            }
-            Sent::SetOption { ticket, option, value } => {
-                SessionCommand::SetOption { ticket: port.ticket(ticket)?, client, option, value }
-            }
-            Sent::Decide { ask, decision } => SessionCommand::Decide { ask, decision },
-            Sent::Absent { ask } => SessionCommand::Absent { ask, client },
-            Sent::Answer { ask, reply } => SessionCommand::Answer { ask, reply },
-            Sent::Close { ticket } => SessionCommand::Close { ticket: port.ticket(ticket)?, client },
-            Sent::Detach => SessionCommand::Detach { client },
-        })
+/// The ticket and the client in a command, of those that can be sent over the control API. Commands that are answered
+/// have both.
+pub fn ids_in(command: &mut SessionCommand) -> (Option<&mut Ticket>, Option<&mut ClientId>) {
+    match command {
+        SessionCommand::Prompt { ticket, client, .. }
+        | SessionCommand::Steer { ticket, client, .. }
+        | SessionCommand::SetMode { ticket, client, .. }
+        | SessionCommand::SetOption { ticket, client, .. }
+        | SessionCommand::Close { ticket, client } => (Some(ticket), Some(client)),
+        SessionCommand::CancelPrompt { ticket } => (Some(ticket), None),
+        SessionCommand::Absent { client, .. } | SessionCommand::Detach { client } => (None, Some(client)),
+        SessionCommand::Cancel
+        | SessionCommand::Decide { .. }
+        | SessionCommand::Answer { .. }
+        // These are not sent.
+        | SessionCommand::Fulfil { .. }
+        | SessionCommand::Attach { .. }
+        | SessionCommand::CancelAgent { .. }
+        | SessionCommand::Watch(_)
+        | SessionCommand::Unwatch { .. }
+        | SessionCommand::End
+        | SessionCommand::RecipesChanged
+        | SessionCommand::HooksChanged
+        | SessionCommand::Mutate { .. } => (None, None),
     }
 }
 
@@ -241,13 +177,19 @@ async fn attach(daemon: Arc<Daemon>, params: Attach, caller: Caller) -> Reply {
 #[serde(deny_unknown_fields)]
 pub struct Send {
     pub session: SessionId,
-    pub command: Sent,
+    pub command: SessionCommand,
 }
 
-/// Sends a command. A rejected command is returned as the session's own error.
-async fn send(daemon: Arc<Daemon>, params: Send, caller: Caller) -> Reply {
-    let command = params.command.command(caller.client, &caller.port)?;
-    let sent: Result<(), SessionError> = daemon.sessions.send(&params.session, command);
+/// Sends a command as the caller's. A rejected command is returned as the session's own error.
+async fn send(daemon: Arc<Daemon>, mut params: Send, caller: Caller) -> Reply {
+    let (ticket, client) = ids_in(&mut params.command);
+    if let Some(ticket) = ticket {
+        *ticket = caller.port.ticket(*ticket)?;
+    }
+    if let Some(client) = client {
+        *client = caller.client;
+    }
+    let sent: Result<(), SessionError> = daemon.sessions.send(&params.session, params.command);
     json_of(&sent)
 }
 

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::fault::{Fault, Kind};
-use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
+use super::port::{Attach, Brought, Create, Event, Events, Send, ids_in};
 use crate::build::Build;
 use epitome_session::port::SessionPort;
 use epitome_session::registry::Header;
@@ -145,10 +145,11 @@ impl SessionPort for RemoteSessions {
         }
     }
 
-    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        let command = Sent::of(command)
-            .ok_or_else(|| SessionError::Internal("this command does not cross processes".to_owned()))?;
-        let ticket = command.ticket();
+    fn send(&self, session: &SessionId, mut command: SessionCommand) -> Result<(), SessionError> {
+        let ticket = match ids_in(&mut command) {
+            (Some(ticket), Some(_)) => Some(*ticket),
+            _ => None,
+        };
         if let Some(ticket) = ticket {
             self.expect(ticket);
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::build::Build;
-use crate::frame::FrameReader;
-use crate::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
-use crate::place::Place;
+use crate::handshake::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
+use crate::messages::MessageReader;
+use crate::runtime_dir::RuntimeDir;
 use crate::start;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
@@ -37,7 +37,7 @@ const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
 /// Connects a front end to the daemon, with the hello it sends.
 pub struct Caller {
-    place: Place,
+    runtime_dir: RuntimeDir,
     hello: Hello,
     program: PathBuf,
 }
@@ -45,7 +45,7 @@ pub struct Caller {
 /// A connection to a daemon that serves us.
 pub struct Link {
     pub writer: Arc<UnixStream>,
-    pub reader: FrameReader<UnixStream>,
+    pub reader: MessageReader<UnixStream>,
     pub version: String,
 }
 
@@ -72,7 +72,7 @@ impl Caller {
             overrides,
             ids_above: 0,
         };
-        Ok(Caller { place: Place::of(paths), hello, program: start::this_program()? })
+        Ok(Caller { runtime_dir: RuntimeDir::of(paths), hello, program: start::this_program()? })
     }
 
     /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
@@ -86,7 +86,9 @@ impl Caller {
     }
 
     fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<Link, String> {
-        self.place.prepare().map_err(|error| format!("there is no place for sockets: {error}"))?;
+        self.runtime_dir
+            .prepare()
+            .map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
         self.hello.ids_above = ids_above;
         let until = Instant::now() + ATTACH_TIME_MAX;
         let mut closes = 0;
@@ -95,7 +97,7 @@ impl Caller {
         let mut start_lock: Option<File> = None;
         let mut started = false;
         loop {
-            match UnixStream::connect(self.place.acp_socket()) {
+            match UnixStream::connect(self.runtime_dir.acp_socket()) {
                 Ok(stream) => match self.greet(stream) {
                     Ok(Greeting::Served(link)) => return Ok(link),
                     Ok(Greeting::Refused(why)) => {
@@ -131,7 +133,7 @@ impl Caller {
                 // The listen backlog is full because many clients connect at once.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    let socket = self.place.acp_socket();
+                    let socket = self.runtime_dir.acp_socket();
                     return Err(format!("{} can't be connected to: {error}", socket.display()));
                 }
             }
@@ -143,7 +145,7 @@ impl Caller {
     }
 
     fn try_start_lock(&self) -> Result<Option<File>, String> {
-        let path = self.place.start_lock();
+        let path = self.runtime_dir.start_lock();
         let opened = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = opened.map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
         match file.try_lock() {
@@ -156,7 +158,7 @@ impl Caller {
     fn greet(&self, stream: UnixStream) -> io::Result<Greeting> {
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
         (&stream).write_all(&self.hello.to_line())?;
-        let mut reader = FrameReader::new(stream.try_clone()?);
+        let mut reader = MessageReader::new(stream.try_clone()?);
         let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };
         let answer: Answer = match serde_json::from_slice(line) {
             Ok(answer) => answer,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::frame::{Frame, Kind};
+use crate::messages::{Kind, Message};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
 use epitome_acp::{answers, post};
@@ -32,10 +32,10 @@ pub enum Line {
     Answer(Vec<u8>),
 }
 
-/// What to do with a frame from the daemon.
+/// What to do with a message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Forward the frame's lines to the editor.
+    /// Forward its lines to the editor.
     Show,
     /// Send these lines instead.
     Instead(Vec<u8>),
@@ -159,12 +159,12 @@ impl Memory {
         }
     }
 
-    /// Records a frame from the daemon before its lines are forwarded to the editor.
-    pub fn from_daemon(&mut self, frame: &Frame<'_>) -> Heard {
-        match frame.kind {
-            Kind::Lines | Kind::Bye => {}
+    /// Records a message from the daemon before its lines are forwarded to the editor.
+    pub fn from_daemon(&mut self, message: &Message<'_>) -> Heard {
+        match message.kind {
+            Kind::Notifications | Kind::Farewell => {}
             Kind::Request => {
-                if let Ok(id) = frame.id.parse::<u64>() {
+                if let Ok(id) = message.id.parse::<u64>() {
                     self.highest = self.highest.max(id);
                     self.cards.insert(id);
                     if self.cards.len() > CARDS_MAX {
@@ -173,25 +173,25 @@ impl Memory {
                 }
             }
             Kind::Withdrawn => {
-                if let Ok(id) = frame.id.parse::<u64>() {
+                if let Ok(id) = message.id.parse::<u64>() {
                     self.cards.remove(&id);
                 }
             }
             Kind::Response => {
-                if let Some(own) = self.own.remove(frame.id) {
-                    return Heard::Instead(self.own_answered(own, succeeded(frame)));
+                if let Some(own) = self.own.remove(message.id) {
+                    return Heard::Instead(self.own_answered(own, succeeded(message)));
                 }
-                if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *frame.id) {
+                if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
                     let waiting = self.waiting.remove(at);
-                    self.answered(waiting.wants, frame);
+                    self.answered(waiting.wants, message);
                 }
             }
         }
         Heard::Show
     }
 
-    fn answered(&mut self, wants: Wants, frame: &Frame<'_>) {
-        let succeeded = succeeded(frame);
+    fn answered(&mut self, wants: Wants, message: &Message<'_>) {
+        let succeeded = succeeded(message);
         match wants {
             Wants::Initialize => {
                 if let Some(initialize) = &mut self.initialize {
@@ -199,7 +199,7 @@ impl Memory {
                 }
             }
             Wants::New(params) => {
-                if succeeded && let Some(session) = session_made(frame.body) {
+                if succeeded && let Some(session) = session_made(message.lines) {
                     self.open.insert(session, params);
                 }
             }
@@ -364,9 +364,9 @@ fn error(id: &str, error: answers::Error) -> Vec<u8> {
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.
-fn succeeded(frame: &Frame<'_>) -> bool {
-    let head = br#"{"jsonrpc":"2.0","id":"#.len() + frame.id.len();
-    frame.body.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
+fn succeeded(message: &Message<'_>) -> bool {
+    let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
+    message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
 
 /// The session created by `session/new`.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::memory::{Heard, Line, Memory, unserved};
-use crate::frame::{Frame, Kind};
+use crate::messages::{Kind, Message};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const NEW: &str =
@@ -38,7 +38,7 @@ impl Desk {
 
     fn frame(&mut self, kind: Kind, id: &str, body: &str) -> Heard {
         let body = format!("{body}\n");
-        self.memory.from_daemon(&Frame { kind, id, body: body.as_bytes() })
+        self.memory.from_daemon(&Message { kind, id, lines: body.as_bytes() })
     }
 
     fn answered(&mut self, id: &str, result: &str) -> Heard {

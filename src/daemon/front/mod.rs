@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  stdin ──► up: a line, its envelope noted in `memory` ──► socket
-//!  stdout ◄── down: a frame, its id noted in `memory` ◄──── socket
+//!  stdout ◄── down: a message, its id noted in `memory` ◄──── socket
 //!                │ the socket closes without a farewell
 //!                ▼
 //!             attach again (another daemon) · replay · answer interrupted requests
@@ -26,7 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::build::Build;
-use super::frame::{Farewell, Kind};
+use super::messages::{Farewell, Kind};
 use attach::{Caller, Link, is_timeout};
 use epitome_acp::connection::{Direction, LINE_BYTES_MAX, Tap};
 use epitome_platform::lean;
@@ -331,16 +331,16 @@ fn pass_long(shared: &Shared, begin: &[u8], reader: &mut impl BufRead) -> io::Re
     }
 }
 
-/// Why a daemon sends no more frames.
+/// Why a daemon sends no more messages.
 enum Over {
-    Bye(Farewell),
-    /// It died, or sent an invalid frame.
+    Farewell(Farewell),
+    /// It died, or sent an invalid line.
     Died,
     /// The editor has stopped reading.
     EditorGone,
 }
 
-/// The downstream thread: copies frames to the editor and looks for daemons.
+/// The downstream thread: copies messages to the editor and looks for daemons.
 struct Down<'a> {
     shared: &'a Shared,
     caller: Caller,
@@ -365,7 +365,7 @@ impl Down<'_> {
         }
     }
 
-    /// Copies frames until there are no more. Until `settle_until`, responses that are owed wait for their
+    /// Copies messages until there are no more. Until `settle_until`, responses that are owed wait for their
     /// sessions to be resumed.
     fn copy(&self, link: &mut Link, settle_until: Instant) -> Over {
         let mut settles = self.shared.state().memory.owes();
@@ -376,8 +376,8 @@ impl Down<'_> {
                 let left = Some(left.max(Duration::from_millis(1)));
                 drop(link.reader.source().set_read_timeout(left));
             }
-            let frame = match link.reader.frame() {
-                Ok(Some(frame)) => frame,
+            let message = match link.reader.message() {
+                Ok(Some(message)) => message,
                 Ok(None) => return Over::Died,
                 Err(error) if settles && is_timeout(&error) => {
                     let overdue = self.shared.state().memory.answers_overdue();
@@ -393,18 +393,18 @@ impl Down<'_> {
                     return Over::Died;
                 }
             };
-            if frame.kind == Kind::Bye {
-                return serde_json::from_slice(frame.body).map_or(Over::Died, Over::Bye);
+            if message.kind == Kind::Farewell {
+                return Farewell::read(message.lines).map_or(Over::Died, Over::Farewell);
             }
-            let heard = match frame.kind {
+            let heard = match message.kind {
                 // The most common kind does not change the recorded state.
-                Kind::Lines => Heard::Show,
-                Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Bye => {
-                    self.shared.state().memory.from_daemon(&frame)
+                Kind::Notifications => Heard::Show,
+                Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Farewell => {
+                    self.shared.state().memory.from_daemon(&message)
                 }
             };
             let shown = match &heard {
-                Heard::Show => self.shared.show(frame.body),
+                Heard::Show => self.shared.show(message.lines),
                 Heard::Instead(lines) => self.shared.show(lines),
             };
             if let Err(error) = shown {
@@ -433,11 +433,11 @@ impl Down<'_> {
         tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone");
         self.shared.show(&lines).ok()?;
         let to_newer = match over {
-            Over::Bye(Farewell::Reattach(build)) => build.is_newer(Build::own()),
-            Over::Bye(Farewell::Closed | Farewell::Stopped) | Over::Died | Over::EditorGone => false,
+            Over::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::own()),
+            Over::Farewell(Farewell::Closed | Farewell::Stopped) | Over::Died | Over::EditorGone => false,
         };
         let waits = self.shared.state().memory.waits_for_greeting();
-        if matches!(over, Over::Bye(Farewell::Stopped)) && !waits {
+        if matches!(over, Over::Farewell(Farewell::Stopped)) && !waits {
             self.rest(Daemon::Stopped, Memory::answers_overdue)?;
         } else if self.early_deaths >= EARLY_DEATHS_MAX {
             let why = "it ends again and again while it takes up the open sessions; its log tells more";

@@ -71,9 +71,9 @@ impl Inspect {
 /// Serves the page until it is unused for a while or the daemon stops.
 async fn serve(daemon: Arc<Daemon>, listener: tokio::net::TcpListener, room: Arc<Room>) {
     let mut stop = daemon.stop.subscribe();
-    let door = Arc::new(Inside::of(daemon.clone()));
+    let backend = Arc::new(Inside::of(daemon.clone()));
     tokio::select! {
-        () = server::serve(listener, room, door) => {}
+        () = server::serve(listener, room, backend) => {}
         // The sender is owned by the daemon, which this function keeps alive.
         _ = stop.wait_for(|stop| *stop) => {}
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -22,9 +21,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::assets::{Asset, PAGE};
+use super::calls::Inside;
 use super::gate::{self, Head, Refusal, Way};
 use super::keys::Keys;
-use super::news::Gathered;
 use epitome_thread::{Seq, SessionId};
 
 /// Concurrent connections; a browser opens up to six per server, and event streams stay open.
@@ -63,22 +62,6 @@ pub const METHODS: [&str; 9] = [
     "sessions.entry",
     "hooks.trail",
 ];
-
-/// The backend of the page.
-pub trait Door: Send + Sync + 'static {
-    /// Answers one JSON-RPC call.
-    fn answer(&self, call: String) -> BoxFuture<'_, String>;
-
-    /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a
-    /// sentence.
-    fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String>;
-}
-
-/// A session's activity, and a guard that stops following it when dropped.
-pub struct Following {
-    pub news: Arc<Gathered>,
-    pub end: Box<dyn Send>,
-}
 
 /// State of one served page.
 pub struct Room {
@@ -161,7 +144,7 @@ impl Drop for Stream {
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Serves the page until it has been unused for its idle time. Dropping the future closes all connections.
-pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) {
+pub async fn serve(listener: TcpListener, room: Arc<Room>, backend: Arc<Inside>) {
     let mut connections = JoinSet::new();
     let mut unused = pin!(room.unused());
     loop {
@@ -169,7 +152,7 @@ pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) 
             accepted = listener.accept() => match accepted {
                 // When the limit is reached, the connection is closed, and browsers retry.
                 Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
-                    connections.spawn(connection(stream, room.clone(), door.clone()));
+                    connections.spawn(connection(stream, room.clone(), backend.clone()));
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -183,10 +166,10 @@ pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) 
     }
 }
 
-async fn connection(stream: TcpStream, room: Arc<Room>, door: Arc<dyn Door>) {
+async fn connection(stream: TcpStream, room: Arc<Room>, backend: Arc<Inside>) {
     let service = service_fn(|request| {
-        let (room, door) = (room.clone(), door.clone());
-        async move { Ok::<Answer, Infallible>(answer(request, &room, door).await) }
+        let (room, backend) = (room.clone(), backend.clone());
+        async move { Ok::<Answer, Infallible>(answer(request, &room, backend).await) }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
@@ -196,7 +179,7 @@ async fn connection(stream: TcpStream, room: Arc<Room>, door: Arc<dyn Door>) {
     }
 }
 
-async fn answer(request: Request<Incoming>, room: &Arc<Room>, door: Arc<dyn Door>) -> Answer {
+async fn answer(request: Request<Incoming>, room: &Arc<Room>, backend: Arc<Inside>) -> Answer {
     match gate::admit(&head_of(&request), &room.keys, room.port, Instant::now()) {
         Err(refusal) => refused(refusal),
         Ok(way) => {
@@ -211,8 +194,8 @@ async fn answer(request: Request<Incoming>, room: &Arc<Room>, door: Arc<dyn Door
                     page
                 }
                 Way::Asset(found) => asset(found),
-                Way::Call => call(request.into_body(), room, &*door).await,
-                Way::Events { session, from } => events(room, door, session, from).await,
+                Way::Call => call(request.into_body(), room, &backend).await,
+                Way::Events { session, from } => events(room, backend, session, from).await,
             }
         }
     }
@@ -247,7 +230,7 @@ struct Call {
     method: String,
 }
 
-async fn call(body: Incoming, room: &Room, door: &dyn Door) -> Answer {
+async fn call(body: Incoming, room: &Room, backend: &Inside) -> Answer {
     let read = tokio::time::timeout(REQUEST_TIME_MAX, Limited::new(body, CALL_BYTES_MAX).collect());
     let Ok(Ok(body)) = read.await else {
         return told(StatusCode::PAYLOAD_TOO_LARGE, "A call is shorter than this, or comes sooner.");
@@ -265,17 +248,17 @@ async fn call(body: Incoming, room: &Room, door: &dyn Door) -> Answer {
     let Ok(_turn) = room.calls.acquire().await else {
         return told(StatusCode::SERVICE_UNAVAILABLE, "The page is closing.");
     };
-    let answered = door.answer(call).await;
+    let answered = backend.answer(call).await;
     typed(StatusCode::OK, "application/json", Full::new(Bytes::from(answered)).boxed_unsync())
 }
 
 // ── Events ─────────────────────────────────────────────────────────────────────────────────────────
 
-async fn events(room: &Arc<Room>, door: Arc<dyn Door>, session: SessionId, from: Seq) -> Answer {
+async fn events(room: &Arc<Room>, backend: Arc<Inside>, session: SessionId, from: Seq) -> Answer {
     let Some(open) = room.stream() else {
         return told(StatusCode::SERVICE_UNAVAILABLE, "Too many windows follow sessions: close one.");
     };
-    let followed = tokio::task::spawn_blocking(move || door.follow(&session, from)).await;
+    let followed = tokio::task::spawn_blocking(move || backend.follow(&session, from)).await;
     let following = match followed {
         Ok(Ok(following)) => following,
         Ok(Err(sentence)) => return told(StatusCode::NOT_FOUND, &sentence),

@@ -16,7 +16,7 @@ use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -66,7 +66,7 @@ pub struct Answer {
     #[serde(flatten)]
     pub build: Build,
     pub pid: u32,
-    /// Why the front end is refused, as a sentence. If absent, frames follow.
+    /// Why the front end is refused, as a sentence. If absent, messages follow.
     pub refused: Option<String>,
 }
 
