@@ -56,7 +56,7 @@ pub fn to_file(paths: &Paths) {
         tracing::warn!(error, "no spans are sent: the collector can't be used as the environment names it");
     }
     if let Some(error) = fault {
-        tracing::warn!(%error, "EPITOME_LOG is not understood; {FILTER} holds");
+        tracing::warn!(%error, "EPITOME_LOG can't be parsed; {FILTER} is used");
     }
 }
 

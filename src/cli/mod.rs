@@ -22,7 +22,6 @@ mod manual;
 mod methods;
 mod models;
 mod overrides;
-mod plot;
 mod printer;
 mod queue;
 mod recipes;

@@ -16,7 +16,7 @@ use super::build::Build;
 use super::handshake::{self, Answer, HELLO_BYTES_MAX};
 use super::messages::{Farewell, MessageWriter};
 use epitome_acp::connection::Connection;
-use epitome_acp::server::Parts;
+use epitome_acp::server::ConnectionConfig;
 use epitome_config::Settings;
 use epitome_files::paths::Paths;
 use epitome_provider::endpoint::{self, Environment};
@@ -151,7 +151,7 @@ impl Frontends {
             pid = hello.pid,
             version = hello.build.version,
             sources = hello.build.sources,
-            "a front end is attached"
+            "a front end has attached"
         );
         let attached = Attached {
             client,
@@ -164,13 +164,13 @@ impl Frontends {
         if hello.build.is_newer(Build::own()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
-        let (environment, overrides) = (Arc::new(hello.environment), Arc::new(hello.overrides));
+        let (environment, overrides) = (hello.environment.shared(), Arc::new(hello.overrides));
         let configured = {
             let (paths, environment, overrides) =
                 (daemon.paths.clone(), environment.clone(), overrides.clone());
             move || configured(&paths, &overrides, &environment)
         };
-        let parts = Parts {
+        let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
             runtime: self.0.runtime.clone(),
             client,
@@ -186,7 +186,7 @@ impl Frontends {
             tracing::error!(client = client.0, "the reader of a front end panicked");
         }
         connection.closer().close();
-        tracing::info!(client = client.0, "a front end is gone");
+        tracing::info!(client = client.0, "a front end has disconnected");
         Ok(())
     }
 

@@ -52,7 +52,7 @@ pub struct Daemon {
     pub sessions: Sessions,
     pub store: Store,
     pub attachments: Attachments,
-    pub control: control::Desk,
+    pub control: control::ControlState,
     pub inspect: Inspect,
     pub started_at: SystemTime,
     /// Set to true to make the daemon shut down.
@@ -67,7 +67,7 @@ impl Daemon {
             sessions,
             store,
             attachments: Attachments::default(),
-            control: control::Desk::default(),
+            control: control::ControlState::default(),
             inspect: Inspect::default(),
             started_at: SystemTime::now(),
             stop: watch::Sender::new(false),

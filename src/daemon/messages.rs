@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn response_lines_begin_as_expected_here() {
         let mut line = Vec::new();
-        epitome_acp::post::response(&mut line, "\"x\"", Err(epitome_acp::answers::internal("no")));
+        epitome_acp::writer::response(&mut line, "\"x\"", Err(epitome_acp::answers::internal("no")));
         assert_eq!(classify(&line), (Kind::Response, &b"\"x\""[..]));
     }
 

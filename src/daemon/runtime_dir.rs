@@ -74,7 +74,7 @@ impl RuntimeDir {
             Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
         };
         if !metadata.is_dir() {
-            return refused("it is no directory");
+            return refused("it is not a directory");
         }
         if metadata.uid() != rustix::process::getuid().as_raw() {
             return refused("it belongs to another user");

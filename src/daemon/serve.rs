@@ -116,7 +116,7 @@ fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
         }
         if Instant::now() > until {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!("the daemon with process number {} neither answers nor ends", holder.trim()));
+            return Err(format!("the daemon (process {}) neither answers nor exits", holder.trim()));
         }
         std::thread::sleep(TRY_LOCK_EVERY);
     }

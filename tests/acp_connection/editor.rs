@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
 use epitome::acp::connection::{Exit, Memory, Tap, memory};
-use epitome::acp::server::Parts;
+use epitome::acp::server::ConnectionConfig;
 use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ impl Editor {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let played = Played::default();
-        let parts = Parts {
+        let parts = ConnectionConfig {
             sessions: played.clone(),
             runtime: runtime.handle().clone(),
             client: ClientId(1),

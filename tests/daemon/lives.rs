@@ -28,7 +28,7 @@ fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
         pid: std::process::id(),
         cwd: desk.workspace.clone().into_os_string(),
         place: Home::of(&Paths::below(&desk.home)),
-        environment: Vec::new(),
+        environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,
     }
@@ -201,7 +201,7 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
     };
     for (trouble, word) in [
         (refusing, "of another age"),
-        (closing, "without a word"),
+        (closing, "without an answer"),
         (no_place, "directory for sockets"),
         (failing, "control.sock can't be listened on"),
     ] {

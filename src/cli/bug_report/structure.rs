@@ -55,7 +55,7 @@ pub(super) fn text(thread: &Thread) -> String {
     out
 }
 
-/// A value without its contents: a number in place of each text that is not known to be harmless, its length in bytes.
+/// A value without its contents: a number in place of each text that is not known to be sanitized, its length in bytes.
 fn without_contents(field: &str, value: &Value) -> Value {
     match value {
         Value::Object(_) | Value::Array(_) if OPAQUE.contains(&field) => value.to_string().len().into(),

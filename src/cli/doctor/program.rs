@@ -5,17 +5,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::{Line, servers};
-use crate::cli::{CliError, serve};
+use crate::cli::CliError;
+use crate::cli::hooks::Project;
 use crate::config::Settings;
 use crate::daemon::runtime_dir::RuntimeDir;
-use crate::hooks::discover::{Search, discover};
-use crate::hooks::trust::Trust;
 use crate::paths::Paths;
 use crate::recipe::catalog::Catalog;
-use crate::tools::reaper::Reaper;
 use crate::tools::sandbox;
 
 /// The default environment variables for API keys and base URLs.
@@ -123,28 +120,18 @@ fn daemon(runtime_dir: &RuntimeDir) -> Line {
 
 /// Settings, recipes, hooks, MCP servers and keys, as a session in this directory would have them.
 pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Line>, CliError> {
-    let cwd = serve::working_directory()?;
+    let project = Project::of_cwd(paths.clone())?;
+    let Project { cwd, settings, settings_problems: problems, .. } = &project;
     let mut lines = Vec::new();
-    let (settings, problems) = Settings::load(paths, Some(&cwd), &get);
     lines.extend(problems.iter().map(|problem| Line::problem("settings", problem)));
     if problems.is_empty() {
         lines.push(Line::ok("settings", settings_file(&paths.config_file())));
     }
-    let catalog = Catalog::load(&cwd, paths, &[]);
+    let catalog = Catalog::load(cwd, paths, &[]);
     lines.push(Line::ok("recipes", format!("{} can be used in {}", catalog.recipes.len(), cwd.display())));
     lines.extend(catalog.problems.iter().map(|problem| Line::problem("recipes", problem)));
-    let (trust, problem) = Trust::load(paths, settings.hooks.trust);
-    lines.extend(problem.iter().map(|problem| Line::problem("hooks", problem)));
-    let environment = serve::environment();
-    let reaper = Arc::new(Reaper::of_this_executable());
-    let found = discover(&Search {
-        paths,
-        cwd: &cwd,
-        settings: &settings.hooks,
-        reaper: &reaper,
-        environment: &environment,
-        trust: &trust,
-    });
+    lines.extend(project.trust_problem.iter().map(|problem| Line::problem("hooks", problem)));
+    let found = project.discover();
     lines.push(match (settings.hooks.enabled, found.hooks.len()) {
         (false, _) => Line::ok("hooks", "switched off in the settings"),
         (true, hooks) => Line::ok("hooks", format!("{hooks} run in {}", cwd.display())),
@@ -154,16 +141,8 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
         lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
     }
     lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
-    let (trust, reaper, environment) = (&trust, &reaper, &environment);
-    lines.extend(servers::lines(&servers::Place {
-        cwd: &cwd,
-        data: &paths.data,
-        settings: &settings,
-        trust,
-        reaper,
-        environment,
-    }));
-    lines.push(keys(&settings, get));
+    lines.extend(servers::lines(&project));
+    lines.push(keys(settings, get));
     Ok(lines)
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use super::super::printer::Printer;
-use super::super::terminal::{self, Dress, harmless};
+use super::super::terminal::{self, Style, sanitized};
 use super::super::{CliError, methods, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::client::Serves;
@@ -75,9 +75,9 @@ impl Shown {
             true => Shown::Json,
             false => Shown::Text(Box::new(Printer::new(
                 io::stdout(),
-                Dress::of_stdout(),
+                Style::of_stdout(),
                 io::stderr(),
-                Dress::of_stderr(),
+                Style::of_stderr(),
             ))),
         }
     }
@@ -95,7 +95,7 @@ impl Shown {
         {
             printer.end()?;
             let text = message.text();
-            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", harmless(line)));
+            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", sanitized(line)));
         }
         match out {
             Out::Ask { permission, .. } => printer.question(&permission),

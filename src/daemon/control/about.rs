@@ -13,6 +13,7 @@ use super::params::Nothing;
 use super::{Reply, Table, json_of};
 use crate::Daemon;
 use crate::build::{Build, VERSION};
+use epitome_platform::process::resident_bytes;
 use epitome_session::thinking;
 
 pub(super) fn register(table: &mut Table) {
@@ -187,7 +188,7 @@ const COUNTERS: [(&str, &str, &str); 9] = [
     ("hook_runs_total", "/hook_runs", "Runs of hooks."),
     ("compactions_total", "/compactions", "Compactions."),
     ("prunings_total", "/prunings", "Shortenings without a summary."),
-    ("undone_total", "/undone", "Changes of histories that were taken back."),
+    ("undone_total", "/undone", "Changes of histories that were undone."),
     ("cost_dollars_total", "/cost", "US dollars of model calls with known prices."),
 ];
 
@@ -213,11 +214,4 @@ fn prometheus(figures: &Value) -> String {
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Resident memory of this process; `None` where the system does not report it as Linux does.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }

@@ -100,10 +100,10 @@ impl Fault {
 
     /// A method exceeded its time limit.
     pub fn timed_out(method: &str, limit: Duration) -> Fault {
-        let message = format!("{method} came to nothing within {} s", limit.as_secs_f64());
+        let message = format!("{method} did not finish within {} s", limit.as_secs_f64());
         Fault::new(Kind::TimedOut, message).hint(
-            "the disk or the session hangs, or a turn is in the way; what was begun may still be done: \
-             `epitome sessions show` and `epitome daemon logs` tell more, and `epitome daemon stop --force` ends it",
+            "the disk or the session hangs, or a turn is running; the call may still complete: \
+             `epitome sessions show` and `epitome daemon logs` say more, and `epitome daemon stop --force` ends the daemon",
         )
     }
 
@@ -111,7 +111,7 @@ impl Fault {
     pub fn unanswered(method: &str, limit: Duration) -> Fault {
         let message = format!("the daemon did not answer {method} within {} s", limit.as_secs_f64());
         Fault::new(Kind::TimedOut, message)
-            .hint("`epitome daemon logs` tells what it does, and `epitome daemon stop --force` ends it")
+            .hint("`epitome daemon logs` may say why; `epitome daemon stop --force` ends it")
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Fault {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
 use super::params::{Environment, Nothing, read};
-use super::tray::{Next, Tray};
-use super::visit::fresh_tickets;
+use super::queue::{ClientQueue, Next};
+use super::temporary_client::fresh_tickets;
 use super::wire::{Caller, stopped};
 use super::{NAMED_ONCE, Reply, Table, caller, json_of};
 use crate::Daemon;
@@ -34,14 +34,14 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// State of a connection that has sessions of its own.
 pub struct Port {
-    pub(super) tray: Arc<Tray>,
+    pub(super) queue: Arc<ClientQueue>,
     /// Added to the connection's tickets, so that no two clients of the daemon share one.
     base: u64,
 }
 
 impl Default for Port {
     fn default() -> Port {
-        Port { tray: Arc::default(), base: fresh_tickets(TICKETS_MAX).0 }
+        Port { queue: Arc::default(), base: fresh_tickets(TICKETS_MAX).0 }
     }
 }
 
@@ -74,7 +74,7 @@ pub struct Event {
 /// An [`Opening`] without its client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Brought {
+pub struct RemoteOpening {
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub mcp_servers: Vec<McpServer>,
@@ -84,9 +84,9 @@ pub struct Brought {
     pub shows: Shows,
 }
 
-impl Brought {
-    pub fn of(opening: &Opening) -> Brought {
-        Brought {
+impl RemoteOpening {
+    pub fn of(opening: &Opening) -> RemoteOpening {
+        RemoteOpening {
             cwd: opening.cwd.clone(),
             directories: opening.directories.clone(),
             mcp_servers: opening.mcp_servers.clone(),
@@ -97,9 +97,9 @@ impl Brought {
     }
 
     fn opening(self, caller: &Caller) -> Opening {
-        caller.port.tray.set_shows(self.shows);
+        caller.port.queue.set_shows(self.shows);
         Opening {
-            attachment: Attachment { client: caller.client, outlet: caller.port.tray.clone() },
+            attachment: Attachment { client: caller.client, outlet: caller.port.queue.clone() },
             cwd: self.cwd,
             directories: self.directories,
             mcp_servers: self.mcp_servers,
@@ -150,7 +150,7 @@ pub(super) fn register(table: &mut Table) {
 #[serde(deny_unknown_fields)]
 pub struct Create {
     pub ticket: Ticket,
-    pub opening: Brought,
+    pub opening: RemoteOpening,
 }
 
 async fn create(daemon: Arc<Daemon>, params: Create, caller: Caller) -> Reply {
@@ -163,7 +163,7 @@ async fn create(daemon: Arc<Daemon>, params: Create, caller: Caller) -> Reply {
 pub struct Attach {
     pub ticket: Ticket,
     pub session: SessionId,
-    pub opening: Brought,
+    pub opening: RemoteOpening,
     pub replay: Replay,
 }
 
@@ -227,7 +227,7 @@ async fn events(
     let mut stopping = false;
     loop {
         let next = tokio::select! {
-            next = caller.port.tray.next() => next,
+            next = caller.port.queue.next() => next,
             () = sink.closed() => return,
             // Running turns are cancelled, and their answers are still sent.
             () = stopped(&mut stop), if !stopping => {

@@ -1,6 +1,5 @@
 //! Connects to the daemon, starting one if none is running, and performs the handshake.
 
-use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::build::Build;
+use crate::control::Environment;
 use crate::handshake::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
 use crate::messages::MessageReader;
 use crate::runtime_dir::RuntimeDir;
@@ -36,7 +36,7 @@ const TRY_EVERY: Duration = Duration::from_micros(200);
 const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
 /// Connects a front end to the daemon, with the hello it sends.
-pub struct Caller {
+pub struct Connector {
     runtime_dir: RuntimeDir,
     hello: Hello,
     program: PathBuf,
@@ -56,12 +56,8 @@ enum Greeting {
     Closed,
 }
 
-impl Caller {
-    pub fn new(
-        paths: &Paths,
-        environment: Vec<(OsString, OsString)>,
-        overrides: Overrides,
-    ) -> io::Result<Caller> {
+impl Connector {
+    pub fn new(paths: &Paths, environment: Environment, overrides: Overrides) -> io::Result<Connector> {
         let hello = Hello {
             protocol: PROTOCOL,
             build: Build::own().clone(),
@@ -72,7 +68,7 @@ impl Caller {
             overrides,
             ids_above: 0,
         };
-        Ok(Caller { runtime_dir: RuntimeDir::of(paths), hello, program: start::this_program()? })
+        Ok(Connector { runtime_dir: RuntimeDir::of(paths), hello, program: start::this_program()? })
     }
 
     /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
@@ -80,7 +76,7 @@ impl Caller {
         self.attach_from(ids_above, Instant::now())
     }
 
-    /// Like [`Caller::attach`], but gives a newer front end time to start the newer daemon first.
+    /// Like [`Connector::attach`], but gives a newer front end time to start the newer daemon first.
     pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<Link, String> {
         self.attach_from(ids_above, Instant::now() + NEWER_TIME_MAX)
     }
@@ -111,14 +107,14 @@ impl Caller {
                     Ok(Greeting::Closed) | Err(_) => {
                         closes += 1;
                         if closes > CLOSES_MAX {
-                            return Err("the daemon closes every connection without a word".to_owned());
+                            return Err("the daemon closes every connection without an answer".to_owned());
                         }
                         std::thread::sleep(TRY_ENDING_AGAIN);
                     }
                 },
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                     if start_lock.is_some() && !started {
-                        start::start(&self.program, &self.hello.environment)?;
+                        start::start(&self.program, &self.hello.environment.0)?;
                         started = true;
                         continue;
                     }
@@ -138,7 +134,7 @@ impl Caller {
                 }
             }
             if Instant::now() > until {
-                return Err(format!("no daemon came up within {ATTACH_TIME_MAX:?}"));
+                return Err(format!("no daemon was ready within {ATTACH_TIME_MAX:?}"));
             }
             std::thread::sleep(TRY_EVERY);
         }

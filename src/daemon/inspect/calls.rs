@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jsonrpsee::RpcModule;
 
-use super::news::Gathered;
+use super::news::ActivityOutlet;
 use crate::attachments::{Attached, Kind, Present, fresh_client};
 use crate::{Daemon, control};
 use epitome_session::{Attachment, ClientId};
@@ -13,17 +13,17 @@ use epitome_thread::{Seq, SessionId};
 
 /// The response to a call that is not a request, with JSON-RPC's error code for it.
 const NO_REQUEST: &str =
-    r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the call is no JSON-RPC request"}}"#;
+    r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the call is not a JSON-RPC request"}}"#;
 
 /// Serves the page from the daemon it runs in.
-pub struct Inside {
+pub struct Backend {
     daemon: Arc<Daemon>,
     methods: RpcModule<Daemon>,
 }
 
-impl Inside {
-    pub fn of(daemon: Arc<Daemon>) -> Inside {
-        Inside { methods: control::module(daemon.clone()), daemon }
+impl Backend {
+    pub fn of(daemon: Arc<Daemon>) -> Backend {
+        Backend { methods: control::module(daemon.clone()), daemon }
     }
 
     /// Answers one JSON-RPC call.
@@ -37,7 +37,7 @@ impl Inside {
 
     /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a sentence.
     pub fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String> {
-        let news = Arc::<Gathered>::default();
+        let news = Arc::<ActivityOutlet>::default();
         let client = fresh_client();
         let attached = Attached {
             client,
@@ -59,7 +59,7 @@ impl Inside {
 
 /// A session's activity, until it is dropped.
 pub struct Following {
-    pub news: Arc<Gathered>,
+    pub news: Arc<ActivityOutlet>,
     _end: Unwatch,
 }
 

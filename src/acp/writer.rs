@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::answers;
 use super::from_wire::ClientTraits;
-use super::outlet::{Item, Outbox};
+use super::outbox::{Item, Outbox};
 use super::requests::{Asked, RequestKind, What};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, Detail};
@@ -26,14 +26,14 @@ const ADDRESSES_MAX: usize = 256;
 
 /// Turns items into lines.
 #[derive(Default)]
-pub struct Post {
+pub struct UpdateWriter {
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<wire::SessionUpdate>,
     /// Ids of the URL elicitations that the client was sent.
     addresses: HashSet<String>,
 }
 
-impl Post {
+impl UpdateWriter {
     /// Appends the lines for an item.
     pub fn write(&mut self, item: Item, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
         match item {
