@@ -2,9 +2,8 @@
 //! the lines.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::envelope;
@@ -51,39 +50,7 @@ pub enum Exit {
     ReadFailed,
 }
 
-/// Serves one client: reads on this thread until the client closes its end, and writes on another. Both ends
-/// must be blocking. On return, the remaining output has been written, as far as the client read it in time,
-/// and running turns are recorded as interrupted.
-pub fn serve<P: SessionPort>(
-    reader: impl Read + Send,
-    writer: impl Write + Send + 'static,
-    config: ConnectionConfig<P>,
-    tap: Option<Tap>,
-) -> Exit {
-    let connection = Connection::open(writer, config, tap);
-    let exit = connection.read(reader);
-    connection.closer().close();
-    exit
-}
-
-/// The client's ends of an in-process connection, for tests and the demo.
-pub struct Memory {
-    /// The client's input to the agent. Dropping it closes the connection.
-    pub to_agent: PipeWriter,
-    pub from_agent: BufReader<PipeReader>,
-    pub served: JoinHandle<Exit>,
-}
-
-/// Serves a client over two pipes, on its own thread.
-pub fn memory<P: SessionPort>(config: ConnectionConfig<P>, tap: Option<Tap>) -> std::io::Result<Memory> {
-    let (agent_reads, to_agent) = std::io::pipe()?;
-    let (from_agent, agent_writes) = std::io::pipe()?;
-    let served = std::thread::spawn(move || serve(agent_reads, agent_writes, config, tap));
-    Ok(Memory { to_agent, from_agent: BufReader::new(from_agent), served })
-}
-
-/// One client's connection. Most callers need only [`serve`]; this type is for those that must end a
-/// connection from another thread, for example on a signal.
+/// One client's connection. Both ends must be blocking.
 pub struct Connection<P: SessionPort> {
     server: Server<P>,
     closer: Closer<P>,

@@ -86,18 +86,6 @@ impl Outbox {
         self.lock().traits = traits;
     }
 
-    /// The kinds of questions that the client can show.
-    pub fn shows(&self) -> Shows {
-        let traits = self.lock().traits;
-        Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
-    }
-
-    /// The file operations that the client offers on its buffers.
-    pub fn offers(&self) -> Offers {
-        let traits = self.lock().traits;
-        Offers { reads: traits.read_text_file, writes: traits.write_text_file }
-    }
-
     /// Queues a complete line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();
@@ -191,11 +179,13 @@ impl Outlet for Outbox {
     }
 
     fn shows(&self) -> Shows {
-        Outbox::shows(self)
+        let traits = self.lock().traits;
+        Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
     }
 
     fn offers(&self) -> Offers {
-        Outbox::offers(self)
+        let traits = self.lock().traits;
+        Offers { reads: traits.read_text_file, writes: traits.write_text_file }
     }
 
     fn shows_agents(&self) -> bool {

@@ -124,7 +124,7 @@ mod tests {
         let why = start(Path::new("/no/such/program"), &[]).expect_err("there is no such program");
         assert!(why.contains("could not be started"), "{why}");
         let ended = start(Path::new("/bin/true"), &[]).expect_err("it says nothing");
-        assert!(ended.contains("ended while it started"), "{ended}");
+        assert!(ended.contains("exited during startup"), "{ended}");
         let said = start(Path::new("/bin/echo"), &[]).expect_err("it says something else");
         assert_eq!(said, "daemon serve");
     }

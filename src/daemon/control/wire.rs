@@ -421,8 +421,8 @@ mod tests {
     #[test]
     fn a_line_that_is_not_a_request_gets_a_specific_error() {
         for (line, wanted) in [
-            ("{", Some((Id::Null, Kind::Parse, "no JSON"))),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "no JSON"))),
+            ("{", Some((Id::Null, Kind::Parse, "not JSON"))),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "not JSON"))),
             ("[]", Some((Id::Null, Kind::InvalidRequest, "batches"))),
             ("5", Some((Id::Null, Kind::InvalidRequest, "a JSON object"))),
             (r#"{"id":7,"method":"status"}"#, Some((Id::Number(7), Kind::InvalidRequest, "jsonrpc"))),
