@@ -54,11 +54,11 @@
 //!        Ask(ask)       → hooks · model call · permission · tool · compaction
 //!        Wait           → command | model's stream | finished job
 //!        End(reason)    → sync the journal, then the answer } }
-//!  stdout ◄ acp::post ◄ acp::outlet (merges while the pipe is busy) ◄ Out
+//!  stdout ◄ acp::writer ◄ acp::outbox (merges while the pipe is busy) ◄ Out
 //! ```
 //!
 //! Two processes may sit between an editor and `acp::connection`: a front end and the daemon ([`daemon`]). They exchange
-//! the same lines, in frames.
+//! the same lines.
 //!
 //! Hooks run where the turn asks for them: after a prompt, around a tool call, at the end of a round and before the turn
 //! stops; see the drawing in [`hooks`]. The session commits what they ask for like any other change: a rejected prompt,

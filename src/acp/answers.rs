@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+use super::connection::LINE_BYTES_MAX;
 use super::envelope::INVALID_REQUEST;
 use super::from_wire::BadParams;
 use super::requests::RequestKind;
@@ -69,7 +70,7 @@ pub fn result(kind: RequestKind, answer: Answer) -> Result<Box<RawValue>, wire::
         // A session that closes during a prompt still owes it a response.
         (RequestKind::Prompt, Answer::Closed) => turn_ended(StopReason::Cancelled, &Usage::default(), None),
         (kind, answer) => {
-            tracing::error!(?kind, ?answer, "a session gave an answer to another question");
+            tracing::error!(?kind, ?answer, "a session answered a different kind of request");
             Err(wire::Error::new(INTERNAL, "The session ended before it could answer"))
         }
     }
@@ -123,6 +124,12 @@ pub fn method_not_found(method: &str) -> wire::Error {
 
 pub fn not_initialized() -> wire::Error {
     wire::Error::new(INVALID_REQUEST, "Send `initialize` first")
+}
+
+/// The answer to a line that was too long to be read; its id is unknown.
+pub fn line_too_long() -> wire::Error {
+    let megabytes = LINE_BYTES_MAX / (1024 * 1024);
+    wire::Error::new(INVALID_REQUEST, format!("The line is longer than {megabytes} MiB"))
 }
 
 pub fn too_many_requests() -> wire::Error {

@@ -34,7 +34,7 @@ pub fn image(field: &str, image: ImageContent) -> Result<Content, BadParams> {
         Some(kind) => attached(field, kind, &bytes, image.uri),
         // With a wrong MIME type, the provider would reject every later request of the conversation.
         None if is_known(&claimed) => {
-            Err(BadParams(format!("`{field}` is said to be {claimed}, but its data is no such image")))
+            Err(BadParams(format!("`{field}` is declared as {claimed}, but its data is not such an image")))
         }
         None => match FileType::Png.too_large(bytes.len()) {
             Some(why) => Err(BadParams(format!("`{field}` is {why}"))),
@@ -52,7 +52,7 @@ pub fn checked(field: &str, part: Content) -> Result<Content, String> {
         Content::Document { data, name, .. } => {
             let bytes = decoded(&format!("{field}.data"), &data).map_err(|BadParams(why)| why)?;
             let kind = FileType::of(&bytes).ok_or_else(|| {
-                format!("`{field}` is neither a PDF document nor an image that models take")
+                format!("`{field}` is neither a PDF document nor an image of a supported type")
             })?;
             match kind.too_large(bytes.len()) {
                 Some(why) => Err(format!("`{field}` is {why}")),
@@ -160,7 +160,7 @@ mod tests {
             (
                 "image/png",
                 "aGVsbG8=",
-                Err("`prompt[0]` is said to be image/png, but its data is no such image"),
+                Err("`prompt[0]` is declared as image/png, but its data is not such an image"),
             ),
             ("image/png", "no!", Err("`prompt[0].data` must be base64")),
             ("image/png", "", Err("`prompt[0]` must have `data` or a `uri`")),

@@ -11,7 +11,7 @@ use agent_client_protocol::v1::schema as wire;
 use serde_json::json;
 use wire::SessionUpdate;
 
-use super::updates::pieces;
+use super::updates::{fenced, pieces};
 use epitome_session::CompactionState;
 use epitome_thread::boundary::boundary_of;
 use epitome_thread::{Change, Content, Entry, Message, MessageId, describe};
@@ -126,7 +126,7 @@ fn shown(message: &Message, line: Option<String>) -> Vec<wire::ContentBlock> {
         blocks.extend(summary.filter(|summary| !summary.trim().is_empty()).map(str::to_owned));
         let beside = beside.trim_matches('\n');
         if !beside.is_empty() {
-            blocks.push(fenced(beside));
+            blocks.push(fenced_part(beside));
         }
     }
     blocks.extend(line);
@@ -141,17 +141,16 @@ fn parts_of_first(from: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Puts text into a code block with a fence longer than any in the text; a long text is truncated.
-fn fenced(text: &str) -> String {
+/// Puts text into a code block; a long text is truncated.
+fn fenced_part(text: &str) -> String {
     let head = &text[..text.floor_char_boundary(PART_BYTES_MAX)];
-    let longest = head.split(|c| c != '`').map(str::len).max().unwrap_or_default();
-    let fence = "`".repeat(longest.max(2) + 1);
+    let block = fenced("text", head);
     match text.len() - head.len() {
-        0 => format!("{fence}text\n{head}\n{fence}"),
-        more => format!("{fence}text\n{head}\n{fence}\n({more} bytes more, which the model reads as well)"),
+        0 => block,
+        more => format!("{block}\n({more} bytes more, which the model reads as well)"),
     }
 }
 
 #[cfg(test)]
-#[path = "compaction_wire_tests.rs"]
+#[path = "tests/compaction_wire.rs"]
 mod tests;

@@ -2,16 +2,15 @@
 //! the lines.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::envelope;
-use super::outlet::Outbox;
-use super::post::Post;
+use super::outbox::Outbox;
 use super::requests::first_id;
-use super::server::{Parts, Pending, Server};
+use super::server::{ConnectionConfig, Pending, Server};
+use super::writer::UpdateWriter;
 use epitome_session::port::SessionPort;
 
 /// Longest line accepted, in bytes: room for a prompt with several large images.
@@ -51,39 +50,7 @@ pub enum Exit {
     ReadFailed,
 }
 
-/// Serves one client: reads on this thread until the client closes its end, and writes on another. Both ends
-/// must be blocking. On return, the remaining output has been written, as far as the client read it in time,
-/// and running turns are recorded as interrupted.
-pub fn serve<P: SessionPort>(
-    reader: impl Read + Send,
-    writer: impl Write + Send + 'static,
-    parts: Parts<P>,
-    tap: Option<Tap>,
-) -> Exit {
-    let connection = Connection::open(writer, parts, tap);
-    let exit = connection.read(reader);
-    connection.closer().close();
-    exit
-}
-
-/// The client's ends of an in-process connection, for tests and the demo.
-pub struct Memory {
-    /// The client's input to the agent. Dropping it closes the connection.
-    pub to_agent: PipeWriter,
-    pub from_agent: BufReader<PipeReader>,
-    pub served: JoinHandle<Exit>,
-}
-
-/// Serves a client over two pipes, on its own thread.
-pub fn memory<P: SessionPort>(parts: Parts<P>, tap: Option<Tap>) -> std::io::Result<Memory> {
-    let (agent_reads, to_agent) = std::io::pipe()?;
-    let (from_agent, agent_writes) = std::io::pipe()?;
-    let served = std::thread::spawn(move || serve(agent_reads, agent_writes, parts, tap));
-    Ok(Memory { to_agent, from_agent: BufReader::new(from_agent), served })
-}
-
-/// One client's connection. Most callers need only [`serve`]; this type is for those that must end a
-/// connection from another thread, for example on a signal.
+/// One client's connection. Both ends must be blocking.
 pub struct Connection<P: SessionPort> {
     server: Server<P>,
     closer: Closer<P>,
@@ -101,19 +68,23 @@ impl<P: SessionPort> Connection<P> {
     }
 
     /// Starts the writer thread.
-    pub fn open(writer: impl Write + Send + 'static, parts: Parts<P>, tap: Option<Tap>) -> Connection<P> {
+    pub fn open(
+        writer: impl Write + Send + 'static,
+        config: ConnectionConfig<P>,
+        tap: Option<Tap>,
+    ) -> Connection<P> {
         // Any clock will do: it only seeds the ids of our requests.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let outbox = Arc::new(Outbox::new(first_id(now, parts.ids_above)));
+        let outbox = Arc::new(Outbox::new(first_id(now, config.ids_above)));
         let tap: SharedTap = tap.map(|tap| Arc::new(Mutex::new(tap)));
         let (background, held) = (Pending::new(), Pending::new());
         let closer = Closer {
             outbox: outbox.clone(),
             background: background.clone(),
             held: held.clone(),
-            sessions: parts.sessions.clone(),
-            client: parts.client,
-            runtime: parts.runtime.clone(),
+            sessions: config.sessions.clone(),
+            client: config.client,
+            runtime: config.runtime.clone(),
         };
         let (writer_tap, end) = (tap.clone(), WriterEnd(closer.clone()));
         std::thread::Builder::new()
@@ -125,7 +96,7 @@ impl<P: SessionPort> Connection<P> {
                 }
             })
             .expect("the system can start one thread");
-        Connection { server: Server::new(parts, outbox, background, held), closer, tap }
+        Connection { server: Server::new(config, outbox, background, held), closer, tap }
     }
 
     /// Reads until the client closes its end.
@@ -220,12 +191,12 @@ impl<P: SessionPort> Drop for WriterEnd<P> {
 /// Writes everything that is queued in one go, immediately; nothing waits for a timer. While a write blocks
 /// on the client, the outbox merges new items.
 fn write_until_closed(outbox: &Outbox, mut writer: impl Write, tap: &SharedTap) -> std::io::Result<()> {
-    let mut post = Post::default();
+    let mut updates = UpdateWriter::default();
     let mut items = VecDeque::new();
     let mut buffer = Vec::new();
     while let Some(traits) = outbox.take(&mut items) {
         while let Some(item) = items.pop_front() {
-            post.write(item, &traits, outbox, &mut buffer);
+            updates.write(item, &traits, outbox, &mut buffer);
             if buffer.len() < WRITE_BYTES && !items.is_empty() {
                 continue;
             }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  bytes in  → connection → envelope → server ── SessionCommand ──► sessions
-//!  bytes out ◄ connection ◄ post ◄ to_wire, answers ◄ outlet ◄──── Out ──┘
+//!  bytes out ◄ connection ◄ writer ◄ to_wire, answers ◄ outbox ◄── Out ──┘
 //! ```
 //!
 //! The thread that calls `serve` reads; a second thread writes. Everything to be written passes through the
-//! outbox (`outlet`) in one order. Translation is pure (`to_wire`, `updates`, `tool_wire`, `subagent_wire`,
+//! `outbox` in one order. Translation is pure (`to_wire`, `updates`, `tool_wire`, `subagent_wire`,
 //! `answers`, `from_wire`); `requests` tracks unanswered requests in both directions.
 
 pub mod answers;
@@ -15,12 +15,11 @@ mod compaction_wire;
 pub mod connection;
 pub mod envelope;
 pub mod from_wire;
-mod hook_wire;
-pub mod outlet;
-pub mod post;
+pub mod outbox;
 pub mod requests;
 pub mod server;
 mod subagent_wire;
 pub mod to_wire;
 pub mod tool_wire;
 pub mod updates;
+pub mod writer;

@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::answers;
-use super::envelope::{INVALID_REQUEST, Incoming};
+use super::envelope::Incoming;
 use super::from_wire::{self, BadParams, ClientTraits, Params};
-use super::outlet::Outbox;
-use super::post;
+use super::outbox::Outbox;
 use super::requests::{OpenRequest, RequestKind, What};
 use super::tool_wire::{ALLOW_ALWAYS, ALLOW_ONCE, REJECT_ALWAYS, REJECT_ONCE};
+use super::writer;
 use epitome_session::port::SessionPort;
 use epitome_session::registry::{Header, Overrides};
 use epitome_session::{
@@ -31,7 +31,7 @@ use epitome_thread::{Part, SessionId};
 pub const PAGE_SESSIONS: usize = 50;
 
 /// Configuration of a connection, apart from its reader and writer.
-pub struct Parts<P> {
+pub struct ConnectionConfig<P> {
     pub sessions: P,
     /// Runtime for listing, forking and deleting, which access the disk.
     pub runtime: tokio::runtime::Handle,
@@ -110,7 +110,7 @@ impl Drop for Held {
 
 /// Routes the messages of one client.
 pub struct Server<P> {
-    parts: Parts<P>,
+    config: ConnectionConfig<P>,
     background: Pending,
     held: Pending,
     outbox: Arc<Outbox>,
@@ -136,8 +136,13 @@ impl From<BadParams> for wire::Error {
 }
 
 impl<P: SessionPort> Server<P> {
-    pub(super) fn new(parts: Parts<P>, outbox: Arc<Outbox>, background: Pending, held: Pending) -> Server<P> {
-        Server { parts, background, held, outbox, initialized: AtomicBool::new(false) }
+    pub(super) fn new(
+        config: ConnectionConfig<P>,
+        outbox: Arc<Outbox>,
+        background: Pending,
+        held: Pending,
+    ) -> Server<P> {
+        Server { config, background, held, outbox, initialized: AtomicBool::new(false) }
     }
 
     /// Handles one message. Each request gets exactly one response, now or later; other messages get none.
@@ -159,9 +164,7 @@ impl<P: SessionPort> Server<P> {
 
     /// Answers a line that was too long to be read; its id is unknown.
     pub fn line_too_long(&self) {
-        let megabytes = super::connection::LINE_BYTES_MAX / (1024 * 1024);
-        let message = format!("The line is longer than {megabytes} MiB");
-        self.answer("null", Err(wire::Error::new(INVALID_REQUEST, message)));
+        self.answer("null", Err(answers::line_too_long()));
     }
 
     fn request(&self, id: &str, method: &str, params: Option<&RawValue>) -> Result<Routed, wire::Error> {
@@ -171,71 +174,45 @@ impl<P: SessionPort> Server<P> {
         if !self.initialized.load(Ordering::Relaxed) {
             return Err(answers::not_initialized());
         }
+        let params = &Params::read(params)?;
         match method {
-            "authenticate" => self.authenticate(&Params::read(params)?),
-            "session/new" => self.new_session(id, &Params::read(params)?),
-            "session/load" => self.attach(id, &Params::read(params)?, RequestKind::Load, Replay::Everything),
+            "authenticate" => self.authenticate(params),
+            "session/new" => self.new_session(id, params),
+            "session/load" => self.attach(id, params, RequestKind::Load, Replay::Everything),
             "session/resume" => {
-                let params = Params::read(params)?;
                 let meta: Option<Value> = params.optional("_meta")?;
                 let taken_up = meta.is_some_and(|meta| meta["epitome"]["takenUp"] == true);
                 let replay = if taken_up { Replay::Repairs } else { Replay::Nothing };
-                self.attach(id, &params, RequestKind::Resume, replay)
+                self.attach(id, params, RequestKind::Resume, replay)
             }
-            "session/fork" => self.fork(id, &Params::read(params)?),
-            "session/list" => self.list(id, &Params::read(params)?),
-            "session/delete" => self.delete(id, &Params::read(params)?),
+            "session/fork" => self.fork(id, params),
+            "session/list" => self.list(id, params),
+            "session/delete" => self.delete(id, params),
             "session/prompt" => {
-                let params = Params::read(params)?;
-                let (session, content) = (params.session_id()?, params.prompt()?);
-                let client = self.parts.client;
-                self.command(id, &session, RequestKind::Prompt, |ticket| SessionCommand::Prompt {
-                    ticket,
-                    client,
-                    content,
-                })
+                let content = params.prompt()?;
+                let prompt = |ticket, client| SessionCommand::Prompt { ticket, client, content };
+                self.command(id, params, RequestKind::Prompt, prompt)
             }
             // An extension supported by several clients: input for a running turn.
             "_session/steering" => {
-                let params = Params::read(params)?;
-                let (session, content) = (params.session_id()?, params.prompt()?);
-                let client = self.parts.client;
-                self.command(id, &session, RequestKind::Steer, |ticket| SessionCommand::Steer {
-                    ticket,
-                    client,
-                    content,
-                })
+                let content = params.prompt()?;
+                let steer = |ticket, client| SessionCommand::Steer { ticket, client, content };
+                self.command(id, params, RequestKind::Steer, steer)
             }
             "session/set_mode" => {
-                let params = Params::read(params)?;
-                let (session, mode) = (params.session_id()?, params.required("modeId")?);
-                let client = self.parts.client;
-                self.command(id, &session, RequestKind::SetMode, |ticket| SessionCommand::SetMode {
-                    ticket,
-                    client,
-                    mode,
-                })
+                let mode = params.required("modeId")?;
+                let set = |ticket, client| SessionCommand::SetMode { ticket, client, mode };
+                self.command(id, params, RequestKind::SetMode, set)
             }
             "session/set_config_option" => {
-                let params = Params::read(params)?;
-                let (session, option) = (params.session_id()?, params.required("configId")?);
                 // All our options are selects, so a boolean value has the wrong type.
-                let value = params.required("value")?;
-                let client = self.parts.client;
-                self.command(id, &session, RequestKind::SetOption, |ticket| SessionCommand::SetOption {
-                    ticket,
-                    client,
-                    option,
-                    value,
-                })
+                let (option, value) = (params.required("configId")?, params.required("value")?);
+                let set = |ticket, client| SessionCommand::SetOption { ticket, client, option, value };
+                self.command(id, params, RequestKind::SetOption, set)
             }
             "session/close" => {
-                let session = Params::read(params)?.session_id()?;
-                let client = self.parts.client;
-                self.command(id, &session, RequestKind::Close, |ticket| SessionCommand::Close {
-                    ticket,
-                    client,
-                })
+                let close = |ticket, client| SessionCommand::Close { ticket, client };
+                self.command(id, params, RequestKind::Close, close)
             }
             unknown => Err(answers::method_not_found(unknown)),
         }
@@ -268,7 +245,7 @@ impl<P: SessionPort> Server<P> {
     fn initialize(&self, params: Option<&RawValue>) -> Result<Box<RawValue>, wire::Error> {
         self.outbox.set_traits(ClientTraits::from_initialize(params));
         self.initialized.store(true, Ordering::Relaxed);
-        answers::initialized_with_fork((self.parts.configured)().is_ok())
+        answers::initialized_with_fork((self.config.configured)().is_ok())
     }
 
     fn authenticate(&self, params: &Params<'_>) -> Result<Routed, wire::Error> {
@@ -279,14 +256,14 @@ impl<P: SessionPort> Server<P> {
             )));
         }
         // There is nothing to log in to: this succeeds if a prompt would, and otherwise says what to do.
-        (self.parts.configured)().map_err(|missing| answers::session_error(&missing))?;
+        (self.config.configured)().map_err(|missing| answers::session_error(&missing))?;
         Ok(Routed::Now(answers::raw(&wire::AuthenticateResponse::new())))
     }
 
     fn new_session(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
         let opening = self.opening(params)?;
         let ticket = self.open(id, RequestKind::New, None)?;
-        self.parts.sessions.create(ticket, opening);
+        self.config.sessions.create(ticket, opening);
         Ok(Routed::Later)
     }
 
@@ -297,20 +274,18 @@ impl<P: SessionPort> Server<P> {
         kind: RequestKind,
         replay: Replay,
     ) -> Result<Routed, wire::Error> {
-        let text = params.session_id()?;
         let opening = self.opening(params)?;
-        let session = from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?;
+        let session = session_of(params)?;
         let ticket = self.open(id, kind, Some(session.clone()))?;
-        self.parts.sessions.attach(ticket, session, opening, replay);
+        self.config.sessions.attach(ticket, session, opening, replay);
         Ok(Routed::Later)
     }
 
     /// Creates a session with the context of another, which need not be open. `_meta.epitome.at` names the
     /// last entry to include.
     fn fork(&self, id: &str, params: &Params<'_>) -> Result<Routed, wire::Error> {
-        let text = params.session_id()?;
         let opening = self.opening(params)?;
-        let session = from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))?;
+        let session = session_of(params)?;
         let meta: Option<Value> = params.optional("_meta")?;
         let at = match meta.as_ref().map(|meta| &meta["epitome"]["at"]) {
             None | Some(Value::Null) => None,
@@ -323,9 +298,9 @@ impl<P: SessionPort> Server<P> {
         };
         let ticket = self.open(id, RequestKind::Fork, Some(session.clone()))?;
         let (sessions, outbox, background) =
-            (self.parts.sessions.clone(), self.outbox.clone(), self.background.clone());
+            (self.config.sessions.clone(), self.outbox.clone(), self.background.clone());
         background.one_more();
-        self.parts.runtime.spawn_blocking(move || {
+        self.config.runtime.spawn_blocking(move || {
             let forked = catch_unwind(AssertUnwindSafe(|| sessions.fork(&session, at)));
             let failed = || SessionError::Internal("the session store failed; see the log".to_owned());
             match forked.unwrap_or_else(|_| Err(failed())) {
@@ -340,14 +315,14 @@ impl<P: SessionPort> Server<P> {
     fn opening(&self, params: &Params<'_>) -> Result<Opening, wire::Error> {
         Ok(Opening {
             attachment: Attachment {
-                client: self.parts.client,
+                client: self.config.client,
                 outlet: Arc::new(Held::new(self.outbox.clone(), self.held.clone())),
             },
             cwd: params.cwd()?,
             directories: params.directories()?,
             mcp_servers: params.mcp_servers()?,
-            environment: self.parts.environment.clone(),
-            overrides: self.parts.overrides.clone(),
+            environment: self.config.environment.clone(),
+            overrides: self.config.overrides.clone(),
         })
     }
 
@@ -355,13 +330,13 @@ impl<P: SessionPort> Server<P> {
     fn command(
         &self,
         id: &str,
-        session: &str,
+        params: &Params<'_>,
         kind: RequestKind,
-        command: impl FnOnce(Ticket) -> SessionCommand,
+        command: impl FnOnce(Ticket, ClientId) -> SessionCommand,
     ) -> Result<Routed, wire::Error> {
-        let session = from_wire::session_id(session).ok_or_else(|| answers::not_found(session))?;
+        let session = session_of(params)?;
         let ticket = self.open(id, kind, Some(session.clone()))?;
-        if let Err(error) = self.parts.sessions.send(&session, command(ticket)) {
+        if let Err(error) = self.config.sessions.send(&session, command(ticket, self.config.client)) {
             // Through the outbox, so that it does not overtake the session's earlier events.
             self.outbox.put(&session, Out::Answer { ticket, answer: Err(error) });
         }
@@ -375,7 +350,8 @@ impl<P: SessionPort> Server<P> {
         let after = match cursor {
             None => None,
             Some(cursor) => {
-                let bad = || answers::bad_params(&BadParams("`cursor` is none of this agent's".to_owned()));
+                let bad =
+                    || answers::bad_params(&BadParams("`cursor` was not issued by this agent".to_owned()));
                 Some(PageKey::read(&cursor).ok_or_else(bad)?)
             }
         };
@@ -407,17 +383,17 @@ impl<P: SessionPort> Server<P> {
         work: impl FnOnce(&P) -> Result<Box<RawValue>, wire::Error> + Send + 'static,
     ) -> Result<Routed, wire::Error> {
         let ticket = self.open(id, kind, session)?;
-        let (sessions, outbox) = (self.parts.sessions.clone(), self.outbox.clone());
+        let (sessions, outbox) = (self.config.sessions.clone(), self.outbox.clone());
         let background = self.background.clone();
         background.one_more();
-        self.parts.runtime.spawn_blocking(move || {
+        self.config.runtime.spawn_blocking(move || {
             // A panic in the store must not leave the client without a response.
             let result = catch_unwind(AssertUnwindSafe(|| work(&sessions)))
                 .unwrap_or_else(|_| Err(answers::internal("The session store failed; see the log")));
             let open = outbox.requests().answer(ticket);
             if let Some(open) = open {
                 let mut line = Vec::new();
-                post::response(&mut line, &open.id, result);
+                writer::response(&mut line, &open.id, result);
                 outbox.put_line(line);
             }
             background.one_less();
@@ -453,7 +429,7 @@ impl<P: SessionPort> Server<P> {
             }
         };
         if is_error {
-            let (ask, client) = (asked.ask, self.parts.client);
+            let (ask, client) = (asked.ask, self.config.client);
             return self.tell(&asked.session, SessionCommand::Absent { ask, client });
         }
         let outcome = &result["outcome"];
@@ -473,8 +449,8 @@ impl<P: SessionPort> Server<P> {
 
     /// Sends a command that has no response. It is dropped if the session is gone.
     fn tell(&self, session: &SessionId, command: SessionCommand) {
-        if let Err(error) = self.parts.sessions.send(session, command) {
-            tracing::debug!(%session, %error, "a notification found no session");
+        if let Err(error) = self.config.sessions.send(session, command) {
+            tracing::debug!(%session, %error, "a notification was for a session that is not open");
         }
     }
 
@@ -485,9 +461,15 @@ impl<P: SessionPort> Server<P> {
 
     fn answer(&self, id: &str, result: Result<Box<RawValue>, wire::Error>) {
         let mut line = Vec::new();
-        post::response(&mut line, id, result);
+        writer::response(&mut line, id, result);
         self.outbox.put_line(line);
     }
+}
+
+/// The session that a request names.
+fn session_of(params: &Params<'_>) -> Result<SessionId, wire::Error> {
+    let text = params.session_id()?;
+    from_wire::session_id(&text).ok_or_else(|| answers::not_found(&text))
 }
 
 /// Start of a page: after this session, in the order of the listing. Sessions created or used while a client

@@ -53,7 +53,7 @@ fn stop_reason(reason: StopReason) -> wire::IdleStopReason {
         StopReason::MaxRounds => wire::IdleStopReason::MaxTurnRequests,
         StopReason::Refusal => wire::IdleStopReason::Refusal,
         StopReason::Cancelled => wire::IdleStopReason::Cancelled,
-        StopReason::Failed | StopReason::Interrupted => failed("it did not come to its end"),
+        StopReason::Failed | StopReason::Interrupted => failed("it did not finish"),
     }
 }
 

@@ -10,12 +10,11 @@ use wire::SessionUpdate;
 use super::answers;
 use super::compaction_wire;
 use super::from_wire::ClientTraits;
-use super::hook_wire::{self, entry_line};
 use super::subagent_wire;
 use super::tool_wire::{self, Detail};
 use super::updates::{
-    agent_line, chunks, command, cut_line, empty_line, ending_line, info_update, line_id, notice, part_id,
-    plan, set_apart, stands_behind, usage_update, user_message,
+    agent_line, chunks, command, cut_line, empty_line, ending_line, entry_line, follow_up, info_update,
+    last_shown, line_id, notice, part_id, plan, set_apart, usage_update, user_message,
 };
 use epitome_session::{CompactionState, Out, Severity, TextKind};
 use epitome_thread::{
@@ -58,7 +57,7 @@ pub struct Cursor {
     held_notices: Vec<String>,
     notices_shown: u64,
     /// The last content that the client shows of this turn, if it is text.
-    stands: Option<TextKind>,
+    last_shown: Option<TextKind>,
     /// Id of the agent line shown last, unless text of the model followed it.
     line: Option<wire::MessageId>,
 }
@@ -115,12 +114,12 @@ impl Cursor {
             matches!(&out, Out::Entry { entry, .. } if !matches!(entry.change, Change::Replied { .. }));
         self.tell(out, traits, updates);
         let behind = |updates: &[SessionUpdate], stands| {
-            updates.iter().fold(stands, |stands, update| stands_behind(update, stands))
+            updates.iter().fold(stands, |stands, update| last_shown(update, stands))
         };
         let is_reply = |update: &SessionUpdate| matches!(update, SessionUpdate::AgentMessageChunk(_));
         if let Some(first) = updates[from..].iter().position(is_reply).map(|first| from + first) {
             let line = std::mem::replace(&mut self.line, line_id(&updates[first]).filter(|_| is_line));
-            if behind(&updates[from..first], self.stands) == Some(TextKind::Reply) {
+            if behind(&updates[from..first], self.last_shown) == Some(TextKind::Reply) {
                 match line {
                     _ if is_line => set_apart(&mut updates[first]),
                     // The model's text must not be changed, so the preceding line is extended instead.
@@ -129,14 +128,14 @@ impl Cursor {
                 }
             }
         }
-        self.stands = behind(&updates[from..], self.stands);
+        self.last_shown = behind(&updates[from..], self.last_shown);
     }
 
     fn tell(&mut self, out: Out, traits: &ClientTraits, updates: &mut Vec<SessionUpdate>) {
         match out {
             Out::Entry { entry, replay, own } => {
-                if is_from_the_person(&entry.change) {
-                    self.stands = None;
+                if is_from_user(&entry.change) {
+                    self.last_shown = None;
                 }
                 if !replay {
                     self.notice_turn(&entry.change, updates);
@@ -228,7 +227,7 @@ impl Cursor {
                     // Only for the model.
                     Origin::Context { .. } | Origin::Instructions { .. } => {}
                     // Clients reject user messages in the middle of a turn.
-                    Origin::Hook { hook } if !shown.replay => hook_wire::follow_up(message, hook, updates),
+                    Origin::Hook { hook } if !shown.replay => follow_up(message, hook, updates),
                     Origin::Hook { .. } => user_message(message, origin, updates),
                     Origin::Person if self.parent.is_some() => {
                         if let Some(parent) = &self.parent {
@@ -244,7 +243,8 @@ impl Cursor {
                 }
             }
             Change::Withheld { message, note, why } => {
-                self.queued.retain(|queued| !hook_wire::is_queued(queued, message.id));
+                let is_this = |queued: &Entry| matches!(&queued.change, Change::Queued { message: queued } if queued.id == message.id);
+                self.queued.retain(|queued| !is_this(queued));
                 // Already shown at the end of the turn in which it was queued, which a crash ended.
                 let known = shown.replay && self.shown_unasked.contains(&message.id);
                 if (shown.replay || !shown.own) && !known {
@@ -461,16 +461,16 @@ impl Cursor {
         let id = wire::MessageId::new(format!("n{}", self.notices_shown));
         let from = updates.len();
         chunks(TextKind::Thinking, &id, text, updates);
-        if self.stands == Some(TextKind::Thinking) {
+        if self.last_shown == Some(TextKind::Thinking) {
             updates[from..].iter_mut().take(1).for_each(set_apart);
         }
-        self.stands = Some(TextKind::Thinking);
+        self.last_shown = Some(TextKind::Thinking);
     }
 }
 
 /// Whether the entry is a user message, after which the client's next text starts a new block. Includes the
 /// client's own prompts.
-fn is_from_the_person(change: &Change) -> bool {
+fn is_from_user(change: &Change) -> bool {
     change.is_prompt() && !matches!(change, Change::Queued { .. })
 }
 
@@ -483,5 +483,5 @@ struct Showing<'a> {
 }
 
 #[cfg(test)]
-#[path = "to_wire_tests.rs"]
+#[path = "tests/to_wire.rs"]
 mod tests;

@@ -6,7 +6,7 @@
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
 
-use super::updates::wire_path;
+use super::updates::{fenced, wire_path};
 use epitome_session::PermissionAsk;
 use epitome_thread::{
     CallId, Card, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, Shown, ToolCall, ToolKind,
@@ -86,7 +86,7 @@ pub fn changed(call: &CallId, input: &Value, card: &Card, detail: Detail) -> wir
 pub fn progress(call: &CallId, tail: &str) -> wire::ToolCallUpdate {
     let fields = wire::ToolCallUpdateFields::new()
         .status(wire::ToolCallStatus::InProgress)
-        .content(vec![wire::ToolCallContent::from(fenced(tail))]);
+        .content(vec![wire::ToolCallContent::from(fenced("", tail))]);
     wire::ToolCallUpdate::new(call.0.clone(), fields)
 }
 
@@ -225,7 +225,7 @@ fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallCon
             Some(wire::ToolCallContent::from(match outcome.status {
                 // Our own message about a call that did not run, not output.
                 OutcomeStatus::Denied | OutcomeStatus::Interrupted => text,
-                OutcomeStatus::Completed | OutcomeStatus::Failed => fenced(&text),
+                OutcomeStatus::Completed | OutcomeStatus::Failed => fenced("", &text),
             }))
         }
         OutcomeContent::Image { mime_type, data } if data.len() <= IMAGE_BYTES_MAX => {
@@ -290,14 +290,6 @@ fn locations(locations: &[Location]) -> Vec<wire::ToolCallLocation> {
     let location =
         |location: &Location| wire::ToolCallLocation::new(wire_path(&location.path)).line(location.line);
     locations.iter().map(location).collect()
-}
-
-/// Wraps output in a code block with a fence longer than any in the output.
-fn fenced(text: &str) -> String {
-    let longest_run = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest_run.max(2) + 1);
-    let line_end = if text.ends_with('\n') { "" } else { "\n" };
-    format!("{fence}\n{text}{line_end}{fence}")
 }
 
 /// Shortens a long text to its beginning and end.

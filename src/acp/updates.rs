@@ -11,7 +11,8 @@ use wire::SessionUpdate;
 use super::answers;
 use epitome_session::{CommandInfo, Severity, TextKind, UsageNow};
 use epitome_thread::{
-    Content, Cut, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
+    Content, Cut, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
+    describe, text,
 };
 
 /// Longest text of one chunk, in bytes: some clients read lines of at most 10 MiB.
@@ -58,6 +59,32 @@ pub(super) fn agent_line(id: &str, text: String, updates: &mut Vec<SessionUpdate
     chunks(TextKind::Reply, &wire::MessageId::new(id), text, updates);
 }
 
+/// Wraps text in a code block with a fence longer than any in the text.
+pub(super) fn fenced(language: &str, text: &str) -> String {
+    let longest_run = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest_run.max(2) + 1);
+    let line_end = if text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}{language}\n{text}{line_end}{fence}")
+}
+
+/// A follow-up prompt by a hook, shown as a line of the agent, with the hook's name in `_meta` for programs.
+pub(super) fn follow_up(message: &Message, hook: &str, updates: &mut Vec<SessionUpdate>) {
+    let first = updates.len();
+    agent_line(&message.id.to_string(), text::follow_up(hook, message), updates);
+    for update in &mut updates[first..] {
+        if let SessionUpdate::AgentMessageChunk(chunk) = update {
+            chunk.meta = json!({ "epitome": { "hook": hook } }).as_object().cloned();
+        }
+    }
+}
+
+/// Shows an entry by its one-line description.
+pub(super) fn entry_line(entry: &Entry, updates: &mut Vec<SessionUpdate>) {
+    if let Some(line) = describe(&entry.change).line {
+        agent_line(&entry.seq.to_string(), line, updates);
+    }
+}
+
 /// Puts an empty line before one of our own texts that follows other text. Most clients separate messages by
 /// id; the others would append it directly to the last word.
 pub(super) fn set_apart(update: &mut SessionUpdate) {
@@ -85,7 +112,7 @@ pub(super) fn empty_line(line: &wire::MessageId) -> SessionUpdate {
 }
 
 /// The kind of text that a client shows last after this update, given what it showed last before.
-pub(super) fn stands_behind(update: &SessionUpdate, before: Option<TextKind>) -> Option<TextKind> {
+pub(super) fn last_shown(update: &SessionUpdate, before: Option<TextKind>) -> Option<TextKind> {
     match update {
         SessionUpdate::AgentMessageChunk(_) => Some(TextKind::Reply),
         SessionUpdate::AgentThoughtChunk(_) => Some(TextKind::Thinking),

@@ -15,10 +15,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::overrides::OverrideArgs;
 use super::{CliError, log, serve};
 use crate::acp::connection::{Closer, Connection, Direction, Tap};
-use crate::acp::server::Parts;
+use crate::acp::server::ConnectionConfig;
 use crate::daemon;
+use crate::daemon::control::Environment;
 use crate::daemon::front;
-use crate::daemon::front::attach::{Caller, Link};
+use crate::daemon::front::attach::{Connector, Link};
 use crate::daemon::front::signals::Blocked;
 use crate::paths::Paths;
 use crate::session::ClientId;
@@ -54,8 +55,8 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
     })?;
     if !args.standalone {
         match attach(&paths, &overrides) {
-            Ok((caller, link, signals)) => {
-                front::run(caller, link, reader, writer, tap, signals).map_err(|error| {
+            Ok((connector, link, signals)) => {
+                front::run(connector, link, reader, writer, tap, signals).map_err(|error| {
                     CliError::failed(format!("the threads of the front end can't be started: {error}"), None)
                 })?;
                 // Returning from main would wait for a thread that may still read.
@@ -70,13 +71,13 @@ pub fn main(args: AcpArgs) -> Result<i32, CliError> {
 }
 
 /// Finds or starts the daemon. Blocks signals from here on, which later threads inherit.
-fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Caller, Link, Blocked), String> {
+fn attach(paths: &Paths, overrides: &Overrides) -> Result<(Connector, Link, Blocked), String> {
     let signals = Blocked::new().map_err(|error| format!("signals can't be blocked: {error}"))?;
-    let environment = std::env::vars_os().collect();
-    let mut caller = Caller::new(paths, environment, overrides.clone())
+    let environment = Environment::of_this_process();
+    let mut connector = Connector::new(paths, environment, overrides.clone())
         .map_err(|error| format!("this program is not found: {error}"))?;
-    let link = caller.attach(0)?;
-    Ok((caller, link, signals))
+    let link = connector.attach(0)?;
+    Ok((connector, link, signals))
 }
 
 fn standalone(
@@ -93,7 +94,7 @@ fn standalone(
         let (overrides, environment) = (overrides.clone(), environment.clone());
         move || daemon::configured(&paths, &overrides, &environment)
     };
-    let parts = Parts {
+    let parts = ConnectionConfig {
         sessions: sessions.clone(),
         runtime: runtime.handle().clone(),
         client: ClientId(1),

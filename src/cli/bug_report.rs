@@ -6,18 +6,18 @@ mod settings;
 mod structure;
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::terminal::{self, harmless};
+use super::hooks::Project;
+use super::terminal::{self, sanitized};
 use super::{CliError, daemon, doctor, serve, sessions};
 use crate::config::Settings;
 use crate::daemon::control::Client;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
@@ -62,7 +62,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let store = Store::new(&paths);
     let report = report(&paths, &store, args.session.as_deref());
     store.settle();
-    let report = harmless(&report?).into_owned();
+    let report = sanitized(&report?).into_owned();
     if args.file.as_deref() == Some(Path::new("-")) {
         return terminal::print(&report).map(|()| 0);
     }
@@ -70,37 +70,18 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
         let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
         PathBuf::from(format!("epitome-bug-report-{now}.txt"))
     });
-    write(&file, &report)?;
+    terminal::write_new(&file, &report)?;
     let told = format!(
         "{} has the report ({} bytes). Nothing was sent: read it before you send it.\n",
         file.display(),
         report.len()
     );
-    terminal::print(&harmless(&told)).map(|()| 0)
-}
-
-/// Creates a file that only the user can read.
-fn write(path: &Path, report: &str) -> Result<(), CliError> {
-    let mut open = OpenOptions::new();
-    let written = open
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .and_then(|mut file| file.write_all(report.as_bytes()));
-    written.map_err(|error| {
-        let hint = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "name another file; nothing is overwritten",
-            _ => "name a file where you may write, or - for stdout",
-        };
-        CliError::failed(format!("{} can't be written: {error}", path.display()), Some(hint.to_owned()))
-    })
+    terminal::print(&sanitized(&told)).map(|()| 0)
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {
-    let cwd = serve::working_directory()?;
-    let (settings, _) = Settings::load(paths, Some(&cwd), |name| std::env::var_os(name));
-    let redactor = redactor(paths, &settings);
+    let project = Project::of_cwd(paths.clone())?;
+    let redactor = redactor(paths, &project.settings);
     let structure = session.map(|typed| structure(store, typed)).transpose()?;
     let mut out = PREAMBLE.to_owned();
     let mut section = |title: &str, text: &str| {
@@ -108,10 +89,10 @@ fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String,
         let _ = write!(out, "\n── {title} ──\n\n{}\n", text.trim_end());
     };
     section("System", &system());
-    section("Daemon", &serve::runtime()?.block_on(daemon_now(&Place::of(paths))));
+    section("Daemon", &serve::runtime()?.block_on(daemon_now(&RuntimeDir::of(paths))));
     section("Settings", &settings::file(&paths.config_file()));
-    section("Settings of this directory", &settings::file(&cwd.join(".epitome/config.toml")));
-    section("Hooks of this directory", &settings::hooks(paths, &cwd, &settings));
+    section("Settings of this directory", &settings::file(&project.cwd.join(".epitome/config.toml")));
+    section("Hooks of this directory", &settings::hooks(&project));
     section("Doctor", &doctor::findings(store)?);
     if let Some((id, structure)) = structure {
         section(&format!("Session {id}"), &structure);
@@ -162,8 +143,8 @@ fn system() -> String {
 }
 
 /// Status and metrics of the daemon.
-async fn daemon_now(place: &Place) -> String {
-    let client = match Client::connect(place).await {
+async fn daemon_now(runtime_dir: &RuntimeDir) -> String {
+    let client = match Client::connect(runtime_dir).await {
         Ok(Some(client)) => client,
         Ok(None) => return "none runs\n".to_owned(),
         Err(fault) => return format!("{}\n", fault.message),
@@ -187,11 +168,11 @@ async fn daemon_now(place: &Place) -> String {
 fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     let id = sessions::find(store, typed)?;
     let read = session_library::read(store, &id)?;
-    let mut told = structure::told(&read.thread);
+    let mut text = structure::text(&read.thread);
     if let Some(damage) = read.damage {
-        let _ = writeln!(told, "damaged after that: {damage}");
+        let _ = writeln!(text, "damaged after that: {damage}");
     }
-    Ok((id.0, told))
+    Ok((id.0, text))
 }
 
 /// The newest lines, of as many days as needed. Redacts before truncating, since a PEM block is recognized by its first

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::terminal::{self, harmless};
+use super::terminal::{self, sanitized};
 use super::{CliError, serve};
 use crate::daemon::control::Client;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 
 /// Bytes at the end of a log file in which lines are looked for.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -33,6 +33,7 @@ const END_LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
+    arg = super::before_subcommand("json").action(clap::ArgAction::SetTrue),
     after_help = "Exit codes: 0 done, 1 failed or no daemon is running, 2 wrong usage."
 )]
 pub struct DaemonArgs {
@@ -71,8 +72,8 @@ pub fn main(args: DaemonArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     match args.command {
         DaemonCommand::Logs { lines, follow } => logs(&paths.log_directory(), lines, follow),
-        DaemonCommand::Status { json } => serve::runtime()?.block_on(status(&Place::of(&paths), json)),
-        DaemonCommand::Stop { force } => serve::runtime()?.block_on(stop(&Place::of(&paths), force)),
+        DaemonCommand::Status { json } => serve::runtime()?.block_on(status(&RuntimeDir::of(&paths), json)),
+        DaemonCommand::Stop { force } => serve::runtime()?.block_on(stop(&RuntimeDir::of(&paths), force)),
     }
 }
 
@@ -91,8 +92,8 @@ pub(super) async fn call(client: &Client, method: &str, params: Value) -> Result
 
 const NONE_RUNS: &str = "No daemon runs. The next editor window starts one.\n";
 
-async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(place).await? else {
+async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
+    let Some(client) = Client::connect(runtime_dir).await? else {
         let text = if json { format!("{}\n", json!({ "running": false })) } else { NONE_RUNS.to_owned() };
         return terminal::print(&text).map(|()| 1);
     };
@@ -103,7 +104,7 @@ async fn status(place: &Place, json: bool) -> Result<i32, CliError> {
     } else {
         shown(&status, jiff::Timestamp::now().as_millisecond())
     };
-    terminal::print(&harmless(&text)).map(|()| 0)
+    terminal::print(&sanitized(&text)).map(|()| 0)
 }
 
 /// The status as text. `now` is in milliseconds since the epoch.
@@ -154,8 +155,8 @@ fn bytes(count: u64) -> String {
     }
 }
 
-async fn stop(place: &Place, force: bool) -> Result<i32, CliError> {
-    let Some(client) = Client::connect(place).await? else {
+async fn stop(runtime_dir: &RuntimeDir, force: bool) -> Result<i32, CliError> {
+    let Some(client) = Client::connect(runtime_dir).await? else {
         return terminal::print(NONE_RUNS).map(|()| 1);
     };
     let stopping = call(&client, "stop", json!({ "force": force })).await?;
@@ -163,7 +164,7 @@ async fn stop(place: &Place, force: bool) -> Result<i32, CliError> {
     let pid = stopping["pid"].as_u64().unwrap_or_default();
     let began = Instant::now();
     // The daemon removes its socket first; its lock is released when the process ends.
-    while File::open(place.daemon_lock()).is_ok_and(|lock| lock.try_lock_shared().is_err()) {
+    while File::open(runtime_dir.daemon_lock()).is_ok_and(|lock| lock.try_lock_shared().is_err()) {
         if began.elapsed() > END_WITHIN {
             let hint = format!("`kill {pid}` ends it; open windows reconnect to the next one");
             return Err(CliError::failed("the daemon does not exit", Some(hint)));
@@ -183,7 +184,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     };
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
     let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
-    terminal::print(&harmless(&last))?;
+    terminal::print(&sanitized(&last))?;
     if !follow {
         return Ok(0);
     }
@@ -191,7 +192,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         let mut more = String::new();
         file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
         if !more.is_empty() {
-            terminal::print(&harmless(&more))?;
+            terminal::print(&sanitized(&more))?;
             continue;
         }
         // Each day has a file of its own.

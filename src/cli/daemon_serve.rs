@@ -46,8 +46,8 @@ type Started = (tokio::runtime::Runtime, crate::daemon::serve::Claim, Arc<Daemon
 
 /// `None` if another daemon is running for this directory.
 fn start(paths: crate::paths::Paths) -> Result<Option<Started>, CliError> {
-    let place = crate::daemon::place::Place::of(&paths);
-    let claim = match claim(&place).map_err(|why| CliError::failed(why, None))? {
+    let runtime_dir = crate::daemon::runtime_dir::RuntimeDir::of(&paths);
+    let claim = match claim(&runtime_dir).map_err(|why| CliError::failed(why, None))? {
         Claimed::Ours(claim) => claim,
         Claimed::Others => return Ok(None),
     };

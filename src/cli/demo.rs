@@ -15,14 +15,13 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::plot::{Bar, bars};
 use super::scratch::{self, Scratch};
-use super::terminal::Dress;
+use super::terminal::Style;
 use super::{CliError, EXIT_CANCELLED, serve};
 use crate::thread::text;
-use client::{Client, Until};
+use client::Client;
 use model::DemoModel;
-use screen::{Attention, Pace, Screen};
+use screen::Screen;
 
 /// Length of the longest bar of the plot, in characters.
 const BAR_CHARS: usize = 40;
@@ -38,22 +37,21 @@ pub struct DemoArgs {
 }
 
 pub fn main(args: DemoArgs) -> Result<i32, CliError> {
-    let dress = Dress::of_stdout();
-    let pace = if dress.is_terminal() && !args.fast { Pace::Person } else { Pace::Machine };
+    let style = Style::of_stdout();
     let began = Instant::now();
     let scratch = Scratch::new("demo")
         .map_err(|error| CliError::failed(format!("no scratch directory could be made: {error}"), None))?;
     remove_on_interrupt(&scratch)?;
-    let mut demo =
-        Demo::begin(&scratch, Screen::new(dress, pace)).map_err(|what| wrong("the start", &what))?;
-    demo.tell_what_is_real();
+    let screen = Screen::new(style, style.is_terminal() && !args.fast);
+    let mut demo = Demo::begin(&scratch, screen).map_err(|what| wrong("the start", &what))?;
+    demo.introduction();
     for (step, perform) in STEPS {
         demo.screen.heading(step);
         perform(&mut demo).map_err(|what| wrong(step, &what))?;
     }
     let Demo { mut screen, .. } = demo;
     drop(scratch);
-    tell_what_to_do_next(&mut screen, began);
+    next_steps(&mut screen, began);
     Ok(0)
 }
 
@@ -86,7 +84,8 @@ struct Demo {
     /// `None` between the kill and the next start.
     client: Option<Client>,
     session: String,
-    bars: Vec<Bar>,
+    /// Tokens in context after each of these commands.
+    measured: Vec<(&'static str, u64)>,
 }
 
 impl Demo {
@@ -110,11 +109,11 @@ impl Demo {
         ];
         let kept = ["PATH", "TMPDIR"].into_iter();
         environment.extend(kept.filter_map(|name| Some((name.to_owned(), std::env::var_os(name)?))));
-        let (session, bars) = (String::new(), Vec::new());
-        Ok(Demo { screen, model, workspace, environment, program, client: None, session, bars })
+        let (session, measured) = (String::new(), Vec::new());
+        Ok(Demo { screen, model, workspace, environment, program, client: None, session, measured })
     }
 
-    fn tell_what_is_real(&mut self) {
+    fn introduction(&mut self) {
         for line in [
             "epitome demo: the first minute, without a key",
             "",
@@ -136,7 +135,8 @@ impl Demo {
         self.prompt(story::TASK)?;
 
         let seen = &self.screen.seen;
-        expect(seen.cards.len() == 2, || format!("two permissions were to be asked, not {:?}", seen.cards))?;
+        let asked = &seen.permissions;
+        expect(asked.len() == 2, || format!("two permissions were to be asked, not {asked:?}"))?;
         let all_done = seen.calls.len() == 6 && seen.calls.iter().all(|(_, status)| status == "completed");
         expect(all_done, || format!("six calls were to be completed, not {:?}", seen.calls))?;
         let script = std::fs::read_to_string(self.workspace.join(story::SCRIPT))
@@ -160,8 +160,10 @@ impl Demo {
         let (before, after) = self.last_two()?;
         expect(after > before, || format!("the context meter went from {before} to {after} tokens"))?;
         self.screen.narrate("\ntokens in context after");
-        for row in bars(&self.bars, BAR_CHARS, text::tokens) {
-            self.screen.line(&format!("  {row}"));
+        let most = self.measured.iter().map(|(_, tokens)| *tokens).max().unwrap_or(1).max(1);
+        for (label, tokens) in &self.measured {
+            let bar = "█".repeat((*tokens as usize * BAR_CHARS).div_ceil(most as usize));
+            self.screen.line(&format!("  {label:<8}  {bar} {}", text::tokens(*tokens)));
         }
         Ok(())
     }
@@ -170,16 +172,16 @@ impl Demo {
         self.screen.typed(story::INTERRUPTED);
         // The transport decides how text is split.
         let mut said = String::new();
-        let mut is_begun = |update: &Value| {
+        let is_begun = |update: &Value| {
             if update["sessionUpdate"] == "agent_message_chunk" {
                 said.push_str(update["content"]["text"].as_str().unwrap_or_default());
             }
             said.ends_with(story::LAST_WORDS)
         };
         let params = self.prompt_params(story::INTERRUPTED);
-        let mut until = Until::Seen(&mut is_begun);
         let mut client = self.client.take().ok_or(NO_DAEMON)?;
-        client.follow("session/prompt", &params, &mut self.screen, &mut until)?;
+        client.send_request("session/prompt", &params)?;
+        client.watch(&mut self.screen, is_begun)?;
         let process = client.process();
         client.kill()?;
         self.screen.narrate(&format!("kill -9 {process}"));
@@ -189,17 +191,17 @@ impl Demo {
     fn load(&mut self) -> Result<(), String> {
         let process = self.start()?;
         let calls_before = std::mem::take(&mut self.screen.seen).calls;
-        self.screen.attention = Attention::Replay;
+        self.screen.is_replay = true;
         let params = json!({ "sessionId": self.session, "cwd": self.workspace, "mcpServers": [] });
         self.request("session/load", &params)?;
         // Opening the log ends the interrupted turn; its update may arrive after the answer.
         if !self.screen.seen.said.contains("Interrupted") {
-            let mut tells = |update: &Value| {
+            let is_end = |update: &Value| {
                 update["content"]["text"].as_str().is_some_and(|text| text.contains("Interrupted"))
             };
-            self.client.as_mut().ok_or(NO_DAEMON)?.watch(&mut self.screen, &mut tells)?;
+            self.client.as_mut().ok_or(NO_DAEMON)?.watch(&mut self.screen, is_end)?;
         }
-        self.screen.attention = Attention::Live;
+        self.screen.is_replay = false;
 
         let seen = &self.screen.seen;
         expect(seen.calls == calls_before, || {
@@ -272,19 +274,18 @@ impl Demo {
         Ok(answer)
     }
 
-    fn measure(&mut self, label: &str) -> Result<(), String> {
-        let bar = self.screen.bar(label)?;
-        if let Some((used, size)) = self.screen.seen.context {
-            let meter = format!("context: {} of {} tokens", text::tokens(used), text::round(size));
-            self.screen.narrate(&meter);
-        }
-        self.bars.push(bar);
+    fn measure(&mut self, label: &'static str) -> Result<(), String> {
+        let (used, size) =
+            self.screen.seen.context.ok_or("the daemon did not report how full the context is")?;
+        let meter = format!("context: {} of {} tokens", text::tokens(used), text::round(size));
+        self.screen.narrate(&meter);
+        self.measured.push((label, used));
         Ok(())
     }
 
     fn last_two(&self) -> Result<(u64, u64), String> {
-        match self.bars.as_slice() {
-            [.., before, after] => Ok((before.value, after.value)),
+        match self.measured.as_slice() {
+            [.., (_, before), (_, after)] => Ok((*before, *after)),
             [] | [_] => Err("the context was not measured twice".to_owned()),
         }
     }
@@ -298,7 +299,7 @@ fn compacted(answer: &Value) -> Result<(u64, u64), String> {
     tokens.ok_or_else(|| format!("/compact was answered without the tokens before and after it: {answer}"))
 }
 
-fn tell_what_to_do_next(screen: &mut Screen, began: Instant) {
+fn next_steps(screen: &mut Screen, began: Instant) {
     let seconds = began.elapsed().as_secs_f64();
     screen.heading(&format!("All went as it should, in {seconds:.1} s. The scratch directory is removed."));
     for line in [
@@ -325,8 +326,8 @@ fn remove_on_interrupt(scratch: &Scratch) -> Result<(), CliError> {
     let inside = runtime.enter();
     let interrupts = signal(SignalKind::interrupt());
     drop(inside);
-    let mut interrupts = interrupts
-        .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;
+    let mut interrupts =
+        interrupts.map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
     std::thread::spawn(move || {
         runtime.block_on(interrupts.recv());
         scratch::remove(&path);

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::terminal::{self, harmless};
+use super::terminal::{self, sanitized};
 use super::{CliError, serve};
 use crate::config::{Settings, Trust as Policy};
 use crate::hooks::discover::{Found, Search, Untrusted, discover};
@@ -26,7 +26,10 @@ const DIGEST_SHOWN: usize = 12;
 ///
 /// Hooks of a repository never run before you trust them, and must be trusted again when they change.
 #[derive(Debug, clap::Args)]
-#[command(arg_required_else_help = false)]
+#[command(
+    arg_required_else_help = false,
+    arg = super::before_subcommand("json").action(clap::ArgAction::SetTrue)
+)]
 pub struct HooksArgs {
     #[command(subcommand)]
     command: HooksCommand,
@@ -83,14 +86,14 @@ pub fn main(args: HooksArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     super::log::to_file(&paths);
     match args.command {
-        HooksCommand::List { json } => list(&Here::of_cwd(paths)?, json),
+        HooksCommand::List { json } => list(&Project::of_cwd(paths)?, json),
         HooksCommand::Trust { names, never, yes } => {
             let decision = if never { Decision::Never } else { Decision::Always };
             let consent = if yes { Consent::Given } else { Consent::Ask };
-            trust(&Here::of_cwd(paths)?, &names, decision, consent)
+            trust(&Project::of_cwd(paths)?, &names, decision, consent)
         }
         HooksCommand::Test { name, event, payload, json } => {
-            try_out::test(&Here::of_cwd(paths)?, &name, &event, payload.as_deref(), json)
+            try_out::test(&Project::of_cwd(paths)?, &name, &event, payload.as_deref(), json)
         }
         HooksCommand::Log { session, newest: _, json } => log::log(&paths, session.as_deref(), json),
     }
@@ -103,47 +106,52 @@ enum Consent {
 }
 
 /// The working directory with its settings and trusted hooks.
-struct Here {
-    paths: Paths,
-    cwd: PathBuf,
-    settings: Settings,
-    /// Problems of the settings and of the trust file.
-    problems: Vec<Problem>,
-    environment: Arc<Vec<(OsString, OsString)>>,
-    trust: Trust,
-    reaper: Arc<Reaper>,
+pub(super) struct Project {
+    pub paths: Paths,
+    pub cwd: PathBuf,
+    pub settings: Settings,
+    pub settings_problems: Vec<Problem>,
+    pub trust: Trust,
+    pub trust_problem: Option<Problem>,
+    pub environment: Arc<Vec<(OsString, OsString)>>,
+    pub reaper: Arc<Reaper>,
 }
 
-impl Here {
-    fn of_cwd(paths: Paths) -> Result<Here, CliError> {
+impl Project {
+    pub fn of_cwd(paths: Paths) -> Result<Project, CliError> {
         let cwd = serve::working_directory()?;
-        let (settings, mut problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));
-        let (trust, problem) = Trust::load(&paths, settings.hooks.trust);
-        problems.extend(problem);
+        let (settings, settings_problems) = Settings::load(&paths, Some(&cwd), |name| std::env::var_os(name));
+        let (trust, trust_problem) = Trust::load(&paths, settings.hooks.trust);
         let environment = serve::environment();
         let reaper = Arc::new(Reaper::of_this_executable());
-        Ok(Here { paths, cwd, settings, problems, environment, trust, reaper })
+        Ok(Project { paths, cwd, settings, settings_problems, trust, trust_problem, environment, reaper })
     }
 
-    fn find(&self) -> Found {
-        let mut found = discover(&Search {
+    /// The hooks here, without the problems of the settings and of the trust file.
+    pub fn discover(&self) -> Found {
+        discover(&Search {
             paths: &self.paths,
             cwd: &self.cwd,
             settings: &self.settings.hooks,
             reaper: &self.reaper,
             environment: &self.environment,
             trust: &self.trust,
-        });
-        found.problems.splice(0..0, self.problems.iter().cloned());
+        })
+    }
+
+    fn find(&self) -> Found {
+        let mut found = self.discover();
+        let problems = self.settings_problems.iter().chain(&self.trust_problem);
+        found.problems.splice(0..0, problems.cloned());
         found
     }
 }
 
-fn list(place: &Here, json: bool) -> Result<i32, CliError> {
-    let found = place.find();
+fn list(project: &Project, json: bool) -> Result<i32, CliError> {
+    let found = project.find();
     let text = if json {
         format!("{}\n", shown::found(&found))
-    } else if !place.settings.hooks.enabled {
+    } else if !project.settings.hooks.enabled {
         "Hooks are switched off (hooks.enabled in the settings).\n".to_owned()
     } else {
         text_of(&found)
@@ -159,7 +167,7 @@ fn text_of(found: &Found) -> String {
     }
     for hook in &found.hooks {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
-        let _ = writeln!(out, "{}  {}", harmless(&hook.name), events.join(", "));
+        let _ = writeln!(out, "{}  {}", sanitized(&hook.name), events.join(", "));
         let path = hook.files.first().map_or_else(String::new, |path| path.display().to_string());
         let _ = writeln!(
             out,
@@ -167,10 +175,10 @@ fn text_of(found: &Found) -> String {
             word(hook.place),
             kind(hook),
             short(&hook.digest),
-            harmless(&path)
+            sanitized(&path)
         );
         if !hook.manifest.description.is_empty() {
-            let _ = writeln!(out, "    {}", harmless(&hook.manifest.description));
+            let _ = writeln!(out, "    {}", sanitized(&hook.manifest.description));
         }
     }
     if !found.untrusted.is_empty() {
@@ -183,25 +191,25 @@ fn text_of(found: &Found) -> String {
             let _ = writeln!(
                 out,
                 "  {}: {}",
-                harmless(&skipped.path.display().to_string()),
-                harmless(&skipped.reason)
+                sanitized(&skipped.path.display().to_string()),
+                sanitized(&skipped.reason)
             );
         }
     }
     if !found.problems.is_empty() {
         out.push_str("\nProblems:\n");
         for problem in &found.problems {
-            let _ = writeln!(out, "  {}", harmless(&problem.to_string()));
+            let _ = writeln!(out, "  {}", sanitized(&problem.to_string()));
         }
     }
     out
 }
 
 fn waiting(item: &Untrusted) -> String {
-    let mut out = format!("  {}  {}\n", harmless(&item.name), short(&item.digest));
-    let _ = writeln!(out, "    {}", harmless(&item.what));
+    let mut out = format!("  {}  {}\n", sanitized(&item.name), short(&item.digest));
+    let _ = writeln!(out, "    {}", sanitized(&item.what));
     for file in &item.files {
-        let _ = writeln!(out, "    {}", harmless(&file.display().to_string()));
+        let _ = writeln!(out, "    {}", sanitized(&file.display().to_string()));
     }
     out
 }
@@ -210,14 +218,14 @@ fn short(digest: &str) -> &str {
     digest.get(..DIGEST_SHOWN).unwrap_or(digest)
 }
 
-fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -> Result<i32, CliError> {
-    match place.settings.hooks.trust {
+fn trust(project: &Project, names: &[String], decision: Decision, consent: Consent) -> Result<i32, CliError> {
+    match project.settings.hooks.trust {
         Policy::Ask => {}
         Policy::Run => eprintln!("note: hooks.trust is run, so hooks of a repository run without asking"),
         Policy::Never => eprintln!("note: hooks.trust is never, so no hook of a repository runs"),
     }
-    let found = place.find();
-    let chosen = chosen(&place.cwd, &found.untrusted, names)?;
+    let found = project.find();
+    let chosen = chosen(&project.cwd, &found.untrusted, names)?;
     if chosen.is_empty() {
         terminal::print("All hooks are decided.\n")?;
         return Ok(0);
@@ -238,14 +246,14 @@ fn trust(place: &Here, names: &[String], decision: Decision, consent: Consent) -
     }
     let items: Vec<Item> =
         chosen.iter().map(|item| Item { path: item.path.clone(), digest: item.digest.clone() }).collect();
-    let mut trust = place.trust.clone();
+    let mut trust = project.trust.clone();
     trust.remember(&items, decision).map_err(|message| CliError::failed(message, None))?;
     let what = match decision {
         Decision::Never => "refused",
         Decision::Always | Decision::Once => "allowed",
     };
     terminal::print(
-        &chosen.iter().map(|item| format!("{what} {}\n", harmless(&item.name))).collect::<String>(),
+        &chosen.iter().map(|item| format!("{what} {}\n", sanitized(&item.name))).collect::<String>(),
     )?;
     Ok(0)
 }

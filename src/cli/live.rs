@@ -1,6 +1,6 @@
 //! The newest output of a running call, shown while the user waits. Pure.
 
-use super::terminal::harmless;
+use super::terminal::sanitized;
 use crate::session::event_queue::keep_newest;
 use crate::thread::CallId;
 
@@ -38,7 +38,7 @@ impl Live {
         let newest = |line: &str| line.rsplit('\r').find(|part| !part.trim().is_empty()).map(str::to_owned);
         let mut lines: Vec<String> = text.lines().rev().filter_map(newest).take(LINES_MAX).collect();
         lines.reverse();
-        lines.iter().map(|line| fitting(&harmless(line), columns)).collect()
+        lines.iter().map(|line| fitting(&sanitized(line), columns)).collect()
     }
 }
 

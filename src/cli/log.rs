@@ -26,10 +26,16 @@ const DAY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// The default log filter. The MCP SDK logs the content of unexpected messages as warnings, which may have secrets.
 const FILTER: &str = "epitome=info,rmcp=error,warn";
 
+/// Names modules as they are in the log: `epitome::session`, as it was once written, is the crate `epitome_session`. A
+/// target begins with the name in the filter, so `epitome` stands for all crates of Epitome.
+fn in_crates(filter: &str) -> String {
+    filter.replace("epitome::", "epitome_").replace("epitome_cli", "epitome::cli")
+}
+
 /// Starts logging to the file of the day. `EPITOME_LOG` is a filter with the syntax of `RUST_LOG`.
 pub fn to_file(paths: &Paths) {
     let wanted = std::env::var("EPITOME_LOG").ok().filter(|filter| !filter.is_empty());
-    let parsed = wanted.as_ref().map(EnvFilter::try_new);
+    let parsed = wanted.map(|filter| EnvFilter::try_new(in_crates(&filter)));
     let (filter, fault) = match parsed {
         Some(Ok(filter)) => (filter, None),
         Some(Err(error)) => (EnvFilter::new(FILTER), Some(error)),
@@ -50,7 +56,7 @@ pub fn to_file(paths: &Paths) {
         tracing::warn!(error, "no spans are sent: the collector can't be used as the environment names it");
     }
     if let Some(error) = fault {
-        tracing::warn!(%error, "EPITOME_LOG is not understood; {FILTER} holds");
+        tracing::warn!(%error, "EPITOME_LOG can't be parsed; {FILTER} is used");
     }
 }
 
@@ -167,6 +173,12 @@ impl Day {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_names_all_crates_or_one() {
+        assert_eq!(in_crates("epitome::session=debug,warn"), "epitome_session=debug,warn");
+        assert_eq!(in_crates("epitome=debug,epitome::cli=info"), "epitome=debug,epitome::cli=info");
+    }
 
     #[test]
     fn a_day_that_is_full_says_so_once_and_the_next_day_has_room_again() {

@@ -22,7 +22,6 @@ mod manual;
 mod methods;
 mod models;
 mod overrides;
-mod plot;
 mod printer;
 mod queue;
 mod recipes;
@@ -99,6 +98,12 @@ enum Command {
     /// Print the version
     #[command(hide = true)]
     Version,
+}
+
+/// An option of subcommands that is also accepted before the subcommand. The subcommand's own definition, with the same
+/// name, has its help.
+fn before_subcommand(name: &'static str) -> clap::Arg {
+    clap::Arg::new(name).long(name).global(true).hide(true)
 }
 
 /// An error that ends a command: what happened, and separately what to do about it.

@@ -1,23 +1,12 @@
 //! `epitome models`: lists models with context windows and prices, and the source of each number. Starts no session;
 //! only `--refresh` and the search for a local server use the network.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
-use super::terminal::{self, harmless};
+use super::terminal::{self, sanitized};
 use super::{CliError, methods, serve};
 use crate::daemon::control::Environment;
-use crate::paths::Paths;
-use crate::provider::catalog::{Catalog, Marks, Offer, Scope, provider_of};
 use crate::provider::endpoint::{self, provider_title};
-use crate::provider::http::Http;
-use crate::provider::learned::{Learned, Source, When};
-use crate::provider::listing::Life;
-use crate::thread::ModelName;
-
-/// Models that are listed. Only a few routers together have more.
-const SHOWN_MAX: usize = 2_000;
 
 /// List models with context windows and prices
 ///
@@ -48,80 +37,32 @@ pub struct ModelsArgs {
     json: bool,
 }
 
-impl ModelsArgs {
-    fn scope(&self) -> Scope {
-        if self.all { Scope::All } else { Scope::Usable }
-    }
-}
-
 pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let paths = serve::paths();
     let cwd = std::env::current_dir().ok();
     let settings = serve::settings(&paths, cwd.as_deref());
-    if args.refresh {
-        refresh(&paths, cwd.as_deref())?;
-    }
-    let environment = serve::environment();
-    let learned = Learned::below(&paths.data);
-    let local = serve::runtime()?.block_on(async {
-        let http = Http::new();
-        learned.load().await;
-        if let Some(fault) = learned.fault() {
-            eprintln!("epitome: {}", harmless(&fault));
-        }
-        let local = endpoint::find_local(&http, &endpoint::local_urls(&settings, &environment)).await;
-        let catalog = Catalog {
-            settings: &settings,
-            environment: &environment,
-            learned: &learned,
-            local: local.as_ref(),
-        };
-        for place in catalog.places() {
-            // A local server is always asked, as its loaded models change.
-            if args.refresh || place.provider() != "local" {
-                continue;
-            }
-            if let Err(error) = learned.refresh(&http, &place, When::Now).await {
-                eprintln!("epitome: {}", harmless(&error.to_string()));
-            }
-        }
-        learned.save().await;
-        local
+    let params = json!({
+        "all": args.all, "refresh": args.refresh, "cwd": cwd, "environment": Environment::of_this_process(),
     });
-    let catalog =
-        Catalog { settings: &settings, environment: &environment, learned: &learned, local: local.as_ref() };
-    show(&catalog, &args)
-}
-
-/// Refreshes the providers' lists in the daemon, if one runs, since it has them in memory.
-fn refresh(paths: &Paths, cwd: Option<&Path>) -> Result<(), CliError> {
-    let params = json!({ "refresh": true, "cwd": cwd, "environment": Environment::of_this_process() });
-    let answered = methods::call(paths, "models.list", params)?;
-    for error in answered["unanswered"].as_array().map(Vec::as_slice).unwrap_or_default() {
-        eprintln!("epitome: {}", harmless(error.as_str().unwrap_or_default()));
+    let answer = methods::call(&paths, "models.list", params)?;
+    let list = |field: &str| answer[field].as_array().map(Vec::as_slice).unwrap_or_default();
+    for error in list("unanswered") {
+        eprintln!("epitome: {}", sanitized(error.as_str().unwrap_or_default()));
     }
-    Ok(())
-}
-
-fn show(catalog: &Catalog<'_>, args: &ModelsArgs) -> Result<i32, CliError> {
-    let all = catalog.offers(args.scope(), SHOWN_MAX);
-    let marks = catalog.marks();
     let filter = args.filter.to_lowercase();
-    let wanted: Vec<&Offer> = all.iter().filter(|offer| fits(&offer.name, &filter)).collect();
-    if args.json {
-        let list: Vec<Value> = wanted.iter().map(|offer| offer.to_json(&marks)).collect();
-        terminal::print(&format!("{:#}\n", json!(list)))?;
-    } else {
-        terminal::print(&harmless(&text(&wanted, &marks)))?;
+    let wanted: Vec<&Value> = list("models").iter().filter(|model| matches_filter(model, &filter)).collect();
+    match args.json {
+        true => terminal::print_pretty(&wanted)?,
+        false => terminal::print(&sanitized(&text(&wanted)))?,
     }
-    if all.is_empty() {
-        let nothing = endpoint::nothing_configured(catalog.settings, catalog.environment);
+    if list("models").is_empty() {
+        let nothing = endpoint::nothing_configured(&settings, &serve::environment());
         return Err(CliError::failed(nothing.message, nothing.hint));
     }
     if wanted.is_empty() {
-        let hint = match args.scope() {
-            Scope::Usable => "`epitome models --all` includes providers without an API key",
-            Scope::All => "`epitome models --all` without a filter shows all",
+        let hint = match args.all {
+            false => "`epitome models --all` includes providers without an API key",
+            true => "`epitome models --all` without a filter shows all",
         };
         let message = format!("no model has {filter:?} in its name");
         return Err(CliError::failed(message, Some(hint.to_owned())));
@@ -130,28 +71,32 @@ fn show(catalog: &Catalog<'_>, args: &ModelsArgs) -> Result<i32, CliError> {
 }
 
 /// Whether a model belongs to this provider or has this text in its name.
-fn fits(name: &ModelName, filter: &str) -> bool {
-    provider_of(name) == filter || name.0.to_lowercase().contains(filter)
+fn matches_filter(model: &Value, filter: &str) -> bool {
+    word(model, "provider") == filter || word(model, "name").to_lowercase().contains(filter)
+}
+
+fn word<'a>(model: &'a Value, field: &str) -> &'a str {
+    model[field].as_str().unwrap_or_default()
 }
 
 /// The models as tables, one per provider.
-fn text(offers: &[&Offer], marks: &Marks) -> String {
+fn text(models: &[&Value]) -> String {
     let mut out = String::new();
-    let rows: Vec<[String; 5]> = offers.iter().map(|offer| row(offer)).collect();
+    let rows: Vec<[String; 5]> = models.iter().map(|model| row(model)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2), width(3)];
     let mut group = "";
-    for (offer, row) in offers.iter().zip(&rows) {
-        let provider = provider_of(&offer.name);
+    for (model, row) in models.iter().zip(&rows) {
+        let provider = word(model, "provider");
         if provider != group {
             let gap = if group.is_empty() { "" } else { "\n" };
-            let key = if offer.is_usable { "" } else { "  (no key)" };
+            let key = if model["usable"] == true { "" } else { "  (no key)" };
             out += &format!("{gap}{} ({provider}){key}\n", provider_title(provider));
             group = provider;
         }
-        let mark = match &offer.name {
-            name if marks.chosen.as_ref() == Some(name) => '*',
-            name if marks.default.as_ref() == Some(name) => '+',
+        let mark = match (&model["chosen"], &model["default"]) {
+            (Value::Bool(true), _) => '*',
+            (_, Value::Bool(true)) => '+',
             _ => ' ',
         };
         let [name, window, output, price, rest] = row;
@@ -165,44 +110,35 @@ fn text(offers: &[&Offer], marks: &Marks) -> String {
     out
 }
 
-fn row(offer: &Offer) -> [String; 5] {
-    let number = |tokens: u64, source: Source| match tokens {
-        0 => "-".to_owned(),
-        tokens => format!("{tokens}{}", letter(source)),
+fn row(model: &Value) -> [String; 5] {
+    let number = |number: &Value| match number["tokens"].as_u64() {
+        None => "-".to_owned(),
+        Some(tokens) => format!("{tokens}{}", letter(word(number, "from"))),
     };
-    let price = offer.price.map_or("-".to_owned(), |price| format!("${}/${}", price.input, price.output));
-    let mut rest: Vec<String> = Vec::new();
-    for (has, word) in [
-        (offer.abilities.images, "images"),
-        (offer.abilities.documents, "documents"),
-        (offer.thinks(), "thinking"),
-    ] {
-        if has {
-            rest.push(word.to_owned());
-        }
+    let price = &model["dollars_per_million_tokens"];
+    let price = match (price["input"].as_f64(), price["output"].as_f64()) {
+        (Some(input), Some(output)) => format!("${input}/${output}"),
+        _ => "-".to_owned(),
+    };
+    let abilities = ["images", "documents", "thinking"].into_iter().filter(|name| model[*name] == true);
+    let mut rest: Vec<String> = abilities.map(str::to_owned).collect();
+    match model["ends"].as_str() {
+        Some(day) => rest.push(format!("ends {day}")),
+        None if model["ending"] == true => rest.push("is being retired".to_owned()),
+        None => {}
     }
-    match &offer.life {
-        Life::Active => {}
-        Life::Ending { on: Some(day) } => rest.push(format!("ends {day}")),
-        Life::Ending { on: None } => rest.push("is being retired".to_owned()),
-    }
-    [
-        offer.name.0.clone(),
-        number(offer.window.0, offer.window.1),
-        number(u64::from(offer.max_output.0), offer.max_output.1),
-        price,
-        rest.join(", "),
-    ]
+    let name = word(model, "name").to_owned();
+    [name, number(&model["window"]), number(&model["max_output"]), price, rest.join(", ")]
 }
 
 /// The letter for the source of a number; the help explains it.
-fn letter(source: Source) -> &'static str {
+fn letter(source: &str) -> &'static str {
     match source {
-        Source::Table => " ",
-        Source::Endpoint => "p",
-        Source::Config => "c",
-        Source::Overflow => "l",
-        Source::Guess => "?",
+        "provider" => "p",
+        "config" => "c",
+        "learned" => "l",
+        "guess" => "?",
+        _ => " ",
     }
 }
 
@@ -210,7 +146,11 @@ fn letter(source: Source) -> &'static str {
 mod tests {
     use super::*;
     use crate::provider::abilities::{Abilities, Thinking};
+    use crate::provider::catalog::{Marks, Offer};
+    use crate::provider::learned::Source;
+    use crate::provider::listing::Life;
     use crate::provider::models::Price;
+    use crate::thread::ModelName;
 
     #[test]
     fn a_table_says_what_each_model_holds_and_who_says_so() {
@@ -232,21 +172,21 @@ mod tests {
         let second = Offer { is_usable: false, ..offer("local/qwen", (4_096, Source::Overflow), None) };
         let marks = Marks { chosen: Some(second.name.clone()), default: Some(first.name.clone()) };
         assert_eq!(
-            text(&[&first, &second], &marks),
+            text(&[&first.to_json(&marks), &second.to_json(&marks)]),
             "Anthropic (anthropic)\n\
              + anthropic/claude-a  1000000p  64000   $2/$10  images, thinking\n\
              \n\
              This machine (local)  (no key)\n\
              * local/qwen             4096l  64000   -       images, thinking\n"
         );
-        assert_eq!(text(&[], &marks), "");
+        assert_eq!(text(&[]), "");
     }
 
     #[test]
     fn a_filter_is_a_provider_or_a_part_of_a_name() {
-        let name = ModelName("openai/GPT-6-sol".into());
+        let model = json!({ "name": "openai/GPT-6-sol", "provider": "openai" });
         for (filter, expected) in [("", true), ("openai", true), ("gpt-6", true), ("gemini", false)] {
-            assert_eq!(fits(&name, filter), expected, "{filter}");
+            assert_eq!(matches_filter(&model, filter), expected, "{filter}");
         }
     }
 }

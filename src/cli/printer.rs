@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::form::Form;
 use super::live::Live;
-use super::terminal::{self, Dress, Ink, harmless};
+use super::terminal::{self, Color, Style, sanitized};
 use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
 use crate::thread::diff::{DiffLine, diff};
 use crate::thread::text;
@@ -92,9 +92,9 @@ impl Streamed {
 pub struct Printer<'a> {
     out: Box<dyn Write + 'a>,
     err: Box<dyn Write + 'a>,
-    dress: Dress,
+    style: Style,
     /// The style of stderr; the progress line needs both to be the same terminal.
-    err_dress: Dress,
+    err_style: Style,
     began: Instant,
     last_print: Instant,
     /// The position of the cursor on stdout.
@@ -127,13 +127,13 @@ enum Kind {
 }
 
 impl<'a> Printer<'a> {
-    pub fn new(out: impl Write + 'a, dress: Dress, err: impl Write + 'a, err_dress: Dress) -> Printer<'a> {
+    pub fn new(out: impl Write + 'a, style: Style, err: impl Write + 'a, err_style: Style) -> Printer<'a> {
         let now = Instant::now();
         Printer {
             out: Box::new(out),
             err: Box::new(err),
-            dress,
-            err_dress,
+            style,
+            err_style,
             began: now,
             last_print: now,
             line: Line::Start,
@@ -166,15 +166,15 @@ impl<'a> Printer<'a> {
                 Ok(())
             }
             Out::Notice { severity, text } => {
-                let ink = match severity {
-                    Severity::Info => Ink::Dim,
-                    Severity::Warning => Ink::Yellow,
-                    Severity::Error => Ink::Red,
+                let color = match severity {
+                    Severity::Info => Color::Dim,
+                    Severity::Warning => Color::Yellow,
+                    Severity::Error => Color::Red,
                 };
-                self.remark(ink, text)
+                self.remark(color, text)
             }
             Out::Compaction { state: CompactionState::Began { tokens }, .. } => {
-                self.remark(Ink::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
+                self.remark(Color::Dim, &format!("Compacting {} tokens…", text::tokens(*tokens)))
             }
             // The result is an entry of the log, or the answer.
             Out::Compaction {
@@ -206,8 +206,8 @@ impl<'a> Printer<'a> {
     /// second while there are no events.
     pub fn tick(&mut self) -> io::Result<()> {
         // If stdout is redirected, no line of the conversation is in the way.
-        let in_the_way = self.dress.is_terminal() && self.line == Line::Middle;
-        if !self.err_dress.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
+        let in_the_way = self.style.is_terminal() && self.line == Line::Middle;
+        if !self.err_style.is_terminal() || in_the_way || self.last_print.elapsed() < QUIET {
             return Ok(());
         }
         let mut parts = vec![format!("{} s", self.began.elapsed().as_secs())];
@@ -223,7 +223,7 @@ impl<'a> Printer<'a> {
         self.clear_progress()?;
         for (at, row) in rows.iter().enumerate() {
             let line_end = if at == 0 { "\r\x1b[2K" } else { "\n" };
-            write!(self.err, "{line_end}{}", self.err_dress.paint(Ink::Dim, row))?;
+            write!(self.err, "{line_end}{}", self.err_style.paint(Color::Dim, row))?;
         }
         self.progress_rows = rows.len();
         self.progress_at = Some(Instant::now());
@@ -231,9 +231,9 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints a notice to stderr.
-    pub fn remark(&mut self, ink: Ink, text: &str) -> io::Result<()> {
+    pub fn remark(&mut self, color: Color, text: &str) -> io::Result<()> {
         self.begin(Kind::Remark)?;
-        let text = self.err_dress.paint(ink, &harmless(text));
+        let text = self.err_style.paint(color, &sanitized(text));
         writeln!(self.err, "{text}")?;
         self.err.flush()
     }
@@ -243,13 +243,13 @@ impl<'a> Printer<'a> {
         self.begin(Kind::Call)?;
         self.out.flush()?;
         let title = text::title(&ask.tool, &ask.card);
-        let heading = self.err_dress.paint(Ink::Bold, &format!("? {}", harmless(&title)));
+        let heading = self.err_style.paint(Color::Bold, &format!("? {}", sanitized(&title)));
         writeln!(self.err, "{heading}")?;
-        let lines = shown_lines(&ask.preview, self.err_dress, QUESTION_LINES_MAX);
+        let lines = shown_lines(&ask.preview, self.err_style, QUESTION_LINES_MAX);
         for line in lines {
             writeln!(self.err, "    {line}")?;
         }
-        let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", harmless(what)));
+        let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", sanitized(what)));
         write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
         self.err.flush()
     }
@@ -259,16 +259,16 @@ impl<'a> Printer<'a> {
         self.begin(Kind::Call)?;
         self.out.flush()?;
         if form.is_new() {
-            let heading = self.err_dress.paint(Ink::Bold, &format!("? {}", harmless(form.heading())));
+            let heading = self.err_style.paint(Color::Bold, &format!("? {}", sanitized(form.heading())));
             writeln!(self.err, "{heading}")?;
         }
         let lines = form.prompt();
         let (last, before) =
             lines.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
         for line in before {
-            writeln!(self.err, "    {}", harmless(line))?;
+            writeln!(self.err, "    {}", sanitized(line))?;
         }
-        write!(self.err, "  {}", harmless(last))?;
+        write!(self.err, "  {}", sanitized(last))?;
         self.err.flush()
     }
 
@@ -286,7 +286,7 @@ impl<'a> Printer<'a> {
                 };
                 let title = title.trim_end_matches('?');
                 let line = format!("Denied, because there is no terminal to ask: {title}. {how}");
-                self.remark(Ink::Yellow, &line)
+                self.remark(Color::Yellow, &line)
             }
             Decision::AllowOnce | Decision::AllowAlways | Decision::Reject | Decision::RejectAlways => Ok(()),
         }
@@ -309,30 +309,30 @@ impl<'a> Printer<'a> {
                     self.titles.insert(call.id.clone(), text::call_title(call));
                 }
                 match cut {
-                    Some(cut) => self.remark(Ink::Yellow, &text::cut_words(cut)),
+                    Some(cut) => self.remark(Color::Yellow, &text::cut_words(cut)),
                     None => Ok(()),
                 }
             }
             Change::ToolFinished { outcome } => self.outcome(outcome),
             change => match line(change) {
-                Some(line) => self.line(Kind::Call, Ink::Cyan, &line),
+                Some(line) => self.line(Kind::Call, Color::Cyan, &line),
                 None => Ok(()),
             },
         }
     }
 
     fn text(&mut self, kind: TextKind, text: &str) -> io::Result<()> {
-        let text = harmless(text);
+        let text = sanitized(text);
         match kind {
             TextKind::Reply => {
                 self.begin(Kind::Reply)?;
                 self.out.write_all(text.as_bytes())?;
             }
             // Reasoning is only shown on a terminal.
-            TextKind::Thinking if !self.dress.is_terminal() => return Ok(()),
+            TextKind::Thinking if !self.style.is_terminal() => return Ok(()),
             TextKind::Thinking => {
                 self.begin(Kind::Thinking)?;
-                let text = self.dress.paint(Ink::Dim, &text);
+                let text = self.style.paint(Color::Dim, &text);
                 self.out.write_all(text.as_bytes())?;
             }
         }
@@ -344,15 +344,15 @@ impl<'a> Printer<'a> {
         self.running.retain(|call| *call != outcome.call);
         self.live.ended(&outcome.call);
         let title = self.titles.remove(&outcome.call).unwrap_or_else(|| outcome.call.to_string());
-        let ink = match outcome.status {
-            OutcomeStatus::Completed => Ink::Green,
-            OutcomeStatus::Failed => Ink::Red,
-            OutcomeStatus::Denied | OutcomeStatus::Interrupted => Ink::Yellow,
+        let color = match outcome.status {
+            OutcomeStatus::Completed => Color::Green,
+            OutcomeStatus::Failed => Color::Red,
+            OutcomeStatus::Denied | OutcomeStatus::Interrupted => Color::Yellow,
         };
         self.begin(Kind::Call)?;
-        let dot = self.dress.paint(ink, "●");
-        writeln!(self.out, "{dot} {} → {}", harmless(&title), text::status(outcome.status))?;
-        let mut lines = shown_lines(&outcome.shown, self.dress, DIFF_LINES_MAX);
+        let dot = self.style.paint(color, "●");
+        writeln!(self.out, "{dot} {} → {}", sanitized(&title), text::status(outcome.status))?;
+        let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
         match outcome.status {
             OutcomeStatus::Completed | OutcomeStatus::Interrupted => {
                 lines.truncate(if has_diff(&outcome.shown) { DIFF_LINES_MAX + 1 } else { 0 });
@@ -367,9 +367,9 @@ impl<'a> Printer<'a> {
         self.out.flush()
     }
 
-    fn line(&mut self, kind: Kind, ink: Ink, text: &str) -> io::Result<()> {
+    fn line(&mut self, kind: Kind, color: Color, text: &str) -> io::Result<()> {
         self.begin(kind)?;
-        let text = self.dress.paint(ink, &harmless(text));
+        let text = self.style.paint(color, &sanitized(text));
         writeln!(self.out, "{text}")?;
         self.out.flush()
     }
@@ -417,13 +417,13 @@ fn has_diff(shown: &[Shown]) -> bool {
 }
 
 /// What a tool shows, as lines: diffs with signs and colours, texts unchanged.
-pub fn shown_lines(shown: &[Shown], dress: Dress, lines_max: usize) -> Vec<String> {
+pub fn shown_lines(shown: &[Shown], style: Style, lines_max: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for part in shown {
         match part {
-            Shown::Text { text } => lines.extend(harmless(unfenced(text)).lines().map(str::to_owned)),
+            Shown::Text { text } => lines.extend(sanitized(unfenced(text)).lines().map(str::to_owned)),
             Shown::Diff { old, new, .. } => {
-                lines.extend(diff(old.as_deref(), new).iter().map(|line| diff_line(line, dress)));
+                lines.extend(diff(old.as_deref(), new).iter().map(|line| diff_line(line, style)));
             }
         }
     }
@@ -440,18 +440,18 @@ fn unfenced(text: &str) -> &str {
 }
 
 /// One line of a diff, coloured.
-pub fn diff_line(line: &DiffLine, dress: Dress) -> String {
+pub fn diff_line(line: &DiffLine, style: Style) -> String {
     let signed = line.signed();
-    let signed = harmless(&signed);
+    let signed = sanitized(&signed);
     match line {
-        DiffLine::Added(_) => dress.paint(Ink::Green, &signed),
-        DiffLine::Removed(_) => dress.paint(Ink::Red, &signed),
-        DiffLine::Same(_) | DiffLine::Gap | DiffLine::TooLong { .. } => dress.paint(Ink::Dim, &signed),
+        DiffLine::Added(_) => style.paint(Color::Green, &signed),
+        DiffLine::Removed(_) => style.paint(Color::Red, &signed),
+        DiffLine::Same(_) | DiffLine::Gap | DiffLine::TooLong { .. } => style.paint(Color::Dim, &signed),
     }
 }
 
 fn clipped_lines(text: &str, lines_max: usize) -> Vec<String> {
-    let text = harmless(text);
+    let text = sanitized(text);
     limited(text.lines().map(|line| clipped(line, LINE_CHARS_MAX)).collect(), lines_max)
 }
 

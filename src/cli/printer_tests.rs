@@ -33,9 +33,9 @@ impl Paper {
 }
 
 /// What comes out on stdout and on stderr.
-fn printed(dress: Dress, stream: &[Out]) -> (String, String) {
+fn printed(style: Style, stream: &[Out]) -> (String, String) {
     let (out, err) = (Paper::default(), Paper::default());
-    let mut printer = Printer::new(out.clone(), dress, err.clone(), dress);
+    let mut printer = Printer::new(out.clone(), style, err.clone(), style);
     for item in stream {
         printer.show(item).expect("paper takes everything");
     }
@@ -64,24 +64,24 @@ fn a_terminal_shows_the_last_lines_of_what_runs_and_takes_them_back() {
         let outcome = ToolOutcome::text(call.id.clone(), OutcomeStatus::Completed, "built");
         printer.show(&entry(Change::ToolFinished { outcome })).expect("paper takes everything");
     };
-    for (dress, err_dress, is_shown) in [
-        (Dress::Terminal, Dress::Terminal, true),
-        (Dress::Plain, Dress::Terminal, true),
-        (Dress::Terminal, Dress::Plain, false),
-        (Dress::Plain, Dress::Plain, false),
+    for (style, err_style, is_shown) in [
+        (Style::Terminal, Style::Terminal, true),
+        (Style::Plain, Style::Terminal, true),
+        (Style::Terminal, Style::Plain, false),
+        (Style::Plain, Style::Plain, false),
     ] {
         let (out, err) = (Paper::default(), Paper::default());
-        let mut printer = Printer::new(out.clone(), dress, err.clone(), err_dress);
+        let mut printer = Printer::new(out.clone(), style, err.clone(), err_style);
         stream(&mut printer, true);
         let shown = "\r\x1b[2K  0 s · make\n    cc a.c\n    cc b.c";
         let cleared = "\r\x1b[2K\x1b[1A\x1b[2K\x1b[1A\x1b[2K";
         let expected = if is_shown { format!("{shown}{cleared}") } else { String::new() };
-        assert_eq!(err.text(), expected, "{dress:?} {err_dress:?}");
+        assert_eq!(err.text(), expected, "{style:?} {err_style:?}");
         assert!(!out.text().contains("cc a.c"), "{}", out.text());
     }
     // What ends at once is not shown.
     let err = Paper::default();
-    stream(&mut Printer::new(Paper::default(), Dress::Terminal, err.clone(), Dress::Terminal), false);
+    stream(&mut Printer::new(Paper::default(), Style::Terminal, err.clone(), Style::Terminal), false);
     assert_eq!(err.text(), "");
 }
 
@@ -123,7 +123,7 @@ fn edited(status: OutcomeStatus) -> Out {
 #[test]
 fn a_turn_reads_as_text_calls_and_diffs() {
     let (out, err) = printed(
-        Dress::Plain,
+        Style::Plain,
         &[
             streamed(0, TextKind::Reply, "I change "),
             streamed(0, TextKind::Reply, "it."),
@@ -149,7 +149,7 @@ Done.
 #[test]
 fn text_that_was_not_streamed_comes_with_its_entry() {
     let (out, _) = printed(
-        Dress::Plain,
+        Style::Plain,
         &[streamed(0, TextKind::Reply, "The first "), replied(vec![text("The first half and the other.")])],
     );
     assert_eq!(out, "The first half and the other.\n");
@@ -162,14 +162,14 @@ fn thinking_is_shown_to_those_who_watch_and_is_not_in_files() {
         streamed(1, TextKind::Reply, "Yes."),
         replied(vec![Content::Thinking { text: "Hm.".to_owned(), native: None }, text("Yes.")]),
     ];
-    assert_eq!(printed(Dress::Plain, &stream).0, "Yes.\n");
-    assert_eq!(printed(Dress::Terminal, &stream).0, "Hm.\n\nYes.\n");
-    assert_eq!(printed(Dress::Colours, &stream).0, "\x1b[2mHm.\x1b[0m\n\nYes.\n");
+    assert_eq!(printed(Style::Plain, &stream).0, "Yes.\n");
+    assert_eq!(printed(Style::Terminal, &stream).0, "Hm.\n\nYes.\n");
+    assert_eq!(printed(Style::Colors, &stream).0, "\x1b[2mHm.\x1b[0m\n\nYes.\n");
 }
 
 #[test]
 fn a_denied_call_says_why() {
-    let (out, _) = printed(Dress::Plain, &[replied(vec![edit()]), edited(OutcomeStatus::Denied)]);
+    let (out, _) = printed(Style::Plain, &[replied(vec![edit()]), edited(OutcomeStatus::Denied)]);
     assert_eq!(out, "● Edit a.txt → denied\n    the text for the model\n");
 }
 
@@ -182,7 +182,7 @@ fn remarks_go_to_stderr_and_the_past_is_not_repeated() {
     let past =
         Out::Entry { entry: Arc::new(Entry { seq: Seq(1), at: 0, change: said }), replay: true, own: false };
     let notice = Out::Notice { severity: Severity::Warning, text: "Trying again in 1.0 s.".to_owned() };
-    let (out, err) = printed(Dress::Plain, &[past, notice]);
+    let (out, err) = printed(Style::Plain, &[past, notice]);
     assert_eq!((out.as_str(), err.as_str()), ("", "Trying again in 1.0 s.\n"));
 }
 
@@ -201,7 +201,7 @@ fn a_compaction_is_one_line() {
         masks: Vec::new(),
         account: Default::default(),
     };
-    let (out, _) = printed(Dress::Plain, &[entry(change)]);
+    let (out, _) = printed(Style::Plain, &[entry(change)]);
     assert_eq!(out, "Compacted: context 42.0k → 1.5k of 200k. /undo takes it back.\n");
 }
 
@@ -210,7 +210,7 @@ fn what_hooks_did_is_one_line_each() {
     let message = |text: &str| Message { id: MessageId(5), content: vec![self::text(text)] };
     let said = |origin| entry(Change::Said { message: message("Run the linter."), origin });
     let (out, err) = printed(
-        Dress::Plain,
+        Style::Plain,
         &[
             said(Origin::Person),
             said(Origin::Context { by: "style".to_owned() }),
@@ -255,13 +255,13 @@ fn programs_are_told_of_each_run_of_a_hook() {
 
 #[test]
 fn a_model_cannot_write_escapes_to_the_terminal() {
-    let (out, _) = printed(Dress::Colours, &[streamed(0, TextKind::Reply, "\x1b[2Jgone")]);
+    let (out, _) = printed(Style::Colors, &[streamed(0, TextKind::Reply, "\x1b[2Jgone")]);
     assert_eq!(out, "\u{fffd}[2Jgone\n");
 }
 
 #[test]
 fn a_command_in_a_question_is_shown_without_its_markdown() {
-    let shown = |text: &str| shown_lines(&[Shown::Text { text: text.to_owned() }], Dress::Plain, 10);
+    let shown = |text: &str| shown_lines(&[Shown::Text { text: text.to_owned() }], Style::Plain, 10);
     assert_eq!(shown("```sh\ncargo test\n```"), ["cargo test"]);
     assert_eq!(shown("```sh\ncat <<E\n```\nE\n```\n"), ["cat <<E", "```", "E"]);
     assert_eq!(shown("plain\n```"), ["plain", "```"]);

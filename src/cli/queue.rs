@@ -35,7 +35,7 @@ struct State {
 
 impl Queue {
     /// A queue whose reader can show these questions in addition to permission questions.
-    pub fn that_shows(shows: Shows) -> Queue {
+    pub fn new(shows: Shows) -> Queue {
         let state = State { items: EventQueue::new(LIMITS), closed: false };
         Queue { state: Mutex::new(state), changed: Condvar::new(), shows }
     }
@@ -51,7 +51,7 @@ impl Queue {
     }
 
     /// Queues input that is not from a session. There is never much of it.
-    pub fn tell(&self, input: Input) {
+    pub fn put_input(&self, input: Input) {
         self.state().items.put_own(input);
         self.changed.notify_all();
     }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_nobody_reads_takes_bounded_memory_and_leaves_no_hole() {
-        let queue = Queue::that_shows(Shows::default());
+        let queue = Queue::new(Shows::default());
         let piece = "x".repeat(LIMITS.text_bytes);
         for _ in 0..LIMITS.items + 10 {
             queue.put(&session(), text(1, &piece));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_printer_that_has_gone() {
-        let queue = Queue::that_shows(Shows::default());
+        let queue = Queue::new(Shows::default());
         queue.close();
         for _ in 0..LIMITS.items * 2 {
             queue.put(&session(), Out::CallStarted { call: CallId("c".to_owned()) });

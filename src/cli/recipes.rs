@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::overrides::RecipeDirArgs;
-use super::terminal::{self, harmless};
+use super::terminal::{self, sanitized};
 use super::{CliError, serve};
 use crate::paths::Paths;
 use crate::problem::Problem;
@@ -96,7 +96,7 @@ impl Recipes {
         catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
         match self.json {
             true => terminal::print_pretty(&shown::list(&catalog)),
-            false => terminal::print(&harmless(&show::list(&catalog, &self.cwd))),
+            false => terminal::print(&sanitized(&show::list(&catalog, &self.cwd))),
         }
     }
 
@@ -117,7 +117,7 @@ impl Recipes {
                 fields.insert("text".to_owned(), json!(text));
                 terminal::print_pretty(&json!(fields))
             }
-            false => terminal::print(&harmless(&format!("{}\n{text}", show::head(recipe)))),
+            false => terminal::print(&sanitized(&format!("{}\n{text}", show::head(recipe)))),
         }
     }
 
@@ -127,7 +127,7 @@ impl Recipes {
         let arguments = bind(recipe, words)?;
         let prompt = self.prompt(recipe, &arguments)?;
         for warning in &prompt.warnings {
-            eprintln!("epitome: {}", harmless(warning));
+            eprintln!("epitome: {}", sanitized(warning));
         }
         match self.json {
             true => terminal::print_pretty(&json!({
@@ -137,7 +137,7 @@ impl Recipes {
                 "text": prompt.text,
                 "warnings": prompt.warnings,
             })),
-            false => terminal::print(&format!("{}\n", harmless(&prompt.text))),
+            false => terminal::print(&format!("{}\n", sanitized(&prompt.text))),
         }
     }
 
@@ -202,7 +202,7 @@ impl Recipes {
                     PROBLEMS_MAX.. => text += "and perhaps more\n",
                     _ => {}
                 }
-                terminal::print(&harmless(&text))?;
+                terminal::print(&sanitized(&text))?;
             }
         }
         Ok(i32::from(!problems.is_empty()))

@@ -20,19 +20,19 @@ use super::json_lines::JsonLines;
 use super::printer::Printer;
 use super::queue::{Input, Queue};
 use super::sessions::IN_USE_HINT;
-use super::terminal::{self, Dress, harmless};
+use super::terminal::{self, Style, sanitized};
 use super::{CliError, EXIT_CANCELLED, log, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
 use crate::daemon::control::remote::RemoteSessions;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
 use crate::session_library;
 use crate::thread::{Content, SessionId};
-use drive::{Face, Run};
+use drive::{EventSink, Run};
 pub use request::{CompactArgs, RunArgs, SessionCommand};
-use request::{Output, Request, Which};
+use request::{Output, Request, SessionChoice};
 
 /// How long the session may take to end. Its results are on disk already.
 const SETTLE_WITHIN: Duration = Duration::from_secs(5);
@@ -72,16 +72,16 @@ fn perform(request: Request) -> Result<i32, CliError> {
         prompt.insert(0, Content::Text { text });
     }
     let resumed = match &request.session {
-        Which::Named(id) => Some(super::sessions::named(&paths, id)?),
-        Which::New | Which::Newest => None,
+        SessionChoice::Named(id) => Some(super::sessions::named(&paths, id)?),
+        SessionChoice::New | SessionChoice::Newest => None,
     };
     let runtime = serve::runtime()?;
     let daemon = match request.standalone {
         true => None,
-        false => runtime.block_on(in_daemon(&Place::of(&paths))).unwrap_or_else(|fault| {
-            eprintln!("epitome: {}; continuing without it", harmless(&fault.message));
+        false => runtime.block_on(in_daemon(&RuntimeDir::of(&paths))).unwrap_or_else(|fault| {
+            eprintln!("epitome: {}; continuing without it", sanitized(&fault.message));
             if let Some(hint) = &fault.hint {
-                eprintln!("hint: {}", harmless(hint));
+                eprintln!("hint: {}", sanitized(hint));
             }
             None
         }),
@@ -105,8 +105,8 @@ fn perform(request: Request) -> Result<i32, CliError> {
 }
 
 /// The sessions of the daemon, if one runs. It has those that are open in editors.
-async fn in_daemon(place: &Place) -> Result<Option<RemoteSessions>, Fault> {
-    match Client::connect(place).await? {
+async fn in_daemon(runtime_dir: &RuntimeDir) -> Result<Option<RemoteSessions>, Fault> {
+    match Client::connect(runtime_dir).await? {
         Some(client) => RemoteSessions::begin(client).await.map(Some),
         None => Ok(None),
     }
@@ -125,11 +125,11 @@ impl Prepared {
     fn run<P: SessionPort>(self, runtime: &Runtime, sessions: &P) -> Result<i32, CliError> {
         let Prepared { request, prompt, cwd, resumed } = self;
         let resumed = match &request.session {
-            Which::Newest => Some(newest(sessions, &cwd)?),
-            Which::New | Which::Named(_) => resumed,
+            SessionChoice::Newest => Some(newest(sessions, &cwd)?),
+            SessionChoice::New | SessionChoice::Named(_) => resumed,
         };
         let is_there = terminal::keyboard().is_some();
-        let queue = Arc::new(Queue::that_shows(Shows { forms: is_there, urls: is_there }));
+        let queue = Arc::new(Queue::new(Shows { forms: is_there, urls: is_there }));
         catch_interrupts(runtime, &queue)?;
         let opening = Opening {
             attachment: Attachment { client: CLIENT, outlet: queue.clone() },
@@ -146,15 +146,15 @@ impl Prepared {
             }
             None => sessions.create(ATTACH, opening),
         };
-        let face = match request.output {
+        let sink = match request.output {
             Output::Text => {
                 let (out, err) = (io::stdout(), io::stderr());
-                Face::Text(Box::new(Printer::new(out, Dress::of_stdout(), err, Dress::of_stderr())))
+                EventSink::Text(Box::new(Printer::new(out, Style::of_stdout(), err, Style::of_stderr())))
             }
-            Output::Json => Face::Json(JsonLines::new(io::stdout())),
-            Output::Result => Face::Result,
+            Output::Json => EventSink::Json(JsonLines::new(io::stdout())),
+            Output::Result => EventSink::Result,
         };
-        let code = Run::new(sessions.clone(), session, queue.clone(), face, prompt, request).drive();
+        let code = Run::new(sessions.clone(), session, queue.clone(), sink, prompt, request).drive();
         queue.close();
         sessions.detach(CLIENT);
         code
@@ -175,11 +175,11 @@ fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError
 fn catch_interrupts(runtime: &Runtime, queue: &Arc<Queue>) -> Result<(), CliError> {
     let _inside = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())
-        .map_err(|error| CliError::failed(format!("Ctrl-C can't be listened for: {error}"), None))?;
+        .map_err(|error| CliError::failed(format!("Ctrl-C can't be handled: {error}"), None))?;
     let queue = queue.clone();
     runtime.spawn(async move {
         interrupts.recv().await;
-        queue.tell(Input::Interrupted);
+        queue.put_input(Input::Interrupted);
         interrupts.recv().await;
         std::process::exit(EXIT_CANCELLED);
     });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
-use super::terminal::harmless;
+use super::terminal::sanitized;
 use crate::config::Settings;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -39,7 +39,7 @@ pub fn working_directory() -> Result<PathBuf, CliError> {
 pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
     let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
     for problem in problems {
-        eprintln!("epitome: {}", harmless(&problem.to_string()));
+        eprintln!("epitome: {}", sanitized(&problem.to_string()));
     }
     settings
 }

@@ -4,8 +4,10 @@
 //! can move the cursor over a permission question.
 
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -19,16 +21,16 @@ const COLUMNS: usize = 80;
 
 /// How output may be styled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dress {
+pub enum Style {
     /// A file, a pipe, or a terminal without escape sequences (`TERM=dumb`).
     Plain,
     /// A terminal whose user wants no colours (`NO_COLOR`).
     Terminal,
-    Colours,
+    Colors,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ink {
+pub enum Color {
     Bold,
     Dim,
     Red,
@@ -37,54 +39,54 @@ pub enum Ink {
     Cyan,
 }
 
-impl Dress {
-    pub fn of_stdout() -> Dress {
-        Dress::of(io::stdout().is_terminal(), |name| std::env::var_os(name))
+impl Style {
+    pub fn of_stdout() -> Style {
+        Style::of(io::stdout().is_terminal(), |name| std::env::var_os(name))
     }
 
-    pub fn of_stderr() -> Dress {
-        Dress::of(io::stderr().is_terminal(), |name| std::env::var_os(name))
+    pub fn of_stderr() -> Style {
+        Style::of(io::stderr().is_terminal(), |name| std::env::var_os(name))
     }
 
-    fn of(terminal: bool, get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Dress {
+    fn of(terminal: bool, get: impl Fn(&str) -> Option<std::ffi::OsString>) -> Style {
         // https://no-color.org: present and not empty, whatever its value.
         let no_colour = get("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = get("TERM").is_some_and(|value| value == "dumb");
         match (terminal && !dumb, no_colour) {
-            (false, _) => Dress::Plain,
-            (true, true) => Dress::Terminal,
-            (true, false) => Dress::Colours,
+            (false, _) => Style::Plain,
+            (true, true) => Style::Terminal,
+            (true, false) => Style::Colors,
         }
     }
 
     /// Whether the output goes to a terminal.
     pub fn is_terminal(self) -> bool {
         match self {
-            Dress::Plain => false,
-            Dress::Terminal | Dress::Colours => true,
+            Style::Plain => false,
+            Style::Terminal | Style::Colors => true,
         }
     }
 
     /// The text in a colour, where there are colours.
-    pub fn paint(self, ink: Ink, text: &str) -> String {
-        let code = match ink {
-            Ink::Bold => "1",
-            Ink::Dim => "2",
-            Ink::Red => "31",
-            Ink::Green => "32",
-            Ink::Yellow => "33",
-            Ink::Cyan => "36",
+    pub fn paint(self, color: Color, text: &str) -> String {
+        let code = match color {
+            Color::Bold => "1",
+            Color::Dim => "2",
+            Color::Red => "31",
+            Color::Green => "32",
+            Color::Yellow => "33",
+            Color::Cyan => "36",
         };
         match self {
-            Dress::Colours => format!("\x1b[{code}m{text}\x1b[0m"),
-            Dress::Plain | Dress::Terminal => text.to_owned(),
+            Style::Colors => format!("\x1b[{code}m{text}\x1b[0m"),
+            Style::Plain | Style::Terminal => text.to_owned(),
         }
     }
 }
 
 /// Sanitizes text for a terminal: control characters except newline and tab, and characters that reorder others, show
 /// as `�`.
-pub fn harmless(text: &str) -> Cow<'_, str> {
+pub fn sanitized(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_harmful) {
         return Cow::Borrowed(text);
     }
@@ -151,6 +153,18 @@ pub fn print(text: &str) -> Result<(), CliError> {
     }
 }
 
+/// Creates a file that only the user can read. An existing file is not overwritten.
+pub fn write_new(path: &Path, text: &str) -> Result<(), CliError> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AlreadyExists => "choose another name, or remove it first",
+            _ => "name a file in a directory where you can write, or print to stdout",
+        };
+        CliError::failed(format!("{} can't be written: {error}", path.display()), Some(hint.to_owned()))
+    })
+}
+
 /// Prints a value as one line of JSON.
 pub fn print_json(value: &(impl Serialize + ?Sized)) -> Result<(), CliError> {
     let json = serde_json::to_string(value).map_err(|error| cannot_encode(&error))?;
@@ -178,25 +192,25 @@ mod tests {
     #[test]
     fn colours_are_for_terminals_of_people_who_want_them() {
         let cases = [
-            (false, "TERM", "xterm", Dress::Plain),
-            (true, "TERM", "xterm", Dress::Colours),
-            (true, "NO_COLOR", "1", Dress::Terminal),
-            (true, "NO_COLOR", "", Dress::Colours),
-            (true, "TERM", "dumb", Dress::Plain),
+            (false, "TERM", "xterm", Style::Plain),
+            (true, "TERM", "xterm", Style::Colors),
+            (true, "NO_COLOR", "1", Style::Terminal),
+            (true, "NO_COLOR", "", Style::Colors),
+            (true, "TERM", "dumb", Style::Plain),
         ];
         for (terminal, variable, value, expected) in cases {
             let get = |name: &str| (name == variable).then(|| value.into());
-            assert_eq!(Dress::of(terminal, get), expected, "{variable}={value}");
+            assert_eq!(Style::of(terminal, get), expected, "{variable}={value}");
         }
     }
 
     #[test]
     fn no_text_reaches_the_terminal_as_a_command() {
-        assert_eq!(harmless("a\tb\nc"), "a\tb\nc");
-        assert_eq!(harmless("a\r\nb"), "a\nb");
-        assert_eq!(harmless("rm -rf /\r echo hello"), "rm -rf /\u{fffd} echo hello");
-        assert_eq!(harmless("\x1b[2Kok"), "\u{fffd}[2Kok");
-        assert_eq!(harmless("\u{202e}txt.exe"), "\u{fffd}txt.exe");
+        assert_eq!(sanitized("a\tb\nc"), "a\tb\nc");
+        assert_eq!(sanitized("a\r\nb"), "a\nb");
+        assert_eq!(sanitized("rm -rf /\r echo hello"), "rm -rf /\u{fffd} echo hello");
+        assert_eq!(sanitized("\x1b[2Kok"), "\u{fffd}[2Kok");
+        assert_eq!(sanitized("\u{202e}txt.exe"), "\u{fffd}txt.exe");
     }
 
     #[test]

@@ -33,6 +33,20 @@ fn a_later_option_overrides_an_earlier_one() {
 }
 
 #[test]
+fn an_option_of_a_subcommand_may_precede_it() {
+    for (line, names) in [
+        (["hooks", "--json", "list"], ["hooks", "list"]),
+        (["hooks", "--json", "log"], ["hooks", "log"]),
+        (["daemon", "--json", "status"], ["daemon", "status"]),
+        (["daemon", "status", "--json"], ["daemon", "status"]),
+    ] {
+        let matches = Cli::command().get_matches_from(std::iter::once("epitome").chain(line));
+        let found = names.iter().try_fold(&matches, |matches, name| matches.subcommand_matches(name));
+        assert!(found.expect("the subcommand").get_flag("json"), "{line:?}");
+    }
+}
+
+#[test]
 fn a_typo_is_answered_with_what_was_probably_meant() {
     usage_error(&["sesions", "list"], "'sessions'");
     usage_error(&["run", "--folow", "x"], "a similar argument exists: '--follow'");

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!  editor ── stdio ── epitome acp ──┐ acp.sock: hello, then ACP                ┌─ sessions
-//!  editor ── stdio ── epitome acp ──┤  (lines to the daemon, frames from it)   │
+//!  editor ── stdio ── epitome acp ──┤  (one line per message)   │
 //!                                   ├────────────► epitome daemon ─────────────┼─ store
 //!  shell  ── epitome sessions … ────┤ control.sock: JSON-RPC, a line a message │
 //!  shell  ── socat, python ─────────┘                                          └─ inspect (loopback)
 //! ```
 //!
-//! - `place`: paths of sockets and locks, and their access checks.
+//! - `runtime_dir`: paths of sockets and locks, and their access checks.
 //! - `attachments`: the table of connected clients.
 //! - `control`: the control API.
-//! - `serve`: the daemon's main loop; `entrance`: its listening sockets; `doors`: connected front ends.
+//! - `serve`: the daemon's main loop; `listener`: its sockets; `frontends`: connected front ends.
 //! - `start`: starts a detached daemon.
 //! - `build`: identifies the build of a program.
-//! - `hello`, `frame`: the protocol between daemon and front end.
+//! - `handshake`, `messages`: the protocol between daemon and front end.
 //! - `front`: the front end.
 //! - `inspect`: the web page for inspecting sessions.
 //! - `lean`: returns unused memory to the OS while idle.
@@ -22,17 +22,17 @@
 pub mod attachments;
 pub mod build;
 pub mod control;
-mod doors;
-mod entrance;
-pub mod frame;
 pub mod front;
-pub mod hello;
+mod frontends;
+pub mod handshake;
 pub mod inspect;
-pub mod place;
+mod listener;
+pub mod messages;
+pub mod runtime_dir;
 pub mod serve;
 pub mod start;
 
-pub use doors::configured;
+pub use frontends::configured;
 
 use std::time::SystemTime;
 
@@ -43,16 +43,16 @@ use epitome_files::paths::Paths;
 use epitome_session::registry::Sessions;
 use epitome_store::Store;
 use inspect::Inspect;
-use place::Place;
+use runtime_dir::RuntimeDir;
 
 /// State shared by the parts of a running daemon, in an `Arc`.
 pub struct Daemon {
     pub paths: Paths,
-    pub place: Place,
+    pub runtime_dir: RuntimeDir,
     pub sessions: Sessions,
     pub store: Store,
     pub attachments: Attachments,
-    pub control: control::Desk,
+    pub control: control::ControlState,
     pub inspect: Inspect,
     pub started_at: SystemTime,
     /// Set to true to make the daemon shut down.
@@ -62,12 +62,12 @@ pub struct Daemon {
 impl Daemon {
     pub fn new(paths: Paths, sessions: Sessions, store: Store) -> Daemon {
         Daemon {
-            place: Place::of(&paths),
+            runtime_dir: RuntimeDir::of(&paths),
             paths,
             sessions,
             store,
             attachments: Attachments::default(),
-            control: control::Desk::default(),
+            control: control::ControlState::default(),
             inspect: Inspect::default(),
             started_at: SystemTime::now(),
             stop: watch::Sender::new(false),

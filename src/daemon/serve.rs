@@ -22,10 +22,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::Daemon;
 use super::build::Build;
 use super::control;
-use super::doors::Doors;
-use super::entrance::{Entrance, Socket, remove};
-use super::frame::Farewell;
-use super::place::Place;
+use super::frontends::Frontends;
+use super::listener::{Listener, Socket, remove};
+use super::messages::Farewell;
+use super::runtime_dir::RuntimeDir;
 use epitome_platform::lean::{self, Lean};
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
@@ -67,7 +67,7 @@ pub fn idle_time() -> Duration {
 
 /// The claimed runtime directory: no other daemon serves it while this exists.
 pub struct Claim {
-    place: Place,
+    runtime_dir: RuntimeDir,
     acp: Socket,
     control: Socket,
     _lock: File,
@@ -81,26 +81,26 @@ pub enum Claimed {
 }
 
 /// Claims the runtime directory and listens on its sockets. An error is a sentence for the user.
-pub fn claim(place: &Place) -> Result<Claimed, String> {
-    place.prepare().map_err(|error| format!("there is no place for sockets: {error}"))?;
-    let Some(lock) = lock(place)? else { return Ok(Claimed::Others) };
+pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
+    runtime_dir.prepare().map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
+    let Some(lock) = lock(runtime_dir)? else { return Ok(Claimed::Others) };
     let listen = |path: PathBuf| {
         // A stale socket may be left over. It can't belong to a running daemon, because we hold the lock.
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
         listening.map_err(|error| format!("{} can't be listened on: {error}", path.display()))
     };
     Ok(Claimed::Ours(Claim {
-        acp: listen(place.acp_socket())?,
-        control: listen(place.control_socket())?,
-        place: place.clone(),
+        acp: listen(runtime_dir.acp_socket())?,
+        control: listen(runtime_dir.control_socket())?,
+        runtime_dir: runtime_dir.clone(),
         _lock: lock,
     }))
 }
 
 /// Takes the daemon's lock and writes our process id into it. `None` if another daemon holds it and accepts
 /// connections.
-fn lock(place: &Place) -> Result<Option<File>, String> {
-    let path = place.daemon_lock();
+fn lock(runtime_dir: &RuntimeDir) -> Result<Option<File>, String> {
+    let path = runtime_dir.daemon_lock();
     let failed = |error: io::Error| format!("{} can't be locked: {error}", path.display());
     let mut file =
         File::options().create(true).write(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
@@ -111,12 +111,12 @@ fn lock(place: &Place) -> Result<Option<File>, String> {
             Err(TryLockError::Error(error)) => return Err(failed(error)),
             Err(TryLockError::WouldBlock) => {}
         }
-        if UnixStream::connect(place.acp_socket()).is_ok() {
+        if UnixStream::connect(runtime_dir.acp_socket()).is_ok() {
             return Ok(None);
         }
         if Instant::now() > until {
             let holder = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!("the daemon with process number {} neither answers nor ends", holder.trim()));
+            return Err(format!("the daemon (process {}) neither answers nor exits", holder.trim()));
         }
         std::thread::sleep(TRY_LOCK_EVERY);
     }
@@ -142,12 +142,12 @@ enum End {
 /// Serves until the daemon is to shut down, then shuts it down cleanly. The caller exits the process.
 pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Result<()> {
     tracing::debug!(build = ?Build::own(), "the daemon serves");
-    let doors = Doors::new(daemon.clone());
+    let frontends = Frontends::new(daemon.clone());
     let mut serving = Serving {
-        acp: Entrance::new(claim.acp)?,
-        control: Entrance::new(claim.control)?,
-        place: claim.place,
-        doors,
+        acp: Listener::new(claim.acp)?,
+        control: Listener::new(claim.control)?,
+        runtime_dir: claim.runtime_dir,
+        frontends,
         daemon,
         idle,
     };
@@ -167,10 +167,10 @@ pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Res
 
 struct Serving {
     daemon: Arc<Daemon>,
-    place: Place,
-    acp: Entrance,
-    control: Entrance,
-    doors: Doors,
+    runtime_dir: RuntimeDir,
+    acp: Listener,
+    control: Listener,
+    frontends: Frontends,
     idle: Duration,
 }
 
@@ -178,7 +178,7 @@ impl Serving {
     async fn run(&mut self) -> io::Result<End> {
         let mut stop = self.daemon.stop.subscribe();
         let mut attached = self.daemon.attachments.count();
-        let mut newer = self.doors.newer();
+        let mut newer = self.frontends.newer();
         let mut signals = [
             signal(SignalKind::terminate())?,
             signal(SignalKind::hangup())?,
@@ -250,7 +250,8 @@ impl Serving {
     /// and the sockets are created again. Otherwise the start lock is kept until the process exits, so that a
     /// process waiting for it starts the next daemon only then.
     fn nobody_came(&mut self) -> io::Result<bool> {
-        let lock = File::options().create(true).append(true).mode(0o600).open(self.place.start_lock())?;
+        let lock =
+            File::options().create(true).append(true).mode(0o600).open(self.runtime_dir.start_lock())?;
         if lock.try_lock().is_err() {
             // Another process is about to connect.
             return Ok(false);
@@ -270,14 +271,14 @@ impl Serving {
             std::mem::forget(lock);
             return Ok(true);
         }
-        self.acp = Entrance::new(Socket::listen(&self.place.acp_socket())?)?;
-        self.control = Entrance::new(Socket::listen(&self.place.control_socket())?)?;
+        self.acp = Listener::new(Socket::listen(&self.runtime_dir.acp_socket())?)?;
+        self.control = Listener::new(Socket::listen(&self.runtime_dir.control_socket())?)?;
         Ok(false)
     }
 
     fn admit(&self, stream: tokio::net::UnixStream) {
         if let Some(stream) = ours(stream)
-            && let Err(error) = stream.into_std().and_then(|stream| self.doors.open(stream))
+            && let Err(error) = stream.into_std().and_then(|stream| self.frontends.open(stream))
         {
             tracing::warn!(%error, "a front end could not be let in");
         }
@@ -294,8 +295,8 @@ impl Serving {
         self.remove_sockets();
         drop((self.acp, self.control));
         self.daemon.stop.send_replace(true);
-        self.doors.close(farewell);
-        if tokio::time::timeout(LEAVE_TIME_MAX, self.doors.closed()).await.is_err() {
+        self.frontends.close(farewell);
+        if tokio::time::timeout(LEAVE_TIME_MAX, self.frontends.closed()).await.is_err() {
             tracing::warn!("a front end did not leave in time");
         }
         let store = self.daemon.store.clone();

@@ -11,10 +11,12 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use epitome_platform::process::detach;
+pub use epitome_platform::process::this_program;
 use epitome_session::resting::REST_VARIABLE;
 
 /// The arguments that run the daemon itself.
@@ -41,12 +43,6 @@ fn is_for_daemon(name: &OsStr) -> bool {
     [super::serve::IDLE_VARIABLE, REST_VARIABLE].contains(&name)
         || NAMES.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// Path of the running executable. It also works after an upgrade has replaced or removed the file.
-pub fn this_program() -> io::Result<PathBuf> {
-    let own = Path::new("/proc/self/exe");
-    if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() }
 }
 
 /// Starts a daemon and waits until it accepts connections. An error is a sentence for the user.
@@ -77,50 +73,9 @@ pub fn start(program: &Path, environment: &[(OsString, OsString)]) -> Result<(),
     let mut line = String::new();
     match BufReader::new(ours.take(LINE_BYTES_MAX)).read_line(&mut line) {
         Ok(_) if line.trim_end() == READY => Ok(()),
-        Ok(0) => Err("the daemon ended while it started; its log tells more".to_owned()),
+        Ok(0) => Err("the daemon exited during startup; `epitome daemon logs` may say why".to_owned()),
         Ok(_) => Err(line.trim_end().to_owned()),
         Err(error) => Err(format!("the daemon did not say that it is ready: {error}")),
-    }
-}
-
-/// Runs in the child before exec: creates a new session, detaches from the process tree by a second fork, and
-/// drops the inherited descriptors and blocked signals.
-fn detach() -> io::Result<()> {
-    rustix::process::setsid()?;
-    // SAFETY: `fork` is async-signal-safe; both processes continue with system calls only.
-    match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
-        0 => {}
-        // SAFETY: `_exit` ends this process without running destructors or exit handlers.
-        _ => unsafe { libc::_exit(0) },
-    }
-    close_on_exec();
-    // SAFETY: `none` is a local set that is initialized before use.
-    unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-    }
-    Ok(())
-}
-
-/// Marks all descriptors except stdin, stdout and stderr as close-on-exec.
-fn close_on_exec() {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: a system call on integers. The descriptors stay open until exec.
-        let marked = unsafe {
-            libc::syscall(libc::SYS_close_range, 3u32, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
-        };
-        if marked == 0 {
-            return;
-        }
-    }
-    /// Upper bound of the descriptors marked one by one where there is no `close_range`.
-    const DESCRIPTORS_MAX: i32 = 1024;
-    for descriptor in 3..DESCRIPTORS_MAX {
-        // SAFETY: only flags are set; a number that is not an open descriptor is rejected.
-        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
@@ -169,7 +124,7 @@ mod tests {
         let why = start(Path::new("/no/such/program"), &[]).expect_err("there is no such program");
         assert!(why.contains("could not be started"), "{why}");
         let ended = start(Path::new("/bin/true"), &[]).expect_err("it says nothing");
-        assert!(ended.contains("ended while it started"), "{ended}");
+        assert!(ended.contains("exited during startup"), "{ended}");
         let said = start(Path::new("/bin/echo"), &[]).expect_err("it says something else");
         assert_eq!(said, "daemon serve");
     }

@@ -1,7 +1,7 @@
 //! Linux specifics.
 //!
 //! `group`, `reaper` and `stragglers` end all processes of a command; `piped` starts one with pipes;
-//! `sandbox` restricts what a command can access;
+//! `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
 //! `lean` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
 //! that holds a file lock; `unnamed_file` creates files without a name; `disk` opens files without following links
 //! and syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
@@ -12,6 +12,7 @@ pub mod holder;
 pub mod lean;
 pub mod piped;
 pub mod priority;
+pub mod process;
 pub mod reaper;
 pub mod sandbox;
 pub mod signals;

@@ -190,7 +190,10 @@ pub enum Replay {
 }
 
 /// What can be asked of a session. Each `ticket` gets exactly one `Out::Answer`.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SessionCommand {
+    #[serde(skip)]
     Attach {
         ticket: Ticket,
         opening: Opening,
@@ -210,6 +213,7 @@ pub enum SessionCommand {
     /// Ends the running turn and everything that waits (`session/cancel`).
     Cancel,
     /// The same for one agent that works under this session, at any depth: it alone, and who works for it.
+    #[serde(skip)]
     CancelAgent {
         agent: SessionId,
     },
@@ -245,6 +249,7 @@ pub enum SessionCommand {
         reply: Reply,
     },
     /// The answer to `Out::Wish`. A late or unknown one is ignored.
+    #[serde(skip)]
     Fulfil {
         ask: AskId,
         answer: EditorAnswer,
@@ -259,17 +264,23 @@ pub enum SessionCommand {
         client: ClientId,
     },
     /// Lets somebody look on. It is not a client, and has no answer but what it is shown.
+    #[serde(skip)]
     Watch(client_list::Watcher),
+    #[serde(skip)]
     Unwatch {
         client: ClientId,
     },
     /// The session is deleted: it ends at once, whoever is attached.
+    #[serde(skip)]
     End,
     /// Recipe files of this session's places changed.
+    #[serde(skip)]
     RecipesChanged,
     /// Hooks of this session's places changed, or the consent to them.
+    #[serde(skip)]
     HooksChanged,
     /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
+    #[serde(skip)]
     Mutate {
         mutation: Box<elsewhere::Mutation>,
         answer: elsewhere::ReplacedAnswer,

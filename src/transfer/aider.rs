@@ -7,8 +7,8 @@
 
 use std::path::Path;
 
-use super::build::Builder;
-use super::{AIDER_OPENING, Circumstances, Draft, File, Source, text};
+use super::builder::Builder;
+use super::{AIDER_OPENING, Circumstances, Draft, File, Source, ran, text};
 use epitome_problem::Problem;
 use epitome_thread::{StopReason, Trigger};
 
@@ -32,17 +32,20 @@ const SILENT: [&str; 2] = ["Tokens: ", "Cost: "];
 const NEW_CHAT: &str = "A new chat begins here. What was said in the chats before it was not in its context.";
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
-    let cwd = file.path.parent().filter(|folder| folder.is_absolute()).unwrap_or(circumstances.cwd);
-    let started = text.lines().find_map(opening).unwrap_or(circumstances.now);
-    let mut reader = Reader::new(cwd, started);
+    let folder = file.path.parent().filter(|folder| folder.is_absolute()).and_then(Path::to_str);
+    let mut reader = Reader {
+        log: Builder::new(folder, text.lines().find_map(opening), circumstances),
+        model: "aider/unknown".to_owned(),
+        is_new: true,
+        prompt: Vec::new(),
+        reply: Vec::new(),
+        told: Vec::new(),
+    };
     for line in text.lines() {
         reader.line(line);
     }
     reader.flush();
-    if reader.log.is_empty() {
-        return Err(file.problem(1, "nothing is said in this chat history"));
-    }
-    Ok(reader.log.finish(Source::Aider))
+    reader.log.finish(Source::Aider, file, None)
 }
 
 /// The start time of a chat, from its first line. aider writes local time.
@@ -64,17 +67,6 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(cwd: &Path, started: u64) -> Reader {
-        Reader {
-            log: Builder::new(cwd, started),
-            model: "aider/unknown".to_owned(),
-            is_new: true,
-            prompt: Vec::new(),
-            reply: Vec::new(),
-            told: Vec::new(),
-        }
-    }
-
     fn line(&mut self, line: &str) {
         if line.starts_with(AIDER_OPENING) {
             self.flush();
@@ -125,7 +117,7 @@ impl Reader {
         }
         // Commands of aider, such as `/run`, are answered only by aider itself.
         if prompt.starts_with('/') && reply.is_empty() {
-            self.log.context(vec![text(format!("The person ran `{prompt}`:\n\n{told}"))], BY);
+            self.log.context(vec![ran(&prompt, &told)], BY);
             return;
         }
         if !prompt.is_empty() {

@@ -9,14 +9,17 @@
 //!   operations.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
-use super::build::{Builder, ForeignCall, words};
-use super::{Circumstances, Draft, File, Source, text, text_of, time};
+use super::builder::{Builder, Pending};
+use super::{
+    Circumstances, Draft, File, Source, begins_with, file_part, joined_text, list, outcome_content, text,
+    text_of, text_part, thinking_part, time, token_counts, trigger_of, with_cache,
+};
 use epitome_problem::Problem;
-use epitome_thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_thread::{Content, Cut, OutcomeStatus, Seq, StopReason, Usage};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Claude Code";
@@ -58,33 +61,20 @@ const SILENT: [&str; 11] = [
 ];
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
-    let (objects, broken) = file.objects(text);
-    let lines: Vec<Value> = objects.into_iter().map(|(_, value)| value).collect();
-    let Some(kept) = newest_branch(&lines) else {
-        return Err(
-            broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first)
-        );
-    };
+    let (lines, broken) = file.objects(text);
+    let kept = newest_branch(&lines);
     let first = lines.iter().enumerate().find(|(at, _)| kept.contains(at));
-    let (cwd, started) = match first {
-        Some((_, line)) => (line["cwd"].as_str().map(PathBuf::from), time(line)),
-        None => (None, None),
-    };
-    let log = Builder::new(cwd.as_deref().unwrap_or(circumstances.cwd), started.unwrap_or(circumstances.now));
+    let first = first.map_or(&Value::Null, |(_, line)| line);
     let mut reader = Reader {
-        log,
+        log: Builder::new(first["cwd"].as_str(), time(first), circumstances),
         file,
         circumstances,
         replies: replies(&lines, &kept),
-        attached: lines.iter().filter_map(attached_prompt).map(|content| words(&content)).collect(),
+        attached: lines.iter().filter_map(attached_prompt).map(|content| joined_text(&content)).collect(),
         first: HashMap::new(),
         boundary: None,
         queue: VecDeque::new(),
-        waiting: Vec::new(),
     };
-    if let Some(broken) = broken {
-        reader.log.remark(broken.words());
-    }
     for (at, line) in lines.iter().enumerate() {
         if kept.contains(&at) || line["uuid"].is_null() {
             reader.line(line);
@@ -92,24 +82,18 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
             reader.outside(line);
         }
     }
-    reader.flush();
-    if reader.log.is_empty() {
-        return Err(file.problem(1, "nothing is said in this session"));
-    }
-    if let Some(title) = title(&lines) {
-        reader.log.title(title);
-    }
+    reader.log.settle();
+    reader.log.title(title(&lines).unwrap_or_default());
     // A file is named after its session; if it was copied elsewhere, the id is still in its lines.
     let is_uuid = |name: &&str| name.len() == 36 && name.split('-').count() == 5;
     let name = file.path.file_stem().and_then(|name| name.to_str()).filter(is_uuid);
     let id = name.or_else(|| lines.iter().rev().find_map(|line| line["sessionId"].as_str()));
     reader.log.foreign_id(id.unwrap_or_default());
-    Ok(reader.log.finish(Source::ClaudeCode))
+    reader.log.finish(Source::ClaudeCode, file, broken)
 }
 
-/// The indices of the lines that lead to the newest message, and of lines that belong to them. `None` if
-/// there are no messages.
-fn newest_branch(lines: &[Value]) -> Option<HashSet<usize>> {
+/// The indices of the lines that lead to the newest message, and of lines that belong to them.
+fn newest_branch(lines: &[Value]) -> HashSet<usize> {
     let places = || (0..lines.len()).filter(|at| is_main(&lines[*at]));
     let by_id: HashMap<&str, usize> =
         places().filter_map(|at| Some((lines[at]["uuid"].as_str()?, at))).collect();
@@ -135,7 +119,7 @@ fn newest_branch(lines: &[Value]) -> Option<HashSet<usize>> {
         kept.iter().flat_map(|at| parts(&lines[*at])).filter_map(|part| part["id"].as_str()).collect();
     let is_result = |part: &Value| part["tool_use_id"].as_str().is_some_and(|id| calls.contains(id));
     kept.extend(places().filter(|at| parts(&lines[*at]).any(is_result)));
-    (!kept.is_empty()).then_some(kept)
+    kept
 }
 
 /// Whether it is a line of the tree that is not from a subagent.
@@ -157,7 +141,7 @@ fn is_summary(line: &Value) -> bool {
 
 /// The parts of a message, if it has any.
 fn parts(line: &Value) -> impl Iterator<Item = &Value> {
-    line["message"]["content"].as_array().into_iter().flatten()
+    list(&line["message"]["content"])
 }
 
 /// A prompt typed while the agent worked.
@@ -210,12 +194,6 @@ fn title(lines: &[Value]) -> Option<&str> {
         .or_else(|| last("ai-title", "title"))
 }
 
-/// Messages to be added after the results of the running calls.
-enum Waiting {
-    Prompt(Vec<Content>),
-    Context(Vec<Content>),
-}
-
 struct Reader<'a> {
     log: Builder,
     file: File<'a>,
@@ -230,7 +208,6 @@ struct Reader<'a> {
     boundary: Option<&'a Value>,
     /// Prompts in the queue.
     queue: VecDeque<String>,
-    waiting: Vec<Waiting>,
 }
 
 impl<'a> Reader<'a> {
@@ -248,7 +225,7 @@ impl<'a> Reader<'a> {
             "system" if is_boundary(line) => self.boundary = Some(&line["compactMetadata"]),
             "queue-operation" => self.queued(line),
             "attachment" => match attached_prompt(line) {
-                Some(content) => self.waiting.push(Waiting::Prompt(content)),
+                Some(content) => self.log.later(Pending::Prompt(content)),
                 None => self.log.left_out("attachments, such as reminders and open files"),
             },
             kind if SILENT.contains(&kind) => {}
@@ -277,7 +254,9 @@ impl<'a> Reader<'a> {
                 let words = self.queue.pop_front().filter(|words| !self.attached.contains(words));
                 // Not a command to the program, nor the end of a background task.
                 let words = words.filter(|words| !words.starts_with(['/', '<']) && !words.trim().is_empty());
-                self.waiting.extend(words.map(|words| Waiting::Prompt(vec![text(words)])));
+                if let Some(words) = words {
+                    self.log.later(Pending::Prompt(vec![text(words)]));
+                }
             }
             Some("dequeue") => drop(self.queue.pop_front()),
             Some(_) => self.queue.clear(),
@@ -288,7 +267,7 @@ impl<'a> Reader<'a> {
     fn user(&mut self, line: &'a Value) {
         let content = &line["message"]["content"];
         if is_summary(line) {
-            return self.compaction(&words(&contents(content)));
+            return self.compaction(joined_text(&contents(content)));
         }
         for part in parts(line).filter(|part| part["type"] == "tool_result") {
             self.result(part);
@@ -299,24 +278,24 @@ impl<'a> Reader<'a> {
                 prompt.push(part);
                 continue;
             };
-            let begins = |with: &[&str]| with.iter().any(|with| said.trim_start().starts_with(with));
-            if begins(&LOCAL) {
+            if begins_with(&part, &LOCAL) {
                 self.log.left_out("commands to Claude Code itself, such as /ide, and what they printed");
-            } else if begins(&[INTERRUPTED]) {
-                self.flush();
+            } else if begins_with(&part, &[INTERRUPTED]) {
+                self.log.settle();
                 self.log.turn_ended(StopReason::Cancelled);
-            } else if line["isMeta"] == true || begins(&TOLD) {
-                self.waiting.push(Waiting::Context(vec![part]));
+            } else if line["isMeta"] == true || begins_with(&part, &TOLD) {
+                self.log.later(Pending::Context(vec![part], BY));
             } else {
                 prompt.push(typed(said).map_or(part, text));
             }
         }
-        if self.log.has_open_calls() && !prompt.is_empty() {
-            // The results of calls that the user refused with this message are written after it.
-            self.waiting.push(Waiting::Prompt(prompt));
-        } else if !prompt.is_empty() {
-            self.flush();
-            self.log.prompt(prompt);
+        if prompt.is_empty() {
+            return;
+        }
+        // The results of calls that the user refused with this message are written after it.
+        self.log.later(Pending::Prompt(prompt));
+        if !self.log.has_open_calls() {
+            self.log.settle();
         }
     }
 
@@ -325,23 +304,16 @@ impl<'a> Reader<'a> {
             return self.log.left_out("error messages in the place of a reply");
         }
         let Some(reply) = self.replies.remove(reply_id(line)) else { return };
-        self.flush();
+        self.log.settle();
         let mut content = Vec::new();
         for part in reply.parts {
             match part["type"].as_str() {
-                Some("text") => content.extend(text_of(&part["text"]).map(text)),
-                Some("thinking") => content.extend(
-                    text_of(&part["thinking"])
-                        .map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
-                ),
-                Some("tool_use") => content.push(self.log.call(ForeignCall {
-                    id: part["id"].as_str().unwrap_or_default().to_owned(),
-                    name: part["name"].as_str().unwrap_or("tool").to_owned(),
-                    title: None,
-                    kind: None,
-                    locations: Vec::new(),
-                    input: part["input"].clone(),
-                })),
+                Some("text") => content.extend(text_part(&part["text"])),
+                Some("thinking") => content.extend(thinking_part(&part["thinking"])),
+                Some("tool_use") => {
+                    let (id, name) = (part["id"].as_str(), part["name"].as_str());
+                    content.push(self.log.call(id, name, &part["input"]));
+                }
                 Some("redacted_thinking") => {}
                 Some(_) | None => self.log.left_out("parts of replies that are not known here"),
             }
@@ -352,30 +324,19 @@ impl<'a> Reader<'a> {
     }
 
     fn result(&mut self, part: &Value) {
-        let said = match &part["content"] {
-            Value::Array(_) => contents(&part["content"]),
-            Value::String(said) => vec![text(said.as_str())],
-            _ => Vec::new(),
-        };
-        let begins =
-            |with: &str| matches!(said.first(), Some(Content::Text { text }) if text.starts_with(with));
+        let content = contents(&part["content"]);
+        let begins = |with: &str| content.first().is_some_and(|first| begins_with(first, &[with]));
         let status = match part["is_error"].as_bool() {
             Some(true) if begins(REFUSED) => OutcomeStatus::Denied,
             Some(true) if begins(INTERRUPTED) => OutcomeStatus::Interrupted,
             Some(true) => OutcomeStatus::Failed,
             Some(false) | None => OutcomeStatus::Completed,
         };
-        let whole = said.iter().find_map(|part| match part {
+        let whole = content.iter().find_map(|part| match part {
             Content::Text { text } => self.saved(text),
             _ => None,
         });
-        let content = said.into_iter().filter_map(|part| match part {
-            Content::Text { text } => Some(OutcomeContent::Text { text }),
-            Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
-            _ => None,
-        });
-        let content = content.collect();
-        let found = self.log.outcome(part["tool_use_id"].as_str().unwrap_or_default(), status, content);
+        let found = self.log.outcome(part["tool_use_id"].as_str(), status, outcome_content(content), None);
         if let (Some(_), Some(whole)) = (found, whole) {
             self.log.whole(whole);
         }
@@ -389,28 +350,13 @@ impl<'a> Reader<'a> {
         (self.circumstances.beside)(&folder.join(name))
     }
 
-    fn compaction(&mut self, summary: &str) {
-        self.flush();
+    fn compaction(&mut self, summary: String) {
+        self.log.settle();
         let boundary = self.boundary.take().unwrap_or(&Value::Null);
-        let trigger = match boundary["trigger"].as_str() {
-            Some("manual") => Trigger::Manual,
-            Some(_) | None => Trigger::Threshold,
-        };
         // Newer versions may keep the last messages unchanged.
         let kept = boundary["preservedSegment"]["headUuid"].as_str().and_then(|head| self.first.get(head));
-        let through = kept.map(|kept| Seq(kept.0.saturating_sub(1)));
         let tokens_before = boundary["preTokens"].as_u64().unwrap_or_default();
-        self.log.compacted(through, summary.to_owned(), trigger, tokens_before);
-    }
-
-    /// Adds the messages that waited for the results of calls.
-    fn flush(&mut self) {
-        for waiting in std::mem::take(&mut self.waiting) {
-            match waiting {
-                Waiting::Prompt(content) => drop(self.log.prompt(content)),
-                Waiting::Context(content) => drop(self.log.context(content, BY)),
-            }
-        }
+        self.log.compacted(kept.copied(), summary, trigger_of(&boundary["trigger"]), tokens_before);
     }
 }
 
@@ -427,44 +373,22 @@ fn typed(said: &str) -> Option<String> {
     Some(format!("{name} {}", tagged("command-args").unwrap_or_default()).trim().to_owned())
 }
 
-/// Text, images and documents, from a string or a list of parts.
+/// Text, images and documents.
 fn contents(value: &Value) -> Vec<Content> {
-    if let Some(said) = text_of(value) {
-        return vec![text(said)];
-    }
-    let parts = value.as_array().into_iter().flatten().filter_map(|part| {
+    super::contents(value, |part| {
         let source = &part["source"];
-        let of_source = |name: &str| Some(source[name].as_str()?.to_owned());
         match part["type"].as_str() {
-            Some("text") => text_of(&part["text"]).map(text),
-            Some("image") => Some(Content::Image {
-                mime_type: of_source("media_type")?,
-                data: of_source("data")?,
-                uri: None,
-            }),
-            Some("document") => {
-                let name = part["title"].as_str().map(str::to_owned);
-                Some(Content::Document {
-                    mime_type: of_source("media_type")?,
-                    data: of_source("data")?,
-                    name,
-                })
+            Some("text") => text_part(&part["text"]),
+            Some("image" | "document") => {
+                file_part(source["media_type"].as_str()?, source["data"].as_str()?, part["title"].as_str())
             }
             Some(_) | None => None,
         }
-    });
-    parts.collect()
+    })
 }
 
-/// Claude Code counts cached tokens separately from the input; we include them.
 fn usage(value: &Value) -> Option<Usage> {
-    let count = |name: &str| value[name].as_u64().unwrap_or_default();
-    let (cache_read, cache_write) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
-    value.is_object().then(|| Usage {
-        input: count("input_tokens") + cache_read + cache_write,
-        output: count("output_tokens"),
-        cache_read,
-        cache_write,
-        thinking: 0,
-    })
+    let names =
+        ["input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", ""];
+    token_counts(value, names).map(with_cache)
 }

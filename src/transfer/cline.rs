@@ -11,17 +11,20 @@
 //!   (Cline), or by an inserted message (Roo Code, CLI). A summary, if any, begins with fixed words or is
 //!   marked.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
-use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source, text, text_of, time};
+use super::builder::Builder;
+use super::{
+    Circumstances, Draft, File, Source, file_part, joined_text, list, outcome_content, text, text_of,
+    thinking, time, token_counts,
+};
 use epitome_problem::Problem;
 use epitome_thread::{
-    Change, Content, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
+    Change, Content, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, Seq, Trigger, Usage,
 };
 
 /// The author of messages that the user did not type.
@@ -119,15 +122,14 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     };
     let task = session.is_array().then(|| task_id(file.path)).flatten();
     let cwd = about["cwd"].as_str().map(str::to_owned).or_else(|| find(messages, &FOLDER));
-    let cwd = cwd.map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
-    let started = messages.first().and_then(at).or_else(|| task?.parse().ok()).unwrap_or(circumstances.now);
+    let started = messages.first().and_then(at).or_else(|| task?.parse().ok());
     let model = find(messages, &MODEL).or_else(|| {
         let used = &beside("task_metadata.json")["model_usage"];
         let newest = used.as_array()?.last()?;
         Some(format!("{}/{}", newest["model_provider_id"].as_str()?, newest["model_id"].as_str()?))
     });
     let mut reader = Reader {
-        log: Builder::new(&cwd, started),
+        log: Builder::new(cwd.as_deref(), started, circumstances),
         first: Vec::new(),
         deleted: if session.is_array() { deleted(&beside("ui_messages.json")) } else { Vec::new() },
         model: model.unwrap_or_else(|| "unknown".to_owned()),
@@ -140,12 +142,9 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     }
     reader.truncated(messages.len());
     let mut log = reader.log;
-    if log.is_empty() {
-        return Err(file.problem(1, "nothing is said in this session"));
-    }
     log.title(about["metadata"]["title"].as_str().unwrap_or_default());
     log.foreign_id(session["sessionId"].as_str().or(task).unwrap_or_default());
-    Ok(log.finish(Source::Cline))
+    log.finish(Source::Cline, file, None)
 }
 
 /// The id of a task, which is the name of its folder: a timestamp or a UUID.
@@ -169,7 +168,7 @@ fn find(messages: &[Value], pattern: &Regex) -> Option<String> {
 fn deleted(shown: &Value) -> Vec<(usize, usize)> {
     let behind = |place: &Value| usize::try_from(place.as_i64()?.checked_add(1)?).ok();
     let mut deleted: Vec<(usize, usize)> = Vec::new();
-    for message in shown.as_array().into_iter().flatten() {
+    for message in list(shown) {
         let place = behind(&message["conversationHistoryIndex"]);
         let sent = behind(&message["conversationHistoryDeletedRange"][1]);
         if let (Some(place), Some(sent)) = (place, sent)
@@ -244,12 +243,11 @@ impl Reader {
     fn truncated(&mut self, place: usize) {
         while let Some((_, sent)) = self.deleted.first().copied().filter(|(at, _)| *at <= place) {
             self.deleted.remove(0);
-            let next = self.first.get(sent).copied().unwrap_or(self.log.next_seq());
-            self.without_summary(Some(Seq(next.0.saturating_sub(1))));
+            self.without_summary(self.first.get(sent).copied());
         }
     }
 
-    fn without_summary(&mut self, through: Option<Seq>) {
+    fn without_summary(&mut self, kept: Option<Seq>) {
         if self.log.is_empty() {
             return;
         }
@@ -258,19 +256,19 @@ impl Reader {
         if let Some(task) = &self.task {
             words = format!("{words} It began with:\n\n{task}");
         }
-        self.log.compacted(through, words, Trigger::Threshold, 0);
+        self.log.compacted(kept, words, Trigger::Threshold, 0);
     }
 
     fn summary(&mut self, message: &Value) {
-        let told = text_of(&message["metadata"]["summary"]).map(str::to_owned);
-        let texts: Vec<&str> = blocks(message).filter_map(block_text).collect();
-        let summary = told.unwrap_or_else(|| texts.join("\n\n"));
-        let summary = format!("A summary of what was said and done so far:\n\n{summary}");
+        let summary = match text_of(&message["metadata"]["summary"]) {
+            Some(summary) => summary.to_owned(),
+            None => blocks(message).filter_map(block_text).collect::<Vec<_>>().join("\n\n"),
+        };
         if self.log.is_empty() {
             // The messages that it summarises are not in the file.
             self.log.context(vec![text(summary)], BY);
         } else {
-            self.log.compacted(None, summary, Trigger::Threshold, 0);
+            self.log.summarized(None, &summary, Trigger::Threshold, 0);
         }
     }
 
@@ -278,7 +276,7 @@ impl Reader {
         let (mut said, mut told) = (Vec::new(), Vec::new());
         let mut continued = None;
         // The result of a call by tags. Its parts follow it.
-        let mut result: Option<(Call, Vec<OutcomeContent>)> = None;
+        let mut result: Option<(Call, Vec<Content>)> = None;
         for block in blocks(message) {
             if block["type"] == "tool_result" {
                 self.native_result(block, &mut said);
@@ -286,12 +284,8 @@ impl Reader {
             }
             let Some(words) = block_text(block) else {
                 match (image(block), &mut result) {
-                    (Some((mime_type, data)), Some((_, content))) => {
-                        content.push(OutcomeContent::Image { mime_type, data });
-                    }
-                    (Some((mime_type, data)), None) => {
-                        said.push(Content::Image { mime_type, data, uri: None })
-                    }
+                    (Some(image), Some((_, content))) => content.push(image),
+                    (Some(image), None) => said.push(image),
                     (None, _) => self.log.left_out("parts of messages that are not known here"),
                 }
                 continue;
@@ -308,15 +302,13 @@ impl Reader {
                 }
                 result = self.called(&found[1]).map(|call| (call, Vec::new()));
                 match &mut result {
-                    Some((_, content)) if !rest.is_empty() => {
-                        content.push(OutcomeContent::Text { text: rest })
-                    }
+                    Some((_, content)) if !rest.is_empty() => content.push(text(rest)),
                     Some(_) => {}
                     // Messages of the agent have no result but the user's answer.
                     None => typed(&rest, &mut said),
                 }
             } else if let Some((_, content)) = &mut result {
-                content.push(OutcomeContent::Text { text: words.to_owned() });
+                content.push(text(words));
             } else if words.starts_with(CONTINUED) {
                 continued = Some(words.to_owned());
             } else {
@@ -340,19 +332,10 @@ impl Reader {
             said = std::mem::take(&mut told);
         }
         if !said.is_empty() {
-            let words: Vec<&str> = said
-                .iter()
-                .filter_map(|part| match part {
-                    Content::Text { text } => Some(text.as_str()),
-                    _ => None,
-                })
-                .collect();
-            self.task.get_or_insert(words.join("\n\n"));
+            self.task.get_or_insert(joined_text(&said));
             self.log.prompt(said);
         }
-        if !told.is_empty() {
-            self.log.context(told, BY);
-        }
+        self.log.context(told, BY);
     }
 
     /// The call by tags that this result belongs to; `None` for messages to the user.
@@ -361,31 +344,21 @@ impl Reader {
         Some(self.open.remove(place))
     }
 
-    fn result(&mut self, result: Option<(Call, Vec<OutcomeContent>)>, said: &mut Vec<Content>) {
+    fn result(&mut self, result: Option<(Call, Vec<Content>)>, said: &mut Vec<Content>) {
         let Some((call, content)) = result else { return };
-        let words: Vec<&str> = content
-            .iter()
-            .filter_map(|content| match content {
-                OutcomeContent::Text { text } => Some(text.as_str()),
-                OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
-            })
-            .collect();
-        let words = words.join("\n");
+        let words = joined_text(&content);
         typed_tag(&words, "feedback", said);
-        let name = call.names.first().map(String::as_str).unwrap_or_default();
-        self.outcome(name, &call.name, status(&words), content);
+        self.outcome(call.names.first(), &call.name, status(&words), content);
     }
 
-    fn outcome(&mut self, id: &str, tool: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) {
+    fn outcome(&mut self, id: Option<&String>, tool: &str, status: OutcomeStatus, content: Vec<Content>) {
         let code = content.iter().find_map(|content| match content {
-            OutcomeContent::Text { text } if tool.contains("command") => {
+            Content::Text { text } if tool.contains("command") => {
                 EXIT_CODE.captures(text.lines().next()?)?[1].parse().ok()
             }
             _ => None,
         });
-        if let (Some(_), Some(code)) = (self.log.outcome(id, status, content), code) {
-            self.log.exit_code(code);
-        }
+        self.log.outcome(id.map(String::as_str), status, outcome_content(content), code);
     }
 
     fn native_result(&mut self, block: &Value, said: &mut Vec<Content>) {
@@ -411,17 +384,20 @@ impl Reader {
                 OutcomeStatus::Completed if failed => OutcomeStatus::Failed,
                 status => status,
             };
-            let images = blocks(block).filter_map(image);
-            let images = images.map(|(mime_type, data)| OutcomeContent::Image { mime_type, data });
-            let text = (!words.is_empty()).then_some(OutcomeContent::Text { text: words });
-            self.outcome(name, &call.name, status, text.into_iter().chain(images).collect());
+            let content = (!words.is_empty()).then(|| text(words)).into_iter();
+            self.outcome(
+                Some(name),
+                &call.name,
+                status,
+                content.chain(blocks(block).filter_map(image)).collect(),
+            );
             return;
         }
         for (name, part) in call.names.iter().zip(blocks(block)) {
             let status =
                 if part["success"] == false { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
-            let text = shown(part).map(|text| OutcomeContent::Text { text });
-            self.outcome(name, &call.name, status, text.into_iter().collect());
+            let content = shown(part).map(text).into_iter().collect();
+            self.outcome(Some(name), &call.name, status, content);
         }
     }
 
@@ -444,7 +420,7 @@ impl Reader {
                     for piece in block_text(block).map(pieces).unwrap_or_default() {
                         match piece {
                             Piece::Text(words) => content.push(text(words)),
-                            Piece::Thought(words) => content.push(thinking(&words)),
+                            Piece::Thought(words) => content.push(thinking(words)),
                             Piece::Call(name, input) => {
                                 self.call(None, &name, &input, &mut content, &mut steps)
                             }
@@ -493,14 +469,7 @@ impl Reader {
                 Some(id) if names.is_empty() => id.to_owned(),
                 Some(_) | None => format!("cline_{}", self.calls),
             };
-            content.push(self.log.call(ForeignCall {
-                id: foreign.clone(),
-                name: name.to_owned(),
-                title: None,
-                kind: None,
-                locations: Vec::new(),
-                input,
-            }));
+            content.push(self.log.call(Some(&foreign), Some(name), &input));
             names.push(foreign);
         }
         self.open.push(Call { id: id.map(str::to_owned), name: name.to_owned(), names });
@@ -615,15 +584,11 @@ fn status(words: &str) -> OutcomeStatus {
     }
 }
 
-fn thinking(thought: &str) -> Content {
-    Content::Thinking { text: thought.to_owned(), native: None }
-}
-
-fn image(block: &Value) -> Option<(String, String)> {
+fn image(block: &Value) -> Option<Content> {
     let source = &block["source"];
     let mime = source["media_type"].as_str().or_else(|| block["mediaType"].as_str())?;
     let data = source["data"].as_str().or_else(|| block["data"].as_str())?;
-    mime.starts_with("image/").then(|| (mime.to_owned(), data.to_owned()))
+    file_part(mime, data, None)
 }
 
 /// The steps of a Markdown checklist.
@@ -642,21 +607,11 @@ fn plan(list: &str) -> Vec<PlanStep> {
 
 /// Some providers include cached tokens in the input and some do not; we do.
 fn usage(metrics: &Value) -> Option<Usage> {
-    let count = super::tokens;
-    let tokens = &metrics["tokens"];
-    if tokens.is_object() {
-        let (cache_read, cache_write) = (count(&tokens["cached"]), 0);
-        let (input, output) = (count(&tokens["prompt"]), count(&tokens["completion"]));
-        return Some(Usage { input, output, cache_read, cache_write, thinking: 0 });
-    }
-    let (cache_read, cache_write) = (count(&metrics["cacheReadTokens"]), count(&metrics["cacheWriteTokens"]));
-    let input = count(&metrics["inputTokens"]);
-    let cached = cache_read + cache_write;
-    metrics.is_object().then(|| Usage {
-        input: if input < cached { input + cached } else { input },
-        output: count(&metrics["outputTokens"]),
-        cache_read,
-        cache_write,
-        thinking: 0,
+    let counted = token_counts(&metrics["tokens"], ["prompt", "completion", "cached", "", ""]);
+    counted.or_else(|| {
+        let names = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", ""];
+        let usage = token_counts(metrics, names)?;
+        let is_apart = usage.input < usage.cache_read + usage.cache_write;
+        Some(if is_apart { super::with_cache(usage) } else { usage })
     })
 }

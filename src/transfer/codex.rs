@@ -6,14 +6,16 @@
 //! anyone else.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::build::{Builder, ForeignCall, words};
-use super::{Circumstances, Draft, File, Source, text, text_of, time};
+use super::builder::Builder;
+use super::{
+    Circumstances, Draft, File, Source, begins_with, data_url_part, joined_text, list, outcome_content, text,
+    text_of, text_part, thinking_part, time, token_counts,
+};
 use epitome_problem::Problem;
-use epitome_thread::{Content, OutcomeContent, OutcomeStatus, StopReason, Trigger, Usage};
+use epitome_thread::{Content, OutcomeStatus, StopReason, Trigger, Usage};
 
 /// The author of messages that the user did not type.
 const BY: &str = "Codex";
@@ -44,17 +46,14 @@ pub(super) fn is_old_header(value: &Value) -> bool {
 }
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
-    let (objects, broken) = file.objects(text);
-    let lines: Vec<Value> = objects.into_iter().map(|(_, value)| value).map(in_envelope).collect();
-    let (lines, taken_back) = without_taken_back(&lines);
-    let meta = lines.iter().find(|line| line["type"] == "session_meta");
-    let (meta, started) = meta.map_or((&Value::Null, None), |line| (&line["payload"], time(line)));
-    let cwd = lines.iter().find_map(|line| text_of(&line["payload"]["cwd"])).map(PathBuf::from);
-    let log = Builder::new(cwd.as_deref().unwrap_or(circumstances.cwd), started.unwrap_or(circumstances.now));
-    let provider = meta["model_provider"].as_str().unwrap_or("openai").to_owned();
+    let (lines, broken) = file.objects(text);
+    let lines: Vec<Value> = lines.into_iter().map(in_envelope).collect();
+    let (lines, rolled_back) = without_rolled_back(&lines);
+    let meta = lines.iter().find(|line| line["type"] == "session_meta").copied().unwrap_or(&Value::Null);
+    let cwd = lines.iter().find_map(|line| text_of(&line["payload"]["cwd"]));
     let mut reader = Reader {
-        log,
-        provider,
+        log: Builder::new(cwd, time(meta), circumstances),
+        provider: meta["payload"]["model_provider"].as_str().unwrap_or("openai").to_owned(),
         model: "unknown".to_owned(),
         parts: Vec::new(),
         exit_codes: HashMap::new(),
@@ -62,12 +61,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         context_tokens: 0,
         said: Vec::new(),
     };
-    if let Some(broken) = &broken {
-        reader.log.remark(broken.words());
-    }
-    for _ in 0..taken_back {
-        reader.log.left_out("turns that were taken back");
-    }
+    reader.log.left_out_times(rolled_back, "turns that were taken back");
     for line in &lines {
         if let Some(at) = time(line) {
             reader.log.at(at);
@@ -75,13 +69,8 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         reader.line(line);
     }
     reader.flush();
-    if reader.log.is_empty() {
-        return Err(
-            broken.map_or_else(|| file.problem(1, "nothing is said in this session"), |broken| broken.first)
-        );
-    }
-    reader.log.foreign_id(meta["id"].as_str().unwrap_or_default());
-    Ok(reader.log.finish(Source::Codex))
+    reader.log.foreign_id(meta["payload"]["id"].as_str().unwrap_or_default());
+    reader.log.finish(Source::Codex, file, broken)
 }
 
 /// Converts a line to the form that newer versions write.
@@ -96,7 +85,7 @@ fn in_envelope(line: Value) -> Value {
 }
 
 /// The lines without the turns that the user rolled back, and the number of these turns.
-fn without_taken_back(lines: &[Value]) -> (Vec<&Value>, u64) {
+fn without_rolled_back(lines: &[Value]) -> (Vec<&Value>, usize) {
     let mut kept: Vec<&Value> = Vec::new();
     let mut count = 0;
     for line in lines {
@@ -121,12 +110,8 @@ fn prompt_of(item: &Value) -> Option<Vec<Content>> {
         return None;
     }
     let mut content = contents(&item["content"]);
-    content.retain(|part| !begins(part, &SCAFFOLDING) && !begins(part, &TOLD));
+    content.retain(|part| !begins_with(part, &SCAFFOLDING) && !begins_with(part, &TOLD));
     (!content.is_empty()).then_some(content)
-}
-
-fn begins(part: &Content, with: &[&str]) -> bool {
-    matches!(part, Content::Text { text } if with.iter().any(|with| text.trim_start().starts_with(with)))
 }
 
 struct Reader {
@@ -164,26 +149,27 @@ impl Reader {
     }
 
     fn item(&mut self, item: &Value) {
-        let call = item["call_id"].as_str().or_else(|| item["id"].as_str()).unwrap_or_default();
+        let call = item["call_id"].as_str().or_else(|| item["id"].as_str());
         match item["type"].as_str().unwrap_or_default() {
             "message" => self.message(item),
             "reasoning" => {
-                let summaries = item["summary"].as_array().into_iter().flatten();
-                let thoughts = summaries.filter_map(|part| text_of(&part["text"]));
-                self.parts.extend(
-                    thoughts.map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
-                );
+                self.parts.extend(list(&item["summary"]).filter_map(|part| thinking_part(&part["text"])));
             }
             "function_call" => {
                 let arguments = item["arguments"].as_str().unwrap_or_default();
                 let input = serde_json::from_str(arguments).unwrap_or_else(|_| item["arguments"].clone());
-                self.call(call, item["name"].as_str().unwrap_or("tool"), input);
+                self.parts.push(self.log.call(call, item["name"].as_str(), &input));
             }
             "custom_tool_call" => {
-                self.call(call, item["name"].as_str().unwrap_or("tool"), json!({ "input": item["input"] }));
+                let input = json!({ "input": item["input"] });
+                self.parts.push(self.log.call(call, item["name"].as_str(), &input));
             }
-            "local_shell_call" => self.call(call, "local_shell", item["action"].clone()),
-            "function_call_output" | "custom_tool_call_output" => self.output(call, &item["output"]),
+            "local_shell_call" => {
+                self.parts.push(self.log.call(call, Some("local_shell"), &item["action"]));
+            }
+            "function_call_output" | "custom_tool_call_output" => {
+                self.output(call.unwrap_or_default(), &item["output"]);
+            }
             "web_search_call" => self.log.left_out("web searches, whose results are not in the file"),
             "ghost_snapshot" => {}
             kind => self.log.left_out(&format!("items of the type {kind:?}")),
@@ -196,30 +182,18 @@ impl Reader {
             Some("user") => {
                 self.flush();
                 for part in contents(&message["content"]) {
-                    if begins(&part, &TOLD) {
+                    if begins_with(&part, &TOLD) {
                         self.log.context(vec![part], BY);
                     }
                 }
                 if let Some(content) = prompt_of(message) {
-                    self.said.push(words(&content));
+                    self.said.push(joined_text(&content));
                     self.log.prompt(content);
                 }
             }
             // Messages from Codex to the model about itself.
             Some(_) | None => {}
         }
-    }
-
-    fn call(&mut self, id: &str, name: &str, input: Value) {
-        let call = self.log.call(ForeignCall {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            title: None,
-            kind: None,
-            locations: Vec::new(),
-            input,
-        });
-        self.parts.push(call);
     }
 
     fn output(&mut self, call: &str, output: &Value) {
@@ -237,15 +211,10 @@ impl Reader {
             Some(printed) if inner["metadata"].is_object() => vec![text(printed)],
             Some(_) | None => contents(output),
         };
-        let told = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&words(&content)));
+        let told = inner["metadata"]["exit_code"].as_i64().or_else(|| exit_code(&joined_text(&content)));
         let failed = self.exit_codes.remove(call).or(told).is_some_and(|code| code != 0);
         let status = if failed { OutcomeStatus::Failed } else { OutcomeStatus::Completed };
-        let content = content.into_iter().filter_map(|part| match part {
-            Content::Text { text } => Some(OutcomeContent::Text { text }),
-            Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
-            _ => None,
-        });
-        self.log.outcome(call, status, content.collect());
+        self.log.outcome(Some(call), status, outcome_content(content), None);
     }
 
     fn event(&mut self, event: &Value) {
@@ -280,7 +249,7 @@ impl Reader {
 
     fn compaction(&mut self, compacted: &Value) {
         // The reply that contains the summary is written before it.
-        let reply = words(&self.parts);
+        let reply = joined_text(&self.parts);
         if !reply.is_empty() && compacted["message"].as_str().is_some_and(|message| message.ends_with(&reply))
         {
             self.parts.clear();
@@ -317,10 +286,10 @@ impl Reader {
 
 /// An item that is kept after a compaction, as text.
 fn kept_item(item: &Value) -> Option<String> {
-    let said = || words(&contents(&item["content"]));
+    let said = || joined_text(&contents(&item["content"]));
     match (item["type"].as_str(), item["role"].as_str()) {
         (Some("message"), Some("user")) => {
-            prompt_of(item).map(|content| format!("The user said:\n{}", words(&content)))
+            prompt_of(item).map(|content| format!("The user said:\n{}", joined_text(&content)))
         }
         (Some("message"), Some("assistant")) => Some(format!("The agent said:\n{}", said())),
         (Some("compaction" | "compaction_summary" | "context_compaction"), _) => Some(ENCRYPTED.to_owned()),
@@ -337,30 +306,16 @@ fn exit_code(output: &str) -> Option<i64> {
     told?.trim().parse().ok()
 }
 
-/// Text and images, from a string or a list of parts.
+/// Text and images.
 fn contents(value: &Value) -> Vec<Content> {
-    if let Some(said) = text_of(value) {
-        return vec![text(said)];
-    }
-    let parts = value.as_array().into_iter().flatten().filter_map(|part| match part["type"].as_str() {
-        Some("input_text" | "output_text" | "text") => text_of(&part["text"]).map(text),
-        Some("input_image") => {
-            let (kind, data) = part["image_url"].as_str()?.strip_prefix("data:")?.split_once(";base64,")?;
-            Some(Content::Image { mime_type: kind.to_owned(), data: data.to_owned(), uri: None })
-        }
+    super::contents(value, |part| match part["type"].as_str() {
+        Some("input_text" | "output_text" | "text") => text_part(&part["text"]),
+        Some("input_image") => data_url_part(part["image_url"].as_str()?, None),
         Some(_) | None => None,
-    });
-    parts.collect()
+    })
 }
 
-/// As in our format, the input includes cached tokens.
 fn usage(value: &Value) -> Option<Usage> {
-    let count = |name: &str| value[name].as_u64().unwrap_or_default();
-    value.is_object().then(|| Usage {
-        input: count("input_tokens"),
-        output: count("output_tokens"),
-        cache_read: count("cached_input_tokens"),
-        cache_write: 0,
-        thinking: count("reasoning_output_tokens"),
-    })
+    let names = ["input_tokens", "output_tokens", "cached_input_tokens", "", "reasoning_output_tokens"];
+    token_counts(value, names)
 }

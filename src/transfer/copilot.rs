@@ -6,15 +6,18 @@
 //! - Messages of subagents carry their id; the session has their result as the result of a call.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source, text, text_of, time};
+use super::builder::{Builder, Pending};
+use super::{
+    Circumstances, Draft, File, Source, file_part, list, outcome_content, ran, text, text_of, text_part,
+    thinking_part, time, token_counts, trigger_of,
+};
 use epitome_problem::Problem;
-use epitome_thread::{Content, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_thread::{Content, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
 /// The author of messages that Copilot CLI added itself.
 const BY: &str = "Copilot CLI";
@@ -49,15 +52,13 @@ const SILENT: [&str; 22] = [
 ];
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
-    let (objects, broken) = file.objects(text);
-    let events: Vec<Value> = objects.into_iter().map(|(_, event)| event).collect();
-    let (events, taken_back) = standing(events);
+    let (events, broken) = file.objects(text);
+    let (events, rewound) = without_rewound(events);
     let start = events.iter().find(|event| event["type"] == "session.start").unwrap_or(&Value::Null);
     let workspace = Workspace::beside(circumstances);
-    let cwd = start["data"]["context"]["cwd"].as_str().map(str::to_owned).or(workspace.cwd);
-    let cwd = cwd.map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
+    let cwd = start["data"]["context"]["cwd"].as_str().or(workspace.cwd.as_deref());
     let mut reader = Reader {
-        log: Builder::new(&cwd, time(start).unwrap_or(circumstances.now)),
+        log: Builder::new(cwd, time(start), circumstances),
         model: None,
         reply: None,
         usages: HashMap::new(),
@@ -65,58 +66,45 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         known: HashSet::new(),
         asked: HashMap::new(),
         compaction: None,
-        later: Vec::new(),
     };
     for event in &events {
         reader.event(event);
     }
     reader.flush();
-    reader.settle();
     let mut log = reader.log;
-    if log.is_empty() {
-        return Err(match broken {
-            Some(broken) => broken.first,
-            None => file.problem(1, "nothing is said in this session"),
-        });
-    }
-    for _ in 0..taken_back {
-        log.left_out("events that were taken back");
-    }
-    if let Some(broken) = broken {
-        log.remark(broken.words());
-    }
-    log.title(
-        workspace.name.filter(|_| workspace.user_named).or(workspace.summary).as_deref().unwrap_or_default(),
-    );
+    log.settle();
+    log.left_out_times(rewound, "events that were taken back");
+    let title = workspace.name.filter(|_| workspace.user_named).or(workspace.summary);
+    log.title(title.as_deref().unwrap_or_default());
     log.foreign_id(start["data"]["sessionId"].as_str().unwrap_or_default());
-    Ok(log.finish(Source::Copilot))
+    log.finish(Source::Copilot, file, broken)
 }
 
 /// The events without those that were rewound, and the number of the latter.
-fn standing(events: Vec<Value>) -> (Vec<Value>, usize) {
-    let mut standing: Vec<Value> = Vec::new();
-    let mut taken_back = 0;
+fn without_rewound(events: Vec<Value>) -> (Vec<Value>, usize) {
+    let mut kept: Vec<Value> = Vec::new();
+    let mut rewound = 0;
     for event in events {
         let rewind = &event["data"];
         if event["type"] == "session.snapshot_rewind" {
             let listed: Option<HashSet<&str>> =
                 rewind["eventIds"].as_array().map(|ids| ids.iter().filter_map(Value::as_str).collect());
-            let first = standing.iter().rposition(|event| event["id"] == rewind["upToEventId"]);
-            let before = standing.len();
+            let first = kept.iter().rposition(|event| event["id"] == rewind["upToEventId"]);
+            let before = kept.len();
             let mut at = 0;
-            standing.retain(|event| {
+            kept.retain(|event| {
                 at += 1;
                 match &listed {
                     Some(listed) => event["id"].as_str().is_none_or(|id| !listed.contains(id)),
                     None => first.is_none_or(|first| at <= first),
                 }
             });
-            taken_back += before - standing.len();
+            rewound += before - kept.len();
         } else {
-            standing.push(event);
+            kept.push(event);
         }
     }
-    (standing, taken_back)
+    (kept, rewound)
 }
 
 /// The contents of a session's `workspace.yaml`.
@@ -152,14 +140,6 @@ struct Reader {
     asked: HashMap<String, String>,
     /// For the running compaction: the next entry at its start, its trigger, and the number of tokens.
     compaction: Option<(Seq, Trigger, u64)>,
-    /// Messages that arrived while calls were running, to be added after their results.
-    later: Vec<Later>,
-}
-
-enum Later {
-    Prompt(Vec<Content>),
-    Context(Vec<Content>),
-    Compacted { through: Seq, summary: String, trigger: Trigger, tokens: u64 },
 }
 
 struct Reply {
@@ -213,23 +193,17 @@ impl Reader {
             }
             Some("tool.execution_complete") => self.outcome(data),
             Some("system.notification") => {
-                if let Some(told) = text_of(&data["content"]) {
-                    self.say(Later::Context(vec![text(told)]));
-                }
+                self.say(Pending::Context(Vec::from_iter(text_part(&data["content"])), BY));
             }
             Some("session.compaction_start") => {
                 self.flush();
-                let trigger = match data["trigger"].as_str() {
-                    Some("manual") => Trigger::Manual,
-                    Some(_) | None => Trigger::Threshold,
-                };
                 let tokens = data["currentTokens"].as_u64().unwrap_or_default();
-                self.compaction = Some((self.log.next_seq(), trigger, tokens));
+                self.compaction = Some((self.log.next_seq(), trigger_of(&data["trigger"]), tokens));
             }
             Some("session.compaction_complete") => self.compacted(data),
             Some("session.context_cleared") => {
-                self.log
-                    .left_out("commands that cleared what the model sees (what was said before is in it)");
+                let what = "commands that cleared what the model sees (what was said before is in it)";
+                self.log.left_out(what);
             }
             Some("session.error") => self.ended(StopReason::Failed),
             Some("abort") => self.ended(StopReason::Cancelled),
@@ -246,33 +220,21 @@ impl Reader {
     fn ended(&mut self, reason: StopReason) {
         self.flush();
         self.log.turn_ended(reason);
-        self.settle();
+        self.log.settle();
     }
 
     /// Adds something to the log as soon as no call is running.
-    fn say(&mut self, what: Later) {
+    fn say(&mut self, what: Pending) {
         self.flush();
-        self.later.push(what);
-        if !self.log.is_waiting() {
-            self.settle();
-        }
-    }
-
-    fn settle(&mut self) {
-        for what in std::mem::take(&mut self.later) {
-            match what {
-                Later::Prompt(content) => self.log.prompt(content),
-                Later::Context(content) => Some(self.log.context(content, BY)),
-                Later::Compacted { through, summary, trigger, tokens } => {
-                    Some(self.log.compacted(Some(through), summary, trigger, tokens))
-                }
-            };
+        self.log.later(what);
+        if !self.log.has_open_calls() {
+            self.log.settle();
         }
     }
 
     fn prompt(&mut self, data: &Value) {
-        let mut content: Vec<Content> = text_of(&data["content"]).map(text).into_iter().collect();
-        for attached in data["attachments"].as_array().into_iter().flatten() {
+        let mut content = Vec::from_iter(text_part(&data["content"]));
+        for attached in list(&data["attachments"]) {
             match self.attachment(attached) {
                 Some(part) => content.push(part),
                 None => self.log.left_out("attachments of a form that is not known here"),
@@ -281,9 +243,7 @@ impl Reader {
         // Skills, other agents and the autopilot write as the user too.
         let is_typed = data["source"].as_str().is_none_or(|source| source == "user")
             && data["isAutopilotContinuation"] != true;
-        if !content.is_empty() {
-            self.say(if is_typed { Later::Prompt(content) } else { Later::Context(content) });
-        }
+        self.say(if is_typed { Pending::Prompt(content) } else { Pending::Context(content, BY) });
     }
 
     fn attachment(&self, attached: &Value) -> Option<Content> {
@@ -291,11 +251,7 @@ impl Reader {
         let asset = attached["assetId"].as_str().and_then(|id| self.assets.get(id)).cloned();
         let name = told("displayName");
         if let Some((mime_type, data)) = asset.or_else(|| Some((told("mimeType")?, told("data")?))) {
-            return match mime_type.as_str() {
-                "application/pdf" => Some(Content::Document { mime_type, data, name }),
-                mime if mime.starts_with("image/") => Some(Content::Image { mime_type, data, uri: None }),
-                _ => None,
-            };
+            return file_part(&mime_type, &data, name.as_deref());
         }
         let path = told("path").or_else(|| told("filePath"))?;
         let uri = format!("file://{path}");
@@ -309,15 +265,11 @@ impl Reader {
         let call = data["apiCallId"].as_str().map(str::to_owned);
         if !self.reply.as_ref().is_some_and(|reply| reply.call.is_some() && reply.call == call) {
             self.flush();
-            self.settle();
+            self.log.settle();
         }
-        let mut content = Vec::new();
-        content.extend(
-            text_of(&data["reasoningText"])
-                .map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
-        );
-        content.extend(text_of(&data["content"]).map(text));
-        for request in data["toolRequests"].as_array().into_iter().flatten() {
+        let mut content = Vec::from_iter(thinking_part(&data["reasoningText"]));
+        content.extend(text_part(&data["content"]));
+        for request in list(&data["toolRequests"]) {
             content.push(self.call(&request["toolCallId"], &request["name"], &request["arguments"]));
         }
         self.reply_of(data, call).append(&mut content);
@@ -333,16 +285,8 @@ impl Reader {
     }
 
     fn call(&mut self, id: &Value, name: &Value, input: &Value) -> Content {
-        let id = id.as_str().unwrap_or_default().to_owned();
-        self.known.insert(id.clone());
-        self.log.call(ForeignCall {
-            id,
-            name: name.as_str().unwrap_or("tool").to_owned(),
-            title: None,
-            kind: None,
-            locations: Vec::new(),
-            input: input.clone(),
-        })
+        self.known.extend(id.as_str().map(str::to_owned));
+        self.log.call(id.as_str(), name.as_str(), input)
     }
 
     /// The parts of the current reply.
@@ -369,32 +313,23 @@ impl Reader {
         let code = told
             .or_else(|| words?.lines().next_back()?.split_once(EXIT_CODE)?.1.strip_suffix('>')?.parse().ok());
         if let Some(command) = self.asked.remove(id) {
-            let ran = format!("The person ran `{command}`:\n\n{}", words.unwrap_or_default());
-            return self.say(Later::Context(vec![text(ran)]));
+            return self.say(Pending::Context(vec![ran(&command, words.unwrap_or_default())], BY));
         }
         let status = match (data["success"].as_bool(), error["code"].as_str()) {
             (Some(false), Some("rejected" | "denied")) => OutcomeStatus::Denied,
             (Some(false), _) => OutcomeStatus::Failed,
             (Some(true) | None, _) => OutcomeStatus::Completed,
         };
-        let mut content: Vec<OutcomeContent> =
-            words.map(|words| OutcomeContent::Text { text: words.to_owned() }).into_iter().collect();
-        for part in result["binaryResultsForLlm"].as_array().into_iter().flatten() {
+        let mut content = Vec::from_iter(words.map(text));
+        for part in list(&result["binaryResultsForLlm"]) {
             match self.attachment(part) {
-                Some(Content::Image { mime_type, data, .. }) => {
-                    content.push(OutcomeContent::Image { mime_type, data });
-                }
-                Some(Content::Document { mime_type, data, name }) => {
-                    content.push(OutcomeContent::Document { mime_type, data, name });
-                }
+                Some(part @ (Content::Image { .. } | Content::Document { .. })) => content.push(part),
                 Some(_) | None => self.log.left_out("results of a form that is not known here"),
             }
         }
-        if let (Some(_), Some(code)) = (self.log.outcome(id, status, content), code) {
-            self.log.exit_code(code);
-        }
-        if !self.log.is_waiting() {
-            self.settle();
+        self.log.outcome(Some(id), status, outcome_content(content), code);
+        if !self.log.has_open_calls() {
+            self.log.settle();
         }
     }
 
@@ -403,21 +338,14 @@ impl Reader {
         let Some(summary) = text_of(&data["summaryContent"]).filter(|_| data["success"] != false) else {
             return self.log.left_out("compactions that failed");
         };
-        let summary = format!("A summary of what was said and done so far:\n\n{summary}");
         let (next, trigger, tokens) = started.unwrap_or((self.log.next_seq(), Trigger::Threshold, 0));
-        let tokens = data["preCompactionTokens"].as_u64().unwrap_or(tokens);
-        let through = Seq(next.0.saturating_sub(1));
-        self.say(Later::Compacted { through, summary, trigger, tokens });
+        let tokens_before = data["preCompactionTokens"].as_u64().unwrap_or(tokens);
+        let summary = summary.to_owned();
+        self.say(Pending::Compacted { kept: Some(next), summary, trigger, tokens_before });
     }
 }
 
 fn usage(usage: &Value) -> Option<Usage> {
-    let count = |name: &str| super::tokens(&usage[name]);
-    usage.is_object().then(|| Usage {
-        input: count("inputTokens"),
-        output: count("outputTokens"),
-        cache_read: count("cacheReadTokens"),
-        cache_write: count("cacheWriteTokens"),
-        thinking: count("reasoningTokens"),
-    })
+    let names = ["inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens"];
+    token_counts(usage, names)
 }

@@ -11,10 +11,13 @@ use std::path::PathBuf;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source, text, text_of, time};
+use super::builder::Builder;
+use super::{
+    Circumstances, Draft, File, Source, file_part, list, moment, outcome_content, text, text_of, thinking,
+    time, token_counts, with_thinking,
+};
 use epitome_problem::Problem;
-use epitome_thread::{Content, OutcomeContent, OutcomeStatus, Seq, Trigger, Usage};
+use epitome_thread::{Content, OutcomeStatus, Seq, Trigger, Usage};
 
 /// The model's fixed reply to the summary of a compaction.
 const ACKNOWLEDGED: &str = "Got it. Thanks for the additional context!";
@@ -39,43 +42,30 @@ const BY: &str = "Gemini CLI";
 
 pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Result<Draft, Problem> {
     let (records, broken) = match serde_json::from_str::<Value>(text) {
-        Ok(document) => (vec![(1, document)], None),
+        Ok(document) => (vec![document], None),
         Err(_) => file.objects(text),
     };
     let mut session = Session::default();
-    for (_, record) in &records {
+    for record in &records {
         session.record(record);
     }
-    let (cwd, is_told) = session.cwd(circumstances);
-    let started = session.started.unwrap_or(circumstances.now);
-    let mut reader = Reader { log: Builder::new(&cwd, started), first: Vec::new(), answered: HashSet::new() };
+    let (cwd, is_certain) = session.cwd(circumstances);
+    let log = Builder::new(cwd.to_str(), session.started, circumstances);
+    let mut reader = Reader { log, first: Vec::new(), answered: HashSet::new() };
     for item in session.items {
         let next = reader.log.next_seq();
         reader.first.push(next);
         reader.item(&item);
     }
     let mut log = reader.log;
-    if log.is_empty() {
-        return Err(match broken {
-            Some(broken) => broken.first,
-            None => file.problem(1, "nothing is said in this session"),
-        });
-    }
-    for _ in 0..session.taken_back {
-        log.left_out("messages that were taken back");
-    }
-    for _ in 0..session.unknown {
-        log.left_out("records of an unknown form");
-    }
-    if let Some(broken) = broken {
-        log.remark(broken.words());
-    }
-    if !is_told {
+    log.left_out_times(session.rewound, "messages that were taken back");
+    log.left_out_times(session.unknown, "records of an unknown form");
+    if !is_certain {
         log.remark(format!("it does not tell its folder; {} was taken", cwd.display()));
     }
     log.title(session.title.as_deref().unwrap_or_default());
     log.foreign_id(session.id.as_deref().unwrap_or_default());
-    Ok(log.finish(Source::Gemini))
+    log.finish(Source::Gemini, file, broken)
 }
 
 /// The state of a session after all records of a file.
@@ -86,7 +76,7 @@ struct Session {
     started: Option<u64>,
     title: Option<String>,
     items: Vec<Item>,
-    taken_back: usize,
+    rewound: usize,
     unknown: usize,
 }
 
@@ -110,7 +100,7 @@ impl Session {
     fn record(&mut self, record: &Value) {
         if let Some(id) = record["$rewindTo"].as_str() {
             let from = self.place(id).unwrap_or(0);
-            self.taken_back += self.items.len() - from;
+            self.rewound += self.items.len() - from;
             self.items.truncate(from);
         } else if record["id"].is_string() {
             self.message(record);
@@ -242,10 +232,8 @@ impl Reader {
         match &item.what {
             What::Summary { text, kept, at } => {
                 self.log.at(at.unwrap_or_default());
-                let through =
-                    kept.and_then(|at| self.first.get(at)).map(|first| Seq(first.0.saturating_sub(1)));
-                let summary = format!("A summary of what was said and done so far:\n\n{text}");
-                self.log.compacted(through, summary, Trigger::Threshold, 0);
+                let kept = kept.and_then(|at| self.first.get(at)).copied();
+                self.log.summarized(kept, text, Trigger::Threshold, 0);
             }
             What::Message(message) => {
                 self.log.at(time(message).unwrap_or_default());
@@ -278,34 +266,24 @@ impl Reader {
             let told: Vec<Content> =
                 self.contents(content).into_iter().filter(|part| !is_typed(part)).collect();
             self.log.prompt(said);
-            if !told.is_empty() {
-                self.log.context(told, BY);
-            }
+            self.log.context(told, BY);
         } else {
             let said = self.contents(content);
-            if !said.is_empty() {
-                self.log.prompt(said);
-            }
+            self.log.prompt(said);
         }
     }
 
     fn reply(&mut self, message: &Value) {
-        let thoughts = message["thoughts"].as_array().into_iter().flatten();
-        let mut content: Vec<Content> = thoughts.filter_map(thought).collect();
+        let mut content: Vec<Content> = list(&message["thoughts"]).filter_map(thought).collect();
         content.extend(self.contents(&message["content"]));
-        let calls: Vec<&Value> = message["toolCalls"].as_array().into_iter().flatten().collect();
-        let told = message["content"].as_array().into_iter().flatten().map(|part| &part["functionCall"]);
-        let told: Vec<&Value> = told.filter(|call| call.is_object()).collect();
+        let calls: Vec<&Value> = list(&message["toolCalls"]).collect();
         // Calls occur twice in a message in the form of a request.
-        for call in if calls.is_empty() { told } else { calls.clone() } {
-            content.push(self.log.call(ForeignCall {
-                id: call["id"].as_str().unwrap_or_default().to_owned(),
-                name: call["name"].as_str().unwrap_or("tool").to_owned(),
-                title: None,
-                kind: None,
-                locations: Vec::new(),
-                input: call["args"].clone(),
-            }));
+        let requested: Vec<&Value> = list(&message["content"])
+            .map(|part| &part["functionCall"])
+            .filter(|call| call.is_object() && calls.is_empty())
+            .collect();
+        for call in calls.iter().chain(&requested) {
+            content.push(self.log.call(call["id"].as_str(), call["name"].as_str(), &call["args"]));
         }
         let model = format!("gemini/{}", message["model"].as_str().unwrap_or("unknown"));
         self.log.reply(content, &model, usage(&message["tokens"]), None);
@@ -317,33 +295,30 @@ impl Reader {
     /// Adds the outcome that is recorded with a call. Without one, it may follow later.
     fn result(&mut self, call: &Value) {
         let id = call["id"].as_str().unwrap_or_default();
-        let results = match &call["result"] {
-            Value::Array(parts) => parts.as_slice(),
-            Value::Null => return,
-            part => std::slice::from_ref(part),
-        };
+        if call["result"].is_null() {
+            return;
+        }
         let status = match call["status"].as_str() {
             Some("error") => OutcomeStatus::Failed,
             Some("cancelled") => OutcomeStatus::Denied,
             Some("success") => OutcomeStatus::Completed,
             Some(_) | None => return,
         };
-        let ours = results.iter().filter(|part| {
+        let own = one_or_many(&call["result"]).iter().filter(|part| {
             let told = part["functionResponse"]["id"].as_str();
             told.is_none() || told == Some(id)
         });
         if let Some(at) = time(call) {
             self.log.at(at);
         }
-        let content = ours.filter_map(outcome).collect();
+        let content = own.filter_map(outcome).collect();
         self.outcome(id, status, content);
         self.answered.insert(id.to_owned());
     }
 
     /// Adds outcomes of calls that were recorded without one.
     fn results(&mut self, content: &Value) {
-        let parts = content.as_array().into_iter().flatten();
-        for part in parts.filter(|part| part["functionResponse"].is_object()) {
+        for part in list(content).filter(|part| part["functionResponse"].is_object()) {
             let id = part["functionResponse"]["id"].as_str().unwrap_or_default();
             if !self.answered.contains(id) {
                 let is_error = part["functionResponse"]["response"]["error"].is_string();
@@ -353,47 +328,45 @@ impl Reader {
         }
     }
 
-    fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) {
+    fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<Content>) {
         let code = content.iter().find_map(|content| match content {
-            OutcomeContent::Text { text } => {
+            Content::Text { text } => {
                 text.lines().rev().find_map(|line| line.strip_prefix(EXIT_CODE)?.trim().parse().ok())
             }
-            OutcomeContent::Image { .. } | OutcomeContent::Document { .. } => None,
+            _ => None,
         });
-        if let (Some(_), Some(code)) = (self.log.outcome(id, status, content), code) {
-            self.log.exit_code(code);
-        }
+        self.log.outcome(Some(id), status, outcome_content(content), code);
     }
 
     /// Text, images and documents, from a string, a part or a list of parts.
     fn contents(&mut self, value: &Value) -> Vec<Content> {
-        let parts = match value {
-            Value::Array(parts) => parts.as_slice(),
-            Value::Null => &[],
-            part => std::slice::from_ref(part),
-        };
         let mut contents = Vec::new();
-        for part in parts {
-            let data = &part["inlineData"];
+        for part in one_or_many(value) {
             if let Some(said) = text_of(part).or_else(|| text_of(&part["text"])) {
-                let said = said.to_owned();
-                contents.push(match part["thought"] == true {
-                    true => Content::Thinking { text: said, native: None },
-                    false => text(said),
-                });
-            } else if let (Some(mime_type), Some(data)) = (data["mimeType"].as_str(), data["data"].as_str()) {
-                let (mime_type, data) = (mime_type.to_owned(), data.to_owned());
-                match mime_type.as_str() {
-                    "application/pdf" => contents.push(Content::Document { mime_type, data, name: None }),
-                    mime if mime.starts_with("image/") => {
-                        contents.push(Content::Image { mime_type, data, uri: None })
-                    }
-                    _ => self.log.left_out("attachments of a form that is not known here"),
+                contents.push(if part["thought"] == true { thinking(said) } else { text(said) });
+            } else if part["inlineData"].is_object() {
+                match inline_data(part) {
+                    Some(content) => contents.push(content),
+                    None => self.log.left_out("attachments of a form that is not known here"),
                 }
             }
         }
         contents
     }
+}
+
+/// The elements of a list, or a single part; none for `null`.
+fn one_or_many(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(parts) => parts,
+        Value::Null => &[],
+        part => std::slice::from_ref(part),
+    }
+}
+
+fn inline_data(part: &Value) -> Option<Content> {
+    let data = &part["inlineData"];
+    file_part(data["mimeType"].as_str()?, data["data"].as_str()?, None)
 }
 
 /// Whether two parts are equal, ignoring white space around text.
@@ -414,45 +387,22 @@ fn words(value: &Value) -> String {
 }
 
 fn thought(value: &Value) -> Option<Content> {
-    let (subject, description) = (text_of(&value["subject"]), text_of(&value["description"]));
-    let text = match (subject, description) {
-        (Some(subject), Some(description)) => format!("{subject}\n\n{description}"),
-        (one, other) => one.or(other)?.to_owned(),
-    };
-    Some(Content::Thinking { text, native: None })
-}
-
-/// The result of a call, as the model read it.
-fn outcome(part: &Value) -> Option<OutcomeContent> {
-    let response = &part["functionResponse"]["response"];
-    let told = text_of(&response["output"])
-        .or_else(|| text_of(&response["error"]))
-        .or_else(|| text_of(&part["text"]));
-    let data = &part["inlineData"];
-    match (told, data["mimeType"].as_str(), data["data"].as_str()) {
-        (Some(text), _, _) => Some(OutcomeContent::Text { text: text.to_owned() }),
-        (None, Some(mime_type), Some(data)) if mime_type.starts_with("image/") => {
-            Some(OutcomeContent::Image { mime_type: mime_type.to_owned(), data: data.to_owned() })
-        }
-        (None, _, _) if response.is_object() => Some(OutcomeContent::Text { text: response.to_string() }),
-        (None, _, _) => None,
+    match (text_of(&value["subject"]), text_of(&value["description"])) {
+        (Some(subject), Some(description)) => Some(thinking(format!("{subject}\n\n{description}"))),
+        (one, other) => one.or(other).map(thinking),
     }
 }
 
-/// Gemini CLI counts thinking separately from the output; we include it.
-fn usage(tokens: &Value) -> Option<Usage> {
-    let count = |name: &str| super::tokens(&tokens[name]);
-    tokens.is_object().then(|| Usage {
-        input: count("input"),
-        output: count("output") + count("thoughts"),
-        cache_read: count("cached"),
-        cache_write: 0,
-        thinking: count("thoughts"),
-    })
+/// The result of a call, as the model read it.
+fn outcome(part: &Value) -> Option<Content> {
+    let response = &part["functionResponse"]["response"];
+    let words = text_of(&response["output"])
+        .or_else(|| text_of(&response["error"]))
+        .or_else(|| text_of(&part["text"]));
+    let content = words.map(text).or_else(|| inline_data(part));
+    content.or_else(|| response.is_object().then(|| text(response.to_string())))
 }
 
-/// Milliseconds since the Unix epoch.
-fn moment(value: &Value) -> Option<u64> {
-    let moment: jiff::Timestamp = value.as_str()?.parse().ok()?;
-    u64::try_from(moment.as_millisecond()).ok()
+fn usage(tokens: &Value) -> Option<Usage> {
+    token_counts(tokens, ["input", "output", "cached", "", "thoughts"]).map(with_thinking)
 }

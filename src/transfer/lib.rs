@@ -3,7 +3,7 @@
 //!
 //! | format | recognised by | module |
 //! | --- | --- | --- |
-//! | our own export | the first line opens a log | `ours` |
+//! | our own export | the first line opens a log | `export` |
 //! | a protocol transcript, recorded with `--transcript` | `editor>` lines | `recorded` |
 //! | a session of the pi coding agent, versions 1 to 3 | the first line has `"type":"session"` | `pi` |
 //! | Claude Code | a line has `parentUuid` | `claude_code` |
@@ -20,14 +20,14 @@
 //! left out and reported.
 
 mod aider;
-mod build;
+mod builder;
 mod claude_code;
 mod cline;
 mod codex;
 mod copilot;
+mod export;
 mod gemini;
 mod opencode;
-mod ours;
 mod pi;
 mod recorded;
 
@@ -37,10 +37,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use epitome_problem::Problem;
-use epitome_thread::{Change, Content, Entry, SessionId};
+use epitome_thread::{Change, Content, Entry, OutcomeContent, SessionId, Trigger, Usage};
 
 pub use codex::ENCRYPTED;
-pub use ours::{entry_json, json_lines, of_log};
+pub use export::{entry_json, json_lines, of_log};
 
 /// Maximum size in bytes of an imported file.
 pub const IMPORT_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -125,7 +125,7 @@ pub fn read(path: &Path, text: &str, circumstances: &Circumstances) -> Result<Ve
     let file = File { path };
     let draft = match Source::of(text) {
         Some(Source::Transcript) => return recorded::read(file, text, circumstances),
-        Some(Source::Export) => ours::read(file, text),
+        Some(Source::Export) => export::read(file, text),
         Some(Source::Pi) => pi::read(file, text, circumstances),
         Some(Source::ClaudeCode) => claude_code::read(file, text, circumstances),
         Some(Source::Codex) => codex::read(file, text, circumstances),
@@ -229,15 +229,136 @@ fn text(text: impl Into<String>) -> Content {
     Content::Text { text: text.into() }
 }
 
+/// A text as a part of a message, if it is not blank.
+fn text_part(value: &Value) -> Option<Content> {
+    text_of(value).map(text)
+}
+
+/// The model's reasoning as a part of a reply, if it is not blank. Signatures are not imported: they are valid only for
+/// requests of the program that recorded them.
+fn thinking_part(value: &Value) -> Option<Content> {
+    text_of(value).map(thinking)
+}
+
+fn thinking(text: impl Into<String>) -> Content {
+    Content::Thinking { text: text.into(), native: None }
+}
+
+/// An image or a document with its data in base64; `None` for other types, which no model reads.
+fn file_part(mime_type: &str, data: &str, name: Option<&str>) -> Option<Content> {
+    let data = data.to_owned();
+    match mime_type {
+        "application/pdf" => {
+            let name = name.map(str::to_owned);
+            Some(Content::Document { mime_type: mime_type.to_owned(), data, name })
+        }
+        mime if mime.starts_with("image/") => {
+            Some(Content::Image { mime_type: mime_type.to_owned(), data, uri: None })
+        }
+        _ => None,
+    }
+}
+
+/// An image or a document in a `data:` URL.
+fn data_url_part(url: &str, name: Option<&str>) -> Option<Content> {
+    let (mime_type, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
+    file_part(mime_type, data, name)
+}
+
+/// The elements of a list; none if the value is not a list.
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// The content of a message: a plain text, or a list of parts.
+fn contents(value: &Value, part: impl FnMut(&Value) -> Option<Content>) -> Vec<Content> {
+    match text_part(value) {
+        Some(text) => vec![text],
+        None => list(value).filter_map(part).collect(),
+    }
+}
+
+/// The texts of a message, joined by blank lines.
+fn joined_text(content: &[Content]) -> String {
+    let texts = content.iter().filter_map(|part| match part {
+        Content::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Whether a part is a text that begins with one of these words.
+fn begins_with(part: &Content, starts: &[&str]) -> bool {
+    matches!(part, Content::Text { text } if starts.iter().any(|start| text.trim_start().starts_with(start)))
+}
+
+/// The parts of a call's result that a model can read.
+fn outcome_content(content: impl IntoIterator<Item = Content>) -> Vec<OutcomeContent> {
+    let parts = content.into_iter().filter_map(|part| match part {
+        Content::Text { text } => Some(OutcomeContent::Text { text }),
+        Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
+        Content::Document { mime_type, data, name } => {
+            Some(OutcomeContent::Document { mime_type, data, name })
+        }
+        Content::Thinking { .. }
+        | Content::Resource { .. }
+        | Content::ResourceLink { .. }
+        | Content::Call(_) => None,
+    });
+    parts.collect()
+}
+
+/// A command that the user ran outside of the conversation, with its output.
+fn ran(command: &str, output: &str) -> Content {
+    text(format!("The person ran `{command}`:\n\n{output}").trim_end())
+}
+
+/// The token counts of a reply, by the names of the fields: input, output, cache reads, cache writes and thinking. An
+/// empty name stands for a number that is not recorded.
+fn token_counts(value: &Value, names: [&str; 5]) -> Option<Usage> {
+    let [input, output, cache_read, cache_write, thinking] = names.map(|name| tokens(&value[name]));
+    value.is_object().then_some(Usage { input, output, cache_read, cache_write, thinking })
+}
+
+/// Adds the cached tokens to the input, for agents that count them separately. Our input includes them.
+fn with_cache(usage: Usage) -> Usage {
+    Usage { input: usage.input + usage.cache_read + usage.cache_write, ..usage }
+}
+
+/// Adds the thinking tokens to the output, for agents that count them separately. Our output includes them.
+fn with_thinking(usage: Usage) -> Usage {
+    Usage { output: usage.output + usage.thinking, ..usage }
+}
+
 /// A number of tokens; zero if the value is not a number.
 fn tokens(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default().min(TOKENS_MAX)
 }
 
+/// `provider/model`, with our names for providers.
+fn model_name(provider: Option<&str>, default_provider: &str, model: Option<&str>) -> String {
+    let provider = match provider {
+        Some("google") => "gemini",
+        Some(provider) => provider,
+        None => default_provider,
+    };
+    format!("{provider}/{}", model.unwrap_or("unknown"))
+}
+
+/// The trigger of a compaction, where one at the user's request is called `manual`.
+fn trigger_of(value: &Value) -> Trigger {
+    if value == "manual" { Trigger::Manual } else { Trigger::Threshold }
+}
+
 /// The time of a line in milliseconds since the Unix epoch, in the field used by most agents.
 fn time(value: &Value) -> Option<u64> {
-    let time: jiff::Timestamp = value["timestamp"].as_str()?.parse().ok()?;
-    u64::try_from(time.as_millisecond()).ok()
+    moment(&value["timestamp"])
+}
+
+/// A time as text, in milliseconds since the Unix epoch.
+fn moment(value: &Value) -> Option<u64> {
+    let moment: jiff::Timestamp = value.as_str()?.parse().ok()?;
+    u64::try_from(moment.as_millisecond()).ok()
 }
 
 /// The imported file, for messages.
@@ -256,16 +377,16 @@ impl File<'_> {
         }
     }
 
-    /// The objects in a file of JSON lines, with their line numbers. An agent that was killed leaves an
+    /// The objects in a file of JSON lines. An agent that was killed leaves an
     /// incomplete line and may append the next object to it. Everything readable is returned, the rest is
     /// reported.
-    fn objects(self, text: &str) -> (Vec<(usize, Value)>, Option<Broken>) {
+    fn objects(self, text: &str) -> (Vec<Value>, Option<Broken>) {
         let mut objects = Vec::new();
         let mut broken: Option<Broken> = None;
         for (number, line) in (1..).zip(text.lines()) {
             for value in serde_json::Deserializer::from_str(line).into_iter::<Value>() {
                 match value {
-                    Ok(value) if value.is_object() => objects.push((number, value)),
+                    Ok(value) if value.is_object() => objects.push(value),
                     Ok(_) => {}
                     Err(error) => match &mut broken {
                         Some(broken) => broken.count += 1,

@@ -7,14 +7,16 @@
 //! - `revert` names the message from which on the user undid everything.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source, text, text_of};
+use super::builder::Builder;
+use super::{
+    Circumstances, Draft, File, Source, data_url_part, list, model_name, outcome_content, text_of, text_part,
+    thinking_part, tokens, with_cache, with_thinking,
+};
 use epitome_problem::Problem;
-use epitome_thread::{Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, Trigger, Usage};
+use epitome_thread::{Content, Cut, OutcomeStatus, Seq, StopReason, Trigger, Usage};
 
 /// The author of messages that opencode added itself.
 const BY: &str = "opencode";
@@ -38,30 +40,23 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     let session = file.document(text)?;
     let info = &session["info"];
     let messages: &[Value] = session["messages"].as_array().map_or(&[], Vec::as_slice);
-    let cwd = info["directory"].as_str().map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
-    let started = info["time"]["created"].as_u64().unwrap_or(circumstances.now);
     let mut reader = Reader {
-        log: Builder::new(&cwd, started),
+        log: Builder::new(info["directory"].as_str(), info["time"]["created"].as_u64(), circumstances),
         first: HashMap::new(),
         compaction: None,
         content: Vec::new(),
     };
-    let taken_back = &info["revert"];
+    let revert = &info["revert"];
     for (at, message) in messages.iter().enumerate() {
-        let is_taken_back = |value: &Value| value.is_string() && *value == message["info"]["id"];
-        if is_taken_back(&taken_back["messageID"]) {
-            if let Some(part) = taken_back["partID"].as_str() {
+        let is_reverted = |value: &Value| value.is_string() && *value == message["info"]["id"];
+        if is_reverted(&revert["messageID"]) {
+            if let Some(part) = revert["partID"].as_str() {
                 reader.message(message, Some(part));
             }
-            for _ in at..messages.len() {
-                reader.log.left_out("messages that were taken back");
-            }
+            reader.log.left_out_times(messages.len() - at, "messages that were taken back");
             break;
         }
         reader.message(message, None);
-    }
-    if reader.log.is_empty() {
-        return Err(file.problem(1, "nothing is said in this session"));
     }
     let title =
         text_of(&info["title"]).filter(|title| !UNTITLED.iter().any(|start| title.starts_with(start)));
@@ -70,7 +65,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
     if let Some(unreadable) = session["unreadable"].as_u64().filter(|count| *count > 0) {
         reader.log.remark(format!("{unreadable} records of it can't be read and were left out"));
     }
-    Ok(reader.log.finish(Source::Opencode))
+    reader.log.finish(Source::Opencode, file, None)
 }
 
 struct Reader {
@@ -93,9 +88,8 @@ impl Reader {
         if let Some(id) = info["id"].as_str() {
             self.first.insert(id.to_owned(), self.log.next_seq());
         }
-        let parts = message["parts"].as_array().into_iter().flatten();
         let parts: Vec<&Value> =
-            parts.take_while(|part| end.is_none() || part["id"].as_str() != end).collect();
+            list(&message["parts"]).take_while(|part| end.is_none() || part["id"].as_str() != end).collect();
         match info["role"].as_str() {
             Some("user") => self.prompt(&parts),
             Some("assistant") if info["summary"] == true => self.summary(info, &parts),
@@ -112,13 +106,13 @@ impl Reader {
                 Some("text") if part["ignored"] == true => {}
                 Some("text") => {
                     let content = if part["synthetic"] == true { &mut told } else { &mut said };
-                    content.extend(text_of(&part["text"]).map(text));
+                    content.extend(text_part(&part["text"]));
                 }
                 Some("file") => match attachment(part) {
                     Some(content) => said.push(content),
                     None => self.log.left_out("attachments of a form that is not known here"),
                 },
-                Some("subtask") => said.extend(text_of(&part["prompt"]).map(text)),
+                Some("subtask") => said.extend(text_part(&part["prompt"])),
                 Some("compaction") => {
                     let trigger = match (part["auto"].as_bool(), part["overflow"].as_bool()) {
                         (_, Some(true)) => Trigger::Overflow,
@@ -130,12 +124,8 @@ impl Reader {
                 other => self.unknown(other),
             }
         }
-        if !said.is_empty() {
-            self.log.prompt(said);
-        }
-        if !told.is_empty() {
-            self.log.context(told, BY);
-        }
+        self.log.prompt(said);
+        self.log.context(told, BY);
     }
 
     /// Reads the reply to a compaction. A failed compaction is left out.
@@ -154,14 +144,13 @@ impl Reader {
         if !info["error"].is_null() || texts.is_empty() {
             return self.log.left_out("compactions that failed");
         }
-        let summary = format!("A summary of what was said and done so far:\n\n{}", texts.join("\n\n"));
-        let kept = kept.and_then(|id| self.first.get(&id)).map(|first| Seq(first.0.saturating_sub(1)));
+        let kept = kept.and_then(|id| self.first.get(&id)).copied();
         let tokens_before = info["tokens"]["total"].as_u64().unwrap_or_default();
-        self.log.compacted(kept, summary, trigger, tokens_before);
+        self.log.summarized(kept, &texts.join("\n\n"), trigger, tokens_before);
     }
 
     fn reply(&mut self, info: &Value, parts: &[&Value]) {
-        let model = model(info);
+        let model = model_name(info["providerID"].as_str(), BY, info["modelID"].as_str());
         let mut results = Vec::new();
         for part in parts {
             match part["type"].as_str() {
@@ -170,21 +159,11 @@ impl Reader {
                     self.results(std::mem::take(&mut results));
                 }
                 Some("step-start") => {}
-                Some("text") => self.content.extend(text_of(&part["text"]).map(text)),
-                Some("reasoning") => self.content.extend(
-                    text_of(&part["text"])
-                        .map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
-                ),
+                Some("text") => self.content.extend(text_part(&part["text"])),
+                Some("reasoning") => self.content.extend(thinking_part(&part["text"])),
                 Some("tool") => {
-                    let state = &part["state"];
-                    self.content.push(self.log.call(ForeignCall {
-                        id: part["callID"].as_str().unwrap_or_default().to_owned(),
-                        name: part["tool"].as_str().unwrap_or("tool").to_owned(),
-                        title: None,
-                        kind: None,
-                        locations: Vec::new(),
-                        input: state["input"].clone(),
-                    }));
+                    let (id, name) = (part["callID"].as_str(), part["tool"].as_str());
+                    self.content.push(self.log.call(id, name, &part["state"]["input"]));
                     results.push(*part);
                 }
                 other => self.unknown(other),
@@ -225,23 +204,13 @@ impl Reader {
                 // Still running; the builder adds an outcome.
                 Some(_) | None => continue,
             };
-            let words = text_of(words).map(|words| OutcomeContent::Text { text: words.to_owned() });
-            let images = state["attachments"].as_array().into_iter().flatten();
-            let images = images.filter_map(|file| match attachment(file)? {
-                Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
-                Content::Document { mime_type, data, name } => {
-                    Some(OutcomeContent::Document { mime_type, data, name })
-                }
-                _ => None,
-            });
+            let files = list(&state["attachments"]).filter_map(attachment);
+            let content = outcome_content(text_part(words).into_iter().chain(files));
             if let Some(at) = state["time"]["end"].as_u64() {
                 self.log.at(at);
             }
-            let id = part["callID"].as_str().unwrap_or_default();
-            let told = self.log.outcome(id, status, words.into_iter().chain(images).collect());
-            if let (Some(_), Some(code)) = (told, state["metadata"]["exit"].as_i64()) {
-                self.log.exit_code(code);
-            }
+            let exit_code = state["metadata"]["exit"].as_i64();
+            self.log.outcome(part["callID"].as_str(), status, content, exit_code);
         }
     }
 
@@ -257,19 +226,11 @@ impl Reader {
 /// An attached file: its contents from a data URL, or a link.
 fn attachment(part: &Value) -> Option<Content> {
     let url = part["url"].as_str()?;
-    let name = part["filename"].as_str().map(str::to_owned);
-    let Some(data) = url.strip_prefix("data:") else {
-        let name = name.unwrap_or_else(|| url.to_owned());
-        return Some(Content::ResourceLink { uri: url.to_owned(), name });
-    };
-    let (form, data) = data.split_once(',')?;
-    let mime_type = form.strip_suffix(";base64")?.to_owned();
-    let data = data.to_owned();
-    match mime_type.as_str() {
-        "application/pdf" => Some(Content::Document { mime_type, data, name }),
-        mime if mime.starts_with("image/") => Some(Content::Image { mime_type, data, uri: None }),
-        _ => None,
+    let name = part["filename"].as_str();
+    if url.starts_with("data:") {
+        return data_url_part(url, name);
     }
+    Some(Content::ResourceLink { uri: url.to_owned(), name: name.unwrap_or(url).to_owned() })
 }
 
 /// The way in which a reply, and its turn, ended.
@@ -290,27 +251,13 @@ fn ended(info: &Value) -> (Option<Cut>, Option<StopReason>) {
     }
 }
 
-/// `provider/model`, with our names for providers.
-fn model(info: &Value) -> String {
-    let provider = match info["providerID"].as_str() {
-        Some("google") => "gemini",
-        Some(provider) => provider,
-        None => BY,
+fn usage(value: &Value) -> Option<Usage> {
+    let usage = Usage {
+        input: tokens(&value["input"]),
+        output: tokens(&value["output"]),
+        cache_read: tokens(&value["cache"]["read"]),
+        cache_write: tokens(&value["cache"]["write"]),
+        thinking: tokens(&value["reasoning"]),
     };
-    format!("{provider}/{}", info["modelID"].as_str().unwrap_or("unknown"))
-}
-
-/// opencode counts cached tokens separately from the input and thinking separately from the output; we
-/// include both.
-fn usage(tokens: &Value) -> Option<Usage> {
-    let count = super::tokens;
-    let (cache_read, cache_write) = (count(&tokens["cache"]["read"]), count(&tokens["cache"]["write"]));
-    let thinking = count(&tokens["reasoning"]);
-    tokens.is_object().then(|| Usage {
-        input: count(&tokens["input"]) + cache_read + cache_write,
-        output: count(&tokens["output"]) + thinking,
-        cache_read,
-        cache_write,
-        thinking,
-    })
+    value.is_object().then(|| with_thinking(with_cache(usage)))
 }

@@ -1,19 +1,17 @@
 //! Sessions of the pi coding agent: a header and JSON lines, which form a tree by `id` and `parentId` from
 //! version 2 on. The branch of the newest line is imported, the others are left out.
-//!
-//! Thinking is imported as text only: its signatures are valid only for the requests that pi sent.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source, text, text_of, time};
-use epitome_problem::Problem;
-use epitome_thread::{
-    Change, Content, Cut, OutcomeContent, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger, Usage,
+use super::builder::Builder;
+use super::{
+    Circumstances, Draft, File, Source, file_part, list, model_name, outcome_content, ran, text, text_of,
+    text_part, thinking_part, time, token_counts, with_cache,
 };
+use epitome_problem::Problem;
+use epitome_thread::{Change, Content, Cut, OutcomeStatus, Seq, StopReason, ThoughtLevel, Trigger, Usage};
 
 /// The newest supported version.
 const VERSION_MAX: u64 = 3;
@@ -37,14 +35,11 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
             format!("this session has version {version} of pi's format; up to {VERSION_MAX} can be read");
         return Err(file.problem(1, message));
     }
-    let cwd = header["cwd"].as_str().map_or_else(|| circumstances.cwd.to_path_buf(), PathBuf::from);
-    let started = time(&header).unwrap_or(circumstances.now);
     let total = lines.len();
     let branch = newest_branch(file, lines)?;
-    let mut reader = Reader { log: Builder::new(&cwd, started), first: HashMap::new() };
-    for _ in branch.len()..total {
-        reader.log.left_out("entries of other branches");
-    }
+    let log = Builder::new(header["cwd"].as_str(), time(&header), circumstances);
+    let mut reader = Reader { log, first: HashMap::new() };
+    reader.log.left_out_times(total - branch.len(), "entries of other branches");
     for line in &branch {
         if let Some(at) = time(&line.value) {
             reader.log.at(at);
@@ -53,10 +48,7 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
         let seq = reader.line(file, line)?;
         reader.first.insert(line.id.clone(), seq.unwrap_or(next));
     }
-    if reader.log.is_empty() {
-        return Err(file.problem(1, "nothing is said in this session"));
-    }
-    Ok(reader.log.finish(Source::Pi))
+    reader.log.finish(Source::Pi, file, None)
 }
 
 /// Reads the header and the lines after it.
@@ -121,13 +113,10 @@ impl Reader {
                 self.message(&value["message"]).map_err(|message| file.problem(line.number, message))?
             }
             "compaction" => self.compaction(value),
-            "branch_summary" => text_of(&value["summary"]).map(|summary| {
+            "branch_summary" => text_of(&value["summary"]).and_then(|summary| {
                 self.log.context(vec![text(format!("What was done on another branch:\n\n{summary}"))], BY)
             }),
-            "custom_message" => {
-                let content = contents(&value["content"]);
-                (!content.is_empty()).then(|| self.log.context(content, BY))
-            }
+            "custom_message" => self.log.context(contents(&value["content"]), BY),
             "thinking_level_change" => {
                 let level = value["thinkingLevel"].as_str().and_then(thought);
                 level.map(|level| self.log.push(Change::ThoughtChosen { level }))
@@ -151,13 +140,11 @@ impl Reader {
             Some("user") => self.log.prompt(contents(&message["content"])),
             Some("assistant") => self.reply(message),
             Some("toolResult") => self.result(message),
-            Some("bashExecution") => Some(self.log.context(vec![text(ran(message))], BY)),
-            Some("custom" | "hookMessage") => {
-                let content = contents(&message["content"]);
-                (!content.is_empty()).then(|| self.log.context(content, BY))
+            Some("bashExecution") => self.log.context(vec![command_run(message)], BY),
+            Some("custom" | "hookMessage") => self.log.context(contents(&message["content"]), BY),
+            Some("branchSummary" | "compactionSummary") => {
+                self.log.context(Vec::from_iter(text_part(&message["summary"])), BY)
             }
-            Some("branchSummary" | "compactionSummary") => text_of(&message["summary"])
-                .map(|summary| self.log.context(vec![text(summary.to_owned())], BY)),
             Some(other) => {
                 self.log.left_out(&format!("messages of the role {other:?}"));
                 None
@@ -168,21 +155,14 @@ impl Reader {
 
     fn reply(&mut self, message: &Value) -> Option<Seq> {
         let mut content = Vec::new();
-        for part in message["content"].as_array().into_iter().flatten() {
+        for part in list(&message["content"]) {
             match part["type"].as_str() {
-                Some("text") => content.extend(text_of(&part["text"]).map(|said| text(said.to_owned()))),
-                Some("thinking") => content.extend(
-                    text_of(&part["thinking"])
-                        .map(|thought| Content::Thinking { text: thought.to_owned(), native: None }),
-                ),
-                Some("toolCall") => content.push(self.log.call(ForeignCall {
-                    id: part["id"].as_str().unwrap_or_default().to_owned(),
-                    name: part["name"].as_str().unwrap_or("tool").to_owned(),
-                    title: None,
-                    kind: None,
-                    locations: Vec::new(),
-                    input: part["arguments"].clone(),
-                })),
+                Some("text") => content.extend(text_part(&part["text"])),
+                Some("thinking") => content.extend(thinking_part(&part["thinking"])),
+                Some("toolCall") => {
+                    let (id, name) = (part["id"].as_str(), part["name"].as_str());
+                    content.push(self.log.call(id, name, &part["arguments"]));
+                }
                 Some(_) | None => self.log.left_out("parts of replies that are not known here"),
             }
         }
@@ -196,7 +176,8 @@ impl Reader {
             Some(_) | None => (None, None),
         };
         let has_calls = content.iter().any(|part| matches!(part, Content::Call(_)));
-        let seq = self.log.reply(content, &model(message), usage(&message["usage"]), cut);
+        let model = model_name(message["provider"].as_str(), BY, message["model"].as_str());
+        let seq = self.log.reply(content, &model, usage(&message["usage"]), cut);
         match end {
             // Results of the calls may still follow.
             Some(StopReason::EndTurn | StopReason::MaxTokens) if has_calls => {}
@@ -211,17 +192,8 @@ impl Reader {
             Some(true) => OutcomeStatus::Failed,
             Some(false) | None => OutcomeStatus::Completed,
         };
-        let content = contents(&message["content"]).into_iter().filter_map(|part| match part {
-            Content::Text { text } => Some(OutcomeContent::Text { text }),
-            Content::Image { mime_type, data, .. } => Some(OutcomeContent::Image { mime_type, data }),
-            Content::Thinking { .. }
-            | Content::Document { .. }
-            | Content::Resource { .. }
-            | Content::ResourceLink { .. }
-            | Content::Call(_) => None,
-        });
-        let content = content.collect();
-        self.log.outcome(message["toolCallId"].as_str().unwrap_or_default(), status, content)
+        let content = outcome_content(contents(&message["content"]));
+        self.log.outcome(message["toolCallId"].as_str(), status, content, None)
     }
 
     fn compaction(&mut self, value: &Value) -> Option<Seq> {
@@ -231,63 +203,33 @@ impl Reader {
             (None, Some(index)) => self.first.get(&format!("#{index}")),
             (None, None) => None,
         };
-        let through = Seq(kept.copied().unwrap_or(self.log.next_seq()).0.saturating_sub(1));
-        let summary = format!("A summary of what was said and done so far:\n\n{summary}");
-        let tokens_before = value["tokensBefore"].as_u64().unwrap_or_default();
-        Some(self.log.compacted(Some(through), summary, Trigger::Threshold, tokens_before))
+        let (kept, tokens_before) = (kept.copied(), value["tokensBefore"].as_u64().unwrap_or_default());
+        Some(self.log.summarized(kept, summary, Trigger::Threshold, tokens_before))
     }
 }
 
-/// Text and images, from a string or a list of parts.
+/// Text and images.
 fn contents(value: &Value) -> Vec<Content> {
-    if let Some(said) = text_of(value) {
-        return vec![text(said.to_owned())];
-    }
-    let parts = value.as_array().into_iter().flatten().filter_map(|part| match part["type"].as_str() {
-        Some("text") => text_of(&part["text"]).map(|said| text(said.to_owned())),
-        Some("image") => Some(Content::Image {
-            mime_type: part["mimeType"].as_str()?.to_owned(),
-            data: part["data"].as_str()?.to_owned(),
-            uri: None,
-        }),
+    super::contents(value, |part| match part["type"].as_str() {
+        Some("text") => text_part(&part["text"]),
+        Some("image") => file_part(part["mimeType"].as_str()?, part["data"].as_str()?, None),
         Some(_) | None => None,
-    });
-    parts.collect()
+    })
 }
 
 /// A command that the user ran outside of the conversation, with its output.
-fn ran(message: &Value) -> String {
+fn command_run(message: &Value) -> Content {
     let end = match (message["cancelled"].as_bool(), message["exitCode"].as_i64()) {
         (Some(true), _) => "It was cancelled.".to_owned(),
         (_, Some(code)) if code != 0 => format!("It ended with exit code {code}."),
         _ => String::new(),
     };
-    let (command, output) =
-        (message["command"].as_str().unwrap_or_default(), message["output"].as_str().unwrap_or_default());
-    format!("The person ran `{command}`:\n\n{output}\n\n{end}").trim_end().to_owned()
+    let output = message["output"].as_str().unwrap_or_default();
+    ran(message["command"].as_str().unwrap_or_default(), &format!("{output}\n\n{end}"))
 }
 
-/// `provider/model`, with our names for providers.
-fn model(message: &Value) -> String {
-    let provider = match message["provider"].as_str() {
-        Some("google") => "gemini",
-        Some(provider) => provider,
-        None => BY,
-    };
-    format!("{provider}/{}", message["model"].as_str().unwrap_or("unknown"))
-}
-
-/// pi counts cached tokens separately from the input; we include them.
 fn usage(value: &Value) -> Option<Usage> {
-    let count = |name: &str| value[name].as_u64().unwrap_or_default();
-    let (cache_read, cache_write) = (count("cacheRead"), count("cacheWrite"));
-    value.is_object().then(|| Usage {
-        input: count("input") + cache_read + cache_write,
-        output: count("output"),
-        cache_read,
-        cache_write,
-        thinking: 0,
-    })
+    token_counts(value, ["input", "output", "cacheRead", "cacheWrite", ""]).map(with_cache)
 }
 
 fn thought(level: &str) -> Option<ThoughtLevel> {

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::build::{Builder, ForeignCall};
-use super::{Circumstances, Draft, File, Source};
+use super::builder::{Builder, ForeignCall};
+use super::{Circumstances, Draft, File, Source, text, thinking};
 use epitome_problem::Problem;
 use epitome_thread::{
     Change, Content, Location, OutcomeContent, OutcomeStatus, PlanPriority, PlanStatus, PlanStep, StopReason,
@@ -65,8 +65,8 @@ pub(super) fn read(file: File, text: &str, circumstances: &Circumstances) -> Res
             talk.flush();
             talk.log
         })
-        .filter(|log| !log.is_empty())
-        .map(|log| log.finish(Source::Transcript))
+        // Conversations in which nothing is said are left out.
+        .filter_map(|log| log.finish(Source::Transcript, file, None).ok())
         .collect();
     if drafts.is_empty() {
         return Err(file.problem(1, "nobody says anything in this transcript"));
@@ -109,25 +109,25 @@ impl Reader<'_> {
         match said {
             Expected::Update { session, update } => self.update(session, update),
             Expected::Result { value: Outcome::Stop(reason), .. } => {
-                if let Some(session) = self.asked.take() {
-                    let talk = self.talk(&session);
-                    talk.flush();
-                    talk.log.turn_ended(stop(reason));
-                }
+                self.turn_ended(stop(reason));
                 Ok(())
             }
             Expected::Error { .. } => {
-                if let Some(session) = self.asked.take() {
-                    let talk = self.talk(&session);
-                    talk.flush();
-                    talk.log.turn_ended(StopReason::Failed);
-                }
+                self.turn_ended(StopReason::Failed);
                 Ok(())
             }
             Expected::Result { .. }
             | Expected::Permission { .. }
             | Expected::Call { .. }
             | Expected::Json(_) => Ok(()),
+        }
+    }
+
+    fn turn_ended(&mut self, reason: StopReason) {
+        if let Some(session) = self.asked.take() {
+            let talk = self.talk(&session);
+            talk.flush();
+            talk.log.turn_ended(reason);
         }
     }
 
@@ -236,9 +236,8 @@ impl Reader<'_> {
 
     fn talk(&mut self, session: &str) -> &mut Talk {
         let at = self.talks.iter().position(|(known, _)| known == session).unwrap_or_else(|| {
-            let log = Builder::new(self.circumstances.cwd, self.circumstances.now);
             let talk = Talk {
-                log,
+                log: Builder::new(None, None, self.circumstances),
                 model: None,
                 message: None,
                 parts: Vec::new(),
@@ -253,7 +252,7 @@ impl Reader<'_> {
 }
 
 impl Talk {
-    fn chunk(&mut self, kind: ChunkKind, message: Option<&str>, text: String) {
+    fn chunk(&mut self, kind: ChunkKind, message: Option<&str>, words: String) {
         let is_other = message.is_some() && self.message.as_deref() != message;
         match kind {
             // Sent as a whole; it summarises what was sent before.
@@ -263,7 +262,7 @@ impl Talk {
                     self.flush();
                 }
                 self.message = message.map(str::to_owned);
-                append(&mut self.user, Content::Text { text });
+                append(&mut self.user, text(words));
                 return;
             }
             ChunkKind::Text | ChunkKind::Think => {}
@@ -272,13 +271,7 @@ impl Talk {
             self.flush();
         }
         self.message = message.map(str::to_owned).or(self.message.take());
-        append(
-            &mut self.parts,
-            match kind {
-                ChunkKind::Think => Content::Thinking { text, native: None },
-                ChunkKind::Text | ChunkKind::User | ChunkKind::Summary => Content::Text { text },
-            },
-        );
+        append(&mut self.parts, if kind == ChunkKind::Think { thinking(words) } else { text(words) });
     }
 
     /// The error is a sentence.
@@ -293,7 +286,7 @@ impl Talk {
             if !self.user.is_empty() {
                 self.flush();
             }
-            let part = self.log.call(ForeignCall {
+            let part = self.log.foreign_call(ForeignCall {
                 id: id.clone(),
                 name: call.tool.clone(),
                 title: call.title.clone(),
@@ -315,7 +308,7 @@ impl Talk {
         let Some(Running { text, output }) = self.running.remove(&id) else { return Ok(()) };
         self.reply();
         let text = text.or_else(|| output.map(|output| output.to_string())).unwrap_or_default();
-        self.log.outcome(&id, status, vec![OutcomeContent::Text { text }]);
+        self.log.outcome(Some(&id), status, vec![OutcomeContent::Text { text }], None);
         Ok(())
     }
 

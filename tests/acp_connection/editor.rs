@@ -1,20 +1,42 @@
 //! An editor at the other end of the connection: writes lines, reads lines, and validates each one against
 //! the protocol's own schema.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use agent_client_protocol::v1::schema::{RequestPermissionRequest, SessionNotification};
-use epitome::acp::connection::{Exit, Memory, Tap, memory};
-use epitome::acp::server::Parts;
+use epitome::acp::connection::{Connection, Exit, Tap};
+use epitome::acp::server::ConnectionConfig;
 use epitome::session::{ClientId, SessionError};
 use serde_json::{Value, json};
 
 use super::played::Played;
 
+/// The editor's ends of the pipes of a connection.
+pub struct Wire {
+    /// Dropping it closes the connection.
+    pub to_agent: PipeWriter,
+    pub from_agent: BufReader<PipeReader>,
+    pub served: JoinHandle<Exit>,
+}
+
+/// Serves a client over two pipes, on its own thread.
+fn serve(config: ConnectionConfig<Played>, tap: Option<Tap>) -> Wire {
+    let (agent_reads, to_agent) = std::io::pipe().unwrap();
+    let (from_agent, agent_writes) = std::io::pipe().unwrap();
+    let served = std::thread::spawn(move || {
+        let connection = Connection::open(agent_writes, config, tap);
+        let exit = connection.read(agent_reads);
+        connection.closer().close();
+        exit
+    });
+    Wire { to_agent, from_agent: BufReader::new(from_agent), served }
+}
+
 /// An editor at the other end.
 pub struct Editor {
-    pub wire: Memory,
+    pub wire: Wire,
     pub played: Played,
     pub runtime: tokio::runtime::Runtime,
     next: u64,
@@ -29,7 +51,7 @@ impl Editor {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let played = Played::default();
-        let parts = Parts {
+        let config = ConnectionConfig {
             sessions: played.clone(),
             runtime: runtime.handle().clone(),
             client: ClientId(1),
@@ -41,7 +63,7 @@ impl Editor {
             }),
             ids_above: 0,
         };
-        Editor { wire: memory(parts, tap).unwrap(), played, runtime, next: 1 }
+        Editor { wire: serve(config, tap), played, runtime, next: 1 }
     }
 
     pub fn initialized() -> Editor {

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use epitome::acp::connection::{Direction, Exit, LINE_BYTES_MAX, Memory, Tap};
+use epitome::acp::connection::{Direction, Exit, LINE_BYTES_MAX, Tap};
 use epitome::acp::server::PAGE_SESSIONS;
 use epitome::session::registry::Header;
 use epitome::session::{AskId, ClientId, Decision, Reply};
 use epitome::thread::SessionId;
 use serde_json::{Value, json};
 
-use editor::{Editor, prompt};
+use editor::{Editor, Wire, prompt};
 use played::long_text;
 
 fn code(answer: &Value) -> i64 {
@@ -158,7 +158,7 @@ fn the_last_line_may_lack_a_line_ending() {
     let mut editor = Editor::initialized();
     editor.wire.to_agent.write_all(br#"{"id":9,"method":"session/no"}"#).unwrap();
     let Editor { wire, .. } = editor;
-    let Memory { to_agent, mut from_agent, served } = wire;
+    let Wire { to_agent, mut from_agent, served } = wire;
     drop(to_agent);
     assert_eq!(served.join().unwrap(), Exit::EndOfInput);
     let mut line = String::new();
@@ -535,7 +535,7 @@ fn an_editor_that_never_reads_does_not_delay_shutdown() {
     let mut editor = Editor::initialized();
     let session = editor.new_session();
     editor.prompt(&session, "stream");
-    let Memory { to_agent, from_agent, served } = editor.wire;
+    let Wire { to_agent, from_agent, served } = editor.wire;
     drop(to_agent);
     assert_eq!(served.join().unwrap(), Exit::EndOfInput);
     drop(from_agent);
@@ -567,7 +567,7 @@ fn the_reference_client_completes_a_session() {
     use agent_client_protocol::v1::schema as wire;
     use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
-    let Editor { wire: Memory { to_agent, from_agent, served }, played, runtime, .. } = Editor::new();
+    let Editor { wire: Wire { to_agent, from_agent, served }, played, runtime, .. } = Editor::new();
     let kinds: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = kinds.clone();
     runtime.block_on(async {

@@ -164,9 +164,9 @@ async fn a_prompt_without_required_fields_is_refused() {
         (json!({ "text": "hello" }), "give `session`"),
         (json!({ "session": "s_1", "cwd": "/", "text": "hello" }), "not both"),
         (json!({ "cwd": "/" }), "there is no prompt"),
-        (json!({ "cwd": "here", "text": "hello" }), "no absolute path"),
+        (json!({ "cwd": "here", "text": "hello" }), "not an absolute path"),
         (json!({ "cwd": "/", "text": "x", "overrides": { "modle": "a/b" } }), "unknown field `modle`"),
-        (json!({ "cwd": "/", "content": [{ "type": "thinking", "text": "hm" }] }), "what a person says"),
+        (json!({ "cwd": "/", "content": [{ "type": "thinking", "text": "hm" }] }), "may have these types"),
         (
             json!({ "cwd": "/", "text": "x".repeat(8_000_001) }),
             "8.00 MB of text, and one prompt may bring 8.00 MB",
@@ -174,7 +174,7 @@ async fn a_prompt_without_required_fields_is_refused() {
         (json!({ "cwd": "/", "content": vec![image("iVBORw0KGgo="); 101] }), "101 images and documents"),
         (
             json!({ "cwd": "/", "content": [image("R0lGODlh"), image("aGVsbG8=")] }),
-            "`content[1]` is said to be",
+            "`content[1]` is declared as",
         ),
         (json!({ "cwd": "/", "content": [image("no*base64")] }), "`content[0].data` must be base64"),
         (

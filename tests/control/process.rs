@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use epitome::daemon::control::Client;
 use epitome::daemon::control::remote::RemoteSessions;
-use epitome::daemon::place::Place;
+use epitome::daemon::runtime_dir::RuntimeDir;
 use epitome::paths::Paths;
 use epitome::session::port::SessionPort;
 use epitome::session::{Attachment, ClientId, Opening, Out, Outlet, Ticket};
@@ -71,8 +71,8 @@ impl Home {
         self.command(arguments).envs(self.keys()).output().expect("the binary is built")
     }
 
-    pub fn place(&self) -> Place {
-        Place::of(&Paths::below(&self.path().join("home")))
+    pub fn runtime_dir(&self) -> RuntimeDir {
+        RuntimeDir::of(&Paths::below(&self.path().join("home")))
     }
 
     /// Starts a daemon as a child of the test. It has no keys.
@@ -80,7 +80,7 @@ impl Home {
         let mut command = self.command(&["daemon", "serve"]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary is built");
         let (daemon, began) = (Daemon(child), Instant::now());
-        while std::os::unix::net::UnixStream::connect(self.place().control_socket()).is_err() {
+        while std::os::unix::net::UnixStream::connect(self.runtime_dir().control_socket()).is_err() {
             assert!(began.elapsed() < WITHIN, "the daemon does not come up");
             std::thread::yield_now();
         }
@@ -126,7 +126,7 @@ async fn a_session_open_in_an_editor_can_be_prompted_and_compacted_from_the_shel
     let session = last["session"].as_str().expect("an id").to_owned();
 
     // Another client opens it.
-    let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
+    let client = Client::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
     let opening = Opening {
         attachment: Attachment { client: ClientId(1), outlet: Arc::new(Deaf) },
@@ -184,7 +184,7 @@ async fn a_run_does_not_start_a_daemon() {
     let home = Home::new();
     let run = home.shell(&["run", "hello"]);
     assert!(run.status.success(), "{run:?}");
-    assert!(!home.place().control_socket().exists());
+    assert!(!home.runtime_dir().control_socket().exists());
     for verb in ["status", "stop"] {
         assert_eq!(home.shell(&["daemon", verb]).status.code(), Some(1), "{verb}");
     }

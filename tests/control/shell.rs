@@ -22,7 +22,7 @@ use super::remote::{Tray, answer, until};
 
 /// A client that has this session open in the daemon, like an editor.
 async fn editor(home: &Home, session: &str) -> (RemoteSessions, Receiver<Out>) {
-    let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
+    let client = Client::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let remote = RemoteSessions::begin(client).await.expect("the same version");
     let (sender, news) = channel();
     let pair = |(name, value): (String, String)| (name.into(), value.into());
@@ -112,7 +112,7 @@ fn changes(home: &Home, session: &str) -> Vec<(Option<i32>, String, String)> {
 async fn commands_that_change_sessions_print_the_same_with_and_without_a_daemon() {
     let (alone, served) = (Home::new(), Home::new());
     let without = changes(&alone, &said(&alone));
-    assert!(!alone.place().control_socket().exists(), "none was started");
+    assert!(!alone.runtime_dir().control_socket().exists(), "none was started");
 
     let _daemon = served.daemon();
     let session = said(&served);
@@ -288,8 +288,8 @@ async fn a_standalone_run_ignores_the_daemon() {
 #[test]
 fn a_run_explains_that_the_daemon_has_another_version() {
     let home = Home::new();
-    home.place().prepare().expect("a directory");
-    let listener = UnixListener::bind(home.place().control_socket()).expect("a socket");
+    home.runtime_dir().prepare().expect("a directory");
+    let listener = UnixListener::bind(home.runtime_dir().control_socket()).expect("a socket");
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("somebody comes");
         for line in BufReader::new(&stream).lines().map_while(Result::ok) {
@@ -320,7 +320,7 @@ async fn ctrl_c_withdraws_a_prompt_from_an_editors_turn_and_ends_its_own() {
     let _daemon = home.daemon();
     let made = home.shell(&["sessions", "list", "--json"]);
     assert!(made.status.success(), "{made:?}");
-    let client = Client::connect(&home.place()).await.expect("the socket is ours").expect("it runs");
+    let client = Client::connect(&home.runtime_dir()).await.expect("the socket is ours").expect("it runs");
     let params = json!({ "cwd": home.cwd() });
     let session = client.call("sessions.new", params).await.expect("a session");
     let session = session["session"].as_str().expect("an id").to_owned();

@@ -1,8 +1,8 @@
 //! Start and end of a daemon, and clients that cannot use one.
 
 use epitome::daemon::build::{Build, VERSION};
-use epitome::daemon::frame::{Farewell, FrameReader, Kind};
-use epitome::daemon::hello::{Answer, Hello, Home, PROTOCOL};
+use epitome::daemon::handshake::{Answer, Hello, Home, PROTOCOL};
+use epitome::daemon::messages::{Farewell, Kind, MessageReader};
 use epitome::paths::Paths;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
         pid: std::process::id(),
         cwd: desk.workspace.clone().into_os_string(),
         place: Home::of(&Paths::below(&desk.home)),
-        environment: Vec::new(),
+        environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,
     }
@@ -45,11 +45,11 @@ fn group_and_session(process: Pid) -> [String; 2] {
 }
 
 /// Connects like a front end and returns the daemon's answer.
-fn attach(desk: &Desk, hello: &Hello) -> (FrameReader<UnixStream>, Answer) {
+fn attach(desk: &Desk, hello: &Hello) -> (MessageReader<UnixStream>, Answer) {
     let mut stream = UnixStream::connect(desk.home.join("run/acp.sock")).unwrap();
     stream.set_read_timeout(Some(SILENCE_MAX)).unwrap();
     stream.write_all(&hello.to_line()).unwrap();
-    let mut reader = FrameReader::new(stream);
+    let mut reader = MessageReader::new(stream);
     let answer = serde_json::from_slice(reader.line(4096).unwrap().expect("an answer")).unwrap();
     (reader, answer)
 }
@@ -171,7 +171,7 @@ fn a_daemon_with_another_protocol_or_home_is_not_used() {
         let (mut reader, answer) = attach(&desk, &other);
         let why = answer.refused.expect("it is refused");
         assert!(why.contains(word), "{why}");
-        assert!(reader.frame().unwrap().is_none(), "and that is all");
+        assert!(reader.message().unwrap().is_none(), "and that is all");
     }
     let (_, answer) = attach(&desk, &hello(&desk, "0.1.0", PROTOCOL));
     assert_eq!(answer.refused, None);
@@ -201,8 +201,8 @@ fn a_client_that_cannot_reach_a_daemon_runs_standalone_and_logs_why() {
     };
     for (trouble, word) in [
         (refusing, "of another age"),
-        (closing, "without a word"),
-        (no_place, "place for sockets"),
+        (closing, "without an answer"),
+        (no_place, "directory for sockets"),
         (failing, "control.sock can't be listened on"),
     ] {
         let desk = Desk::new(obey);
@@ -241,10 +241,9 @@ fn makes_room_for(version: &str) {
     // The turn runs to completion.
     desk.model.release();
     assert_eq!(stop_reason(&agent.answer(id).1), "end_turn");
-    let bye = newer.frame().unwrap().expect("a last word");
-    assert_eq!(bye.kind, Kind::Bye);
-    let why: Farewell = serde_json::from_slice(bye.body).unwrap();
-    assert_eq!(why, Farewell::Reattach(build(version)));
+    let last = newer.message().unwrap().expect("a farewell");
+    assert_eq!(last.kind, Kind::Farewell);
+    assert_eq!(Farewell::read(last.lines), Some(Farewell::Reattach(build(version))));
     // Nothing else starts a daemon here, so the older client does after a while.
     assert_eq!(agent_said(&agent.turn(&session, "say more").0), "You said more.");
     assert_ne!(desk.daemon(), Some(old));

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use epitome::daemon::Daemon;
 use epitome::daemon::inspect::Keys;
-use epitome::daemon::inspect::calls::Inside;
-use epitome::daemon::inspect::server::{self, METHODS, Room};
+use epitome::daemon::inspect::calls::Backend;
+use epitome::daemon::inspect::server::{self, METHODS, PageState};
 use epitome::hooks::functions::Functions;
 use epitome::paths::Paths;
 use epitome::provider::http::Http;
@@ -278,9 +278,9 @@ fn an_unused_page_server_stops() {
     let ended = served.runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let port = listener.local_addr().expect("an address").port();
-        let room = Arc::new(Room::new(Keys::new().expect("random numbers"), port, Duration::ZERO));
-        let door = Arc::new(Inside::of(served.daemon.clone()));
-        tokio::time::timeout(WITHIN, server::serve(listener, room.clone(), door)).await.map(|()| room.touch())
+        let page = Arc::new(PageState::new(Keys::new().expect("random numbers"), port, Duration::ZERO));
+        let door = Arc::new(Backend::of(served.daemon.clone()));
+        tokio::time::timeout(WITHIN, server::serve(listener, page.clone(), door)).await.map(|()| page.touch())
     });
     assert_eq!(ended, Ok(false), "it takes nobody any more");
 }

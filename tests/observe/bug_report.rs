@@ -82,11 +82,11 @@ fn a_report_contains_no_planted_secrets_and_no_messages() {
         "runs guard",
         "ended milliseconds=12",
         &session,
-        "replied agent",
-        "call=bash",
-        "tool_finished completed",
-        "input=77 output=5",
-        "turn_ended EndTurn",
+        r#"{"change":"replied""#,
+        r#""name":"bash""#,
+        r#""status":"completed""#,
+        r#""input":77,"output":5"#,
+        r#"{"change":"turn_ended","reason":"end_turn""#,
     ] {
         assert!(report.contains(wanted), "{wanted:?} is not in\n{report}");
     }

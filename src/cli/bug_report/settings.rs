@@ -3,18 +3,13 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use toml::Value;
 
 use super::redact::is_secret_name;
-use crate::cli::serve;
+use crate::cli::hooks::Project;
 use crate::config::Settings;
-use crate::hooks::discover::{Search, discover};
 use crate::hooks::hook::{Hook, Kind};
-use crate::hooks::trust::Trust;
-use crate::paths::Paths;
-use crate::tools::reaper::Reaper;
 
 /// Of longer texts in the settings only the length is reported.
 const VALUE_CHARS_MAX: usize = 200;
@@ -80,16 +75,8 @@ pub(super) fn key_variables(settings: &Settings) -> Vec<String> {
 }
 
 /// The hooks of a session in this directory.
-pub(super) fn hooks(paths: &Paths, cwd: &Path, settings: &Settings) -> String {
-    let (trust, _) = Trust::load(paths, settings.hooks.trust);
-    let found = discover(&Search {
-        paths,
-        cwd,
-        settings: &settings.hooks,
-        reaper: &Arc::new(Reaper::of_this_executable()),
-        environment: &serve::environment(),
-        trust: &trust,
-    });
+pub(super) fn hooks(project: &Project) -> String {
+    let found = project.discover();
     let mut out = String::new();
     for hook in &found.hooks {
         let events: Vec<&str> = hook.events.iter().map(|(_, name)| name.as_str()).collect();

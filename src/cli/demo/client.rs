@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use super::screen::Screen;
 
 /// How long the daemon may be silent. Everything in the demo takes milliseconds; a slow machine
 /// takes seconds.
@@ -20,35 +22,13 @@ const MESSAGES_MAX: usize = 256;
 /// The longest line that is read, in bytes; the limit of some editors.
 const LINE_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
-/// What the user of the editor sees and decides.
-pub trait Person {
-    fn sees(&mut self, update: &Value);
-
-    /// Chooses one of the options of a permission card, by its id.
-    fn chooses(&mut self, card: &Value) -> String;
-}
-
 /// A running daemon and the client's end of its pipes.
 pub struct Client {
     child: Child,
     input: Option<ChildStdin>,
-    messages: Receiver<Message>,
+    /// What the daemon wrote: JSON, or a line that is not part of the protocol. Ends with the daemon's output.
+    messages: Receiver<Result<Value, String>>,
     next_id: u64,
-}
-
-enum Message {
-    Json(Value),
-    /// Output that is not part of the protocol.
-    Noise(String),
-    /// The daemon closed its end.
-    End,
-}
-
-/// How far a request is followed.
-pub enum Until<'a> {
-    Answered,
-    /// Until an update for which this is true, with the request still open.
-    Seen(&'a mut dyn FnMut(&Value) -> bool),
 }
 
 impl Client {
@@ -76,82 +56,65 @@ impl Client {
     }
 
     /// Sends a request, shows what comes until its answer, and returns the answer.
-    pub fn request(
-        &mut self,
-        method: &str,
-        params: &Value,
-        person: &mut dyn Person,
-    ) -> Result<Value, String> {
-        self.follow(method, params, person, &mut Until::Answered)
-    }
-
-    /// The same until some point. If that is an update, returns it.
-    pub fn follow(
-        &mut self,
-        method: &str,
-        params: &Value,
-        person: &mut dyn Person,
-        until: &mut Until<'_>,
-    ) -> Result<Value, String> {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
-        self.pump(Some((id, method)), person, until)
-    }
-
-    /// Shows what comes without a request.
-    pub fn watch(
-        &mut self,
-        person: &mut dyn Person,
-        seen: &mut dyn FnMut(&Value) -> bool,
-    ) -> Result<Value, String> {
-        self.pump(None, person, &mut Until::Seen(seen))
-    }
-
-    fn pump(
-        &mut self,
-        request: Option<(u64, &str)>,
-        person: &mut dyn Person,
-        until: &mut Until<'_>,
-    ) -> Result<Value, String> {
-        let what = request.map_or("an update", |(_, method)| method);
+    pub fn request(&mut self, method: &str, params: &Value, screen: &mut Screen) -> Result<Value, String> {
+        let id = self.send_request(method, params)?;
         loop {
-            let message = self.next(what)?;
-            match message["method"].as_str() {
-                Some("session/update") => {
-                    let update = &message["params"]["update"];
-                    person.sees(update);
-                    if let Until::Seen(enough) = until
-                        && enough(update)
-                    {
-                        return Ok(update.clone());
-                    }
-                }
-                Some("session/request_permission") => {
-                    let option = person.chooses(&message["params"]);
-                    let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
-                    self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }))?;
-                }
-                Some(other) => return Err(format!("the daemon asked for {other}, which was not offered")),
-                None if request.is_some_and(|(id, _)| message["id"] == id) => {
-                    return match (message.get("result"), until) {
-                        (Some(result), Until::Answered) => Ok(result.clone()),
-                        (Some(_), Until::Seen(_)) => Err(format!("{what} was answered too early")),
-                        (None, _) => Err(format!("{what} was answered with an error: {}", message["error"])),
-                    };
-                }
-                None => return Err(format!("an answer without a request: {message}")),
+            let message = self.next_message(method, screen)?;
+            if message["id"] == id && message.get("method").is_none() {
+                return match message.get("result") {
+                    Some(result) => Ok(result.clone()),
+                    None => Err(format!("{method} was answered with an error: {}", message["error"])),
+                };
             }
         }
     }
 
-    fn next(&self, what: &str) -> Result<Value, String> {
-        match self.messages.recv_timeout(SILENCE_MAX) {
-            Ok(Message::Json(value)) => Ok(value),
-            Ok(Message::Noise(line)) => Err(format!("the daemon printed a line that is not JSON: {line}")),
-            Ok(Message::End) => Err(format!("the daemon ended during {what}")),
-            Err(_) => Err(format!("the daemon was silent for {} s during {what}", SILENCE_MAX.as_secs())),
+    /// Sends a request, whose answer is not waited for, and returns its id.
+    pub fn send_request(&mut self, method: &str, params: &Value) -> Result<u64, String> {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))?;
+        Ok(id)
+    }
+
+    /// Shows what comes until an update for which this is true.
+    pub fn watch(
+        &mut self,
+        screen: &mut Screen,
+        mut is_last: impl FnMut(&Value) -> bool,
+    ) -> Result<(), String> {
+        loop {
+            let message = self.next_message("an update", screen)?;
+            if message.get("method").is_none() {
+                return Err(format!("an answer came too early: {message}"));
+            }
+            if is_last(&message["params"]["update"]) {
+                return Ok(());
+            }
         }
+    }
+
+    /// Waits for a message; shows an update, and answers a permission request.
+    fn next_message(&mut self, what: &str, screen: &mut Screen) -> Result<Value, String> {
+        let message = match self.messages.recv_timeout(SILENCE_MAX) {
+            Ok(Ok(message)) => message,
+            Ok(Err(line)) => return Err(format!("the daemon printed a line that is not JSON: {line}")),
+            Err(RecvTimeoutError::Disconnected) => return Err(format!("the daemon ended during {what}")),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("the daemon was silent for {} s during {what}", SILENCE_MAX.as_secs()));
+            }
+        };
+        match message["method"].as_str() {
+            Some("session/update") => screen.update(&message["params"]["update"]),
+            Some("session/request_permission") => {
+                let option = screen.choose(&message["params"]);
+                let outcome = json!({ "outcome": { "outcome": "selected", "optionId": option } });
+                self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": outcome }))?;
+            }
+            Some(other) => return Err(format!("the daemon asked for {other}, which was not offered")),
+            None => {}
+        }
+        Ok(message)
     }
 
     fn send(&mut self, message: &Value) -> Result<(), String> {
@@ -168,12 +131,13 @@ impl Client {
     /// Closes the daemon's stdin, as an exiting editor does, and waits for the exit.
     pub fn close(mut self) -> Result<(), String> {
         drop(self.input.take());
-        let until = Instant::now() + SILENCE_MAX;
         loop {
-            match self.messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Message::End) => break,
-                Ok(Message::Json(_) | Message::Noise(_)) => {}
-                Err(_) => return Err("the daemon did not end when its stdin was closed".to_owned()),
+            match self.messages.recv_timeout(SILENCE_MAX) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err("the daemon did not end when its stdin was closed".to_owned());
+                }
             }
         }
         let status =
@@ -191,21 +155,14 @@ impl Drop for Client {
 }
 
 /// Reads lines until the end, or until the receiver is gone.
-fn read(output: ChildStdout, sender: &SyncSender<Message>) {
+fn read(output: ChildStdout, sender: &SyncSender<Result<Value, String>>) {
     let mut reader = BufReader::new(output);
     let mut line = String::new();
-    loop {
-        line.clear();
-        let message = match (&mut reader).take(LINE_BYTES_MAX).read_line(&mut line) {
-            Ok(0) | Err(_) => Message::End,
-            Ok(_) => match serde_json::from_str(&line) {
-                Ok(value) => Message::Json(value),
-                Err(_) => Message::Noise(line.trim_end().to_owned()),
-            },
-        };
-        let is_end = matches!(message, Message::End);
-        if sender.send(message).is_err() || is_end {
+    while let Ok(1..) = (&mut reader).take(LINE_BYTES_MAX).read_line(&mut line) {
+        let message = serde_json::from_str(&line).map_err(|_| line.trim_end().to_owned());
+        if sender.send(message).is_err() {
             return;
         }
+        line.clear();
     }
 }

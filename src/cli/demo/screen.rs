@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::Person;
-use crate::cli::plot::Bar;
 use crate::cli::printer::diff_line;
-use crate::cli::terminal::{Dress, Ink, harmless};
+use crate::cli::terminal::{Color, Style, sanitized};
 use crate::thread::diff::diff;
 
 /// Pause after each streamed word on a terminal, about the pace of a fast model.
@@ -24,24 +22,6 @@ const OUTPUT_LINES_MAX: usize = 3;
 /// Longest of these lines, in characters.
 const OUTPUT_CHARS_MAX: usize = 90;
 
-/// Whether there are pauses for a reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// With short pauses for reading.
-    Person,
-    /// Without pauses.
-    Machine,
-}
-
-/// How updates are treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attention {
-    /// New: everything is shown.
-    Live,
-    /// Replayed: recorded only.
-    Replay,
-}
-
 /// What was seen, for the checks.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -51,27 +31,29 @@ pub struct Seen {
     pub prompts: Vec<String>,
     /// Calls with their last status, in the order in which they were announced.
     pub calls: Vec<(String, String)>,
-    /// Titles of permission cards.
-    pub cards: Vec<String>,
+    /// Titles of permission requests.
+    pub permissions: Vec<String>,
     /// Tokens in context, by the last report, and the window.
     pub context: Option<(u64, u64)>,
 }
 
 pub struct Screen {
-    pub dress: Dress,
-    pub pace: Pace,
-    pub attention: Attention,
+    pub style: Style,
+    /// Whether there are short pauses for a reader.
+    pub has_pauses: bool,
+    /// Whether updates are replayed: they are recorded, but not shown.
+    pub is_replay: bool,
     pub seen: Seen,
     titles: HashMap<String, String>,
     at_line_start: bool,
 }
 
 impl Screen {
-    pub fn new(dress: Dress, pace: Pace) -> Screen {
+    pub fn new(style: Style, has_pauses: bool) -> Screen {
         Screen {
-            dress,
-            pace,
-            attention: Attention::Live,
+            style,
+            has_pauses,
+            is_replay: false,
             seen: Seen::default(),
             titles: HashMap::new(),
             at_line_start: true,
@@ -81,7 +63,7 @@ impl Screen {
     /// A line of the demo itself, not of the session.
     pub fn narrate(&mut self, text: &str) {
         self.end_line();
-        self.write(&format!("{}\n", self.dress.paint(Ink::Dim, text)));
+        self.write(&format!("{}\n", self.style.paint(Color::Dim, text)));
     }
 
     /// A line as it is.
@@ -93,22 +75,16 @@ impl Screen {
     pub fn heading(&mut self, text: &str) {
         self.end_line();
         self.pause(STEP_PAUSE);
-        self.write(&format!("\n{}\n", self.dress.paint(Ink::Bold, text)));
+        self.write(&format!("\n{}\n", self.style.paint(Color::Bold, text)));
     }
 
-    /// What the person typed.
+    /// What the user typed.
     pub fn typed(&mut self, prompt: &str) {
         self.end_line();
         self.pause(STEP_PAUSE);
-        self.write(&format!("{} {prompt}\n", self.dress.paint(Ink::Cyan, "you ▸")));
+        self.write(&format!("{} {prompt}\n", self.style.paint(Color::Cyan, "you ▸")));
         self.pause(STEP_PAUSE);
         self.seen.said.clear();
-    }
-
-    /// The tokens in context, as a bar of the chart.
-    pub fn bar(&self, label: &str) -> Result<Bar, String> {
-        let (value, _) = self.seen.context.ok_or("the daemon did not tell how full the context is")?;
-        Ok(Bar { label: label.to_owned(), value })
     }
 
     pub fn end_line(&mut self) {
@@ -118,15 +94,10 @@ impl Screen {
     }
 
     fn text(&mut self, text: &str) {
-        let text = harmless(text).into_owned();
-        match self.pace {
-            Pace::Machine => self.write(&text),
-            Pace::Person => {
-                for word in text.split_inclusive(' ') {
-                    self.write(word);
-                    self.pause(WORD_PAUSE);
-                }
-            }
+        let text = sanitized(text).into_owned();
+        for word in text.split_inclusive(' ') {
+            self.write(word);
+            self.pause(WORD_PAUSE);
         }
     }
 
@@ -142,18 +113,18 @@ impl Screen {
             None => self.seen.calls.push((id.clone(), status.to_owned())),
         }
         let is_final = matches!(status, "completed" | "failed");
-        if self.attention == Attention::Replay || !is_final {
+        if self.is_replay || !is_final {
             return;
         }
-        let ink = if status == "completed" { Ink::Green } else { Ink::Red };
+        let color = if status == "completed" { Color::Green } else { Color::Red };
         let title = self.titles.get(&id).map_or("a tool", String::as_str);
-        let line = format!("{} {} → {status}", self.dress.paint(ink, "●"), harmless(title));
+        let line = format!("{} {} → {status}", self.style.paint(color, "●"), sanitized(title));
         self.line(&line);
         for content in update["content"].as_array().into_iter().flatten() {
             let Some(output) = content["content"]["text"].as_str() else { continue };
             let lines: Vec<&str> = output.lines().filter(|line| !line.starts_with("```")).collect();
             for line in lines.iter().take(OUTPUT_LINES_MAX) {
-                let clipped: String = harmless(line).chars().take(OUTPUT_CHARS_MAX).collect();
+                let clipped: String = sanitized(line).chars().take(OUTPUT_CHARS_MAX).collect();
                 self.narrate(&format!("    {clipped}"));
             }
             if lines.len() > OUTPUT_LINES_MAX {
@@ -164,10 +135,9 @@ impl Screen {
     }
 
     fn pause(&self, time: Duration) {
-        match self.pace {
+        if self.has_pauses {
             // Only for the reader; nothing is waited for.
-            Pace::Person => std::thread::sleep(time),
-            Pace::Machine => {}
+            std::thread::sleep(time);
         }
     }
 
@@ -180,17 +150,16 @@ impl Screen {
         // The demo continues without a reader, as its exit code is a check.
         drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
     }
-}
 
-impl Person for Screen {
-    fn sees(&mut self, update: &Value) {
+    /// Shows and records an update.
+    pub fn update(&mut self, update: &Value) {
         let text = update["content"]["text"].as_str().unwrap_or_default();
         match update["sessionUpdate"].as_str() {
             Some("agent_message_chunk") => {
                 self.seen.said.push_str(text);
-                if self.attention == Attention::Live {
+                if !self.is_replay {
                     if self.at_line_start {
-                        let who = self.dress.paint(Ink::Green, "agent ▸");
+                        let who = self.style.paint(Color::Green, "agent ▸");
                         self.write(&format!("{who} "));
                     }
                     self.text(text);
@@ -208,26 +177,27 @@ impl Person for Screen {
         }
     }
 
-    fn chooses(&mut self, card: &Value) -> String {
-        let call = &card["toolCall"];
+    /// Shows a permission request, and chooses the option that allows it once.
+    pub fn choose(&mut self, request: &Value) -> String {
+        let call = &request["toolCall"];
         let title = call["title"].as_str().unwrap_or_default().to_owned();
-        let heading = format!("? permission: {}", harmless(&title));
-        self.line(&self.dress.paint(Ink::Yellow, &heading));
+        let heading = format!("? permission: {}", sanitized(&title));
+        self.line(&self.style.paint(Color::Yellow, &heading));
         for content in call["content"].as_array().into_iter().flatten() {
             if content["type"] == "diff" {
                 let new = content["newText"].as_str().unwrap_or_default();
                 for line in diff(content["oldText"].as_str(), new) {
-                    self.line(&format!("    {}", diff_line(&line, self.dress)));
+                    self.line(&format!("    {}", diff_line(&line, self.style)));
                 }
             }
         }
-        let options = card["options"].as_array().into_iter().flatten();
+        let options = request["options"].as_array().into_iter().flatten();
         let names: Vec<String> =
             options.clone().filter_map(|option| Some(format!("[{}]", option["name"].as_str()?))).collect();
-        self.line(&format!("    {}", harmless(&names.join(" "))));
+        self.line(&format!("    {}", sanitized(&names.join(" "))));
         self.pause(STEP_PAUSE);
         self.narrate("    (the demo clicks \"Allow\" for you)");
-        self.seen.cards.push(title);
+        self.seen.permissions.push(title);
         let allow = options.clone().find(|option| option["kind"] == "allow_once");
         allow.and_then(|option| option["optionId"].as_str()).unwrap_or_default().to_owned()
     }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::terminal::{self, Dress, Ink, harmless};
+use super::terminal::{self, Color, Style, sanitized};
 use super::{CliError, log, serve};
 use crate::problem::Problem;
 use crate::store::{Backup, Health, Rebuilt, Repair, Store};
@@ -49,14 +49,14 @@ pub fn main(args: DoctorArgs) -> Result<i32, CliError> {
     if args.json {
         terminal::print_json(&report)?;
     } else {
-        terminal::print(&report.text(Dress::of_stdout()))?;
+        terminal::print(&report.text(Style::of_stdout()))?;
     }
     Ok(i32::from(report.lines.iter().any(|line| line.status == Status::Error)))
 }
 
 /// The findings as text, for a bug report. Changes nothing.
 pub(super) fn findings(store: &Store) -> Result<String, CliError> {
-    Ok(examine(store, &DoctorArgs::default())?.text(Dress::Plain))
+    Ok(examine(store, &DoctorArgs::default())?.text(Style::Plain))
 }
 
 /// The status of one finding.
@@ -164,14 +164,14 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
 }
 
 impl Report {
-    fn text(&self, dress: Dress) -> String {
+    fn text(&self, style: Style) -> String {
         let mut out = String::new();
         let mut told: std::collections::HashMap<(&str, &str), usize> = std::collections::HashMap::new();
         for line in &self.lines {
-            let (word, ink) = match line.status {
-                Status::Ok => ("ok     ", Ink::Green),
-                Status::Warning => ("warning", Ink::Yellow),
-                Status::Error => ("error  ", Ink::Red),
+            let (word, color) = match line.status {
+                Status::Ok => ("ok     ", Color::Green),
+                Status::Warning => ("warning", Color::Yellow),
+                Status::Error => ("error  ", Color::Red),
             };
             // Many findings of the same kind are counted instead.
             let count = told.entry((line.area, word)).or_default();
@@ -179,9 +179,9 @@ impl Report {
             if *count > LINES_MAX {
                 continue;
             }
-            let _ = writeln!(out, "{} {:<8} {}", dress.paint(ink, word), line.area, harmless(&line.what));
+            let _ = writeln!(out, "{} {:<8} {}", style.paint(color, word), line.area, sanitized(&line.what));
             if let Some(todo) = &line.todo {
-                let _ = writeln!(out, "                 → {}", harmless(todo));
+                let _ = writeln!(out, "                 → {}", sanitized(todo));
             }
         }
         for ((area, word), count) in told.into_iter().filter(|(_, count)| *count > LINES_MAX) {
@@ -199,7 +199,7 @@ mod tests {
     fn much_of_the_same_is_told_in_a_few_lines() {
         let lines = (0..50).map(|n| Line::warning("store", format!("thing {n}"), "look at it")).collect();
         let report = Report { version: "1", lines, backup: None, repair: None, compacted: None, store: None };
-        let text = report.text(Dress::Plain);
+        let text = report.text(Style::Plain);
         assert_eq!(text.lines().count(), 2 * LINES_MAX + 1);
         assert!(text.ends_with("store    and 30 more; --json has all\n"), "{text}");
     }

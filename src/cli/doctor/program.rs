@@ -5,17 +5,14 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::{Line, servers};
-use crate::cli::{CliError, serve};
+use crate::cli::CliError;
+use crate::cli::hooks::Project;
 use crate::config::Settings;
-use crate::daemon::place::Place;
-use crate::hooks::discover::{Search, discover};
-use crate::hooks::trust::Trust;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::recipe::catalog::Catalog;
-use crate::tools::reaper::Reaper;
 use crate::tools::sandbox;
 
 /// The default environment variables for API keys and base URLs.
@@ -33,7 +30,7 @@ pub(super) fn lines(paths: &Paths) -> Vec<Line> {
     {
         lines.push(directory(what, path));
     }
-    lines.push(daemon(&Place::of(paths)));
+    lines.push(daemon(&RuntimeDir::of(paths)));
     lines.push(sandbox());
     lines
 }
@@ -57,7 +54,7 @@ fn directory(what: &str, path: &Path) -> Line {
                     "places",
                     format!("{named}, which can't be made: you can't write in {}", above.display()),
                     format!(
-                        "chown, chmod or remount {}, or set EPITOME_HOME to another place",
+                        "chown, chmod or remount {}, or set EPITOME_HOME to another runtime_dir",
                         above.display()
                     ),
                 ),
@@ -86,25 +83,25 @@ fn can_be_written(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-fn daemon(place: &Place) -> Line {
-    match std::fs::symlink_metadata(place.path()) {
+fn daemon(runtime_dir: &RuntimeDir) -> Line {
+    match std::fs::symlink_metadata(runtime_dir.path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Line::ok("daemon", "no daemon runs; the first editor starts one");
         }
         Err(error) => {
-            let what = format!("{} can't be looked at: {error}", place.path().display());
+            let what = format!("{} can't be looked at: {error}", runtime_dir.path().display());
             return Line::error("daemon", what, "check the permissions of its parent directory");
         }
         Ok(_) => {}
     }
-    if let Err(error) = place.check() {
+    if let Err(error) = runtime_dir.check() {
         return Line::error(
             "daemon",
             error.to_string(),
             "remove it, or set XDG_RUNTIME_DIR or EPITOME_HOME elsewhere",
         );
     }
-    let socket = place.acp_socket();
+    let socket = runtime_dir.acp_socket();
     match UnixStream::connect(&socket) {
         Ok(_) => Line::ok("daemon", format!("a daemon answers at {}", socket.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -123,28 +120,18 @@ fn daemon(place: &Place) -> Line {
 
 /// Settings, recipes, hooks, MCP servers and keys, as a session in this directory would have them.
 pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Line>, CliError> {
-    let cwd = serve::working_directory()?;
+    let project = Project::of_cwd(paths.clone())?;
+    let Project { cwd, settings, settings_problems: problems, .. } = &project;
     let mut lines = Vec::new();
-    let (settings, problems) = Settings::load(paths, Some(&cwd), &get);
     lines.extend(problems.iter().map(|problem| Line::problem("settings", problem)));
     if problems.is_empty() {
         lines.push(Line::ok("settings", settings_file(&paths.config_file())));
     }
-    let catalog = Catalog::load(&cwd, paths, &[]);
+    let catalog = Catalog::load(cwd, paths, &[]);
     lines.push(Line::ok("recipes", format!("{} can be used in {}", catalog.recipes.len(), cwd.display())));
     lines.extend(catalog.problems.iter().map(|problem| Line::problem("recipes", problem)));
-    let (trust, problem) = Trust::load(paths, settings.hooks.trust);
-    lines.extend(problem.iter().map(|problem| Line::problem("hooks", problem)));
-    let environment = serve::environment();
-    let reaper = Arc::new(Reaper::of_this_executable());
-    let found = discover(&Search {
-        paths,
-        cwd: &cwd,
-        settings: &settings.hooks,
-        reaper: &reaper,
-        environment: &environment,
-        trust: &trust,
-    });
+    lines.extend(project.trust_problem.iter().map(|problem| Line::problem("hooks", problem)));
+    let found = project.discover();
     lines.push(match (settings.hooks.enabled, found.hooks.len()) {
         (false, _) => Line::ok("hooks", "switched off in the settings"),
         (true, hooks) => Line::ok("hooks", format!("{hooks} run in {}", cwd.display())),
@@ -154,16 +141,8 @@ pub(super) fn files(paths: &Paths, get: impl Fn(&str) -> Option<OsString>) -> Re
         lines.push(Line::warning("hooks", what, "`epitome hooks trust` shows what it does"));
     }
     lines.extend(found.problems.iter().map(|problem| Line::problem("hooks", problem)));
-    let (trust, reaper, environment) = (&trust, &reaper, &environment);
-    lines.extend(servers::lines(&servers::Place {
-        cwd: &cwd,
-        data: &paths.data,
-        settings: &settings,
-        trust,
-        reaper,
-        environment,
-    }));
-    lines.push(keys(&settings, get));
+    lines.extend(servers::lines(&project));
+    lines.push(keys(settings, get));
     Ok(lines)
 }
 
@@ -237,16 +216,16 @@ mod tests {
     #[test]
     fn a_daemon_that_is_not_there_is_no_trouble_and_a_foreign_directory_is() {
         let home = tempfile::tempdir().expect("a temporary directory");
-        let place = Place { directory: home.path().join("run") };
-        assert_eq!(daemon(&place).status, Status::Ok);
-        place.prepare().expect("ours");
-        assert!(daemon(&place).what.contains("no daemon runs"));
-        let socket = std::os::unix::net::UnixListener::bind(place.acp_socket()).expect("a socket");
-        assert!(daemon(&place).what.contains("a daemon answers"));
+        let runtime_dir = RuntimeDir { directory: home.path().join("run") };
+        assert_eq!(daemon(&runtime_dir).status, Status::Ok);
+        runtime_dir.prepare().expect("ours");
+        assert!(daemon(&runtime_dir).what.contains("no daemon runs"));
+        let socket = std::os::unix::net::UnixListener::bind(runtime_dir.acp_socket()).expect("a socket");
+        assert!(daemon(&runtime_dir).what.contains("a daemon answers"));
         drop(socket);
-        assert!(daemon(&place).what.contains("was killed"));
-        std::fs::remove_dir_all(place.path()).expect("ours");
-        std::fs::write(place.path(), "").expect("a file");
-        assert_eq!(daemon(&place).status, Status::Error);
+        assert!(daemon(&runtime_dir).what.contains("was killed"));
+        std::fs::remove_dir_all(runtime_dir.path()).expect("ours");
+        std::fs::write(runtime_dir.path(), "").expect("a file");
+        assert_eq!(daemon(&runtime_dir).status, Status::Error);
     }
 }

@@ -1,45 +1,31 @@
 //! The MCP section of `epitome doctor`. Connects to the servers of the user's settings within a bounded time; those of a
 //! repository are only listed.
 
-use std::ffi::OsString;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Line;
-use crate::config::{McpServer, McpSource, Settings};
+use crate::cli::hooks::Project;
+use crate::config::{McpServer, McpSource};
 use crate::hooks::trust::{Trust, Verdict};
 use crate::mcp::{Hub, McpContext, McpEvent, ServerState, ServerStatus};
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::session::MCP_LOGINS;
 use crate::tools::question::Door;
-use crate::tools::reaper::Reaper;
 
 /// How long all servers together may take to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// What the MCP section needs.
-pub(super) struct Place<'a> {
-    pub cwd: &'a Path,
-    /// The data directory.
-    pub data: &'a Path,
-    pub settings: &'a Settings,
-    pub trust: &'a Trust,
-    pub reaper: &'a Arc<Reaper>,
-    pub environment: &'a Arc<Vec<(OsString, OsString)>>,
-}
-
-pub(super) fn lines(place: &Place<'_>) -> Vec<Line> {
-    let servers = &place.settings.mcp.servers;
+pub(super) fn lines(project: &Project) -> Vec<Line> {
+    let servers = &project.settings.mcp.servers;
     let (own, theirs): (Vec<&McpServer>, Vec<&McpServer>) =
         servers.iter().partition(|server| server.from == McpSource::Person);
     let (on, off): (Vec<&McpServer>, Vec<&McpServer>) = own.into_iter().partition(|server| server.enabled);
     let mut lines: Vec<Line> =
         off.iter().map(|server| Line::ok("mcp", format!("{} is switched off", server.name))).collect();
-    lines.extend(theirs.iter().filter_map(|server| waiting(server, place.trust)));
+    lines.extend(theirs.iter().filter_map(|server| waiting(server, &project.trust)));
     if !on.is_empty() {
-        lines.extend(connected(on, place).iter().map(line));
+        lines.extend(connected(on, project).iter().map(line));
     }
     lines
 }
@@ -62,18 +48,18 @@ fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
 }
 
 /// The status of the servers once all have connected or failed, or the time is up. Stops them afterwards.
-fn connected(servers: Vec<&McpServer>, place: &Place<'_>) -> Vec<ServerStatus> {
+fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
     let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
     else {
         return Vec::new();
     };
     runtime.block_on(async {
         let around = McpContext {
-            cwd: place.cwd.to_path_buf(),
-            environment: place.environment.clone(),
-            reaper: place.reaper.clone(),
-            http: Http::new().within(Network::read(place.environment)),
-            logins: place.data.join(MCP_LOGINS),
+            cwd: project.cwd.clone(),
+            environment: project.environment.clone(),
+            reaper: project.reaper.clone(),
+            http: Http::new().within(Network::read(&project.environment)),
+            logins: project.paths.data.join(MCP_LOGINS),
         };
         // There is nobody to answer questions.
         let (door, _asked) = Door::new();

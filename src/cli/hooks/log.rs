@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::super::terminal::{self, harmless};
+use super::super::terminal::{self, sanitized};
 use super::super::{serve, sessions};
 use super::CliError;
 use crate::hooks::shown;
@@ -76,9 +76,9 @@ fn line(entry: &str, event: &str, run: &HookRun) -> String {
     let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
     let text =
         format!("{entry}  {event}  {}  {made}{asked} ({}, {} ms)", run.hook, run.end, run.milliseconds);
-    let mut out = format!("{}\n", harmless(&text).replace('\n', " "));
+    let mut out = format!("{}\n", sanitized(&text).replace('\n', " "));
     for remark in &run.remarks {
-        for line in harmless(remark).lines() {
+        for line in sanitized(remark).lines() {
             let _ = writeln!(out, "    {line}");
         }
     }

@@ -11,9 +11,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::super::serve;
-use super::super::terminal::{self, harmless};
+use super::super::terminal::{self, sanitized};
 use super::meaning::meaning;
-use super::{CliError, Here};
+use super::{CliError, Project};
 use crate::hooks::claude;
 use crate::hooks::event::HookEvent;
 use crate::hooks::hook::{Hook, Kind};
@@ -34,7 +34,7 @@ use crate::thread::{Seq, ToolKind, View};
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
 pub(super) fn test(
-    here: &Here,
+    project: &Project,
     name: &str,
     event: &str,
     given: Option<&Path>,
@@ -44,7 +44,7 @@ pub(super) fn test(
         let names = HookEvent::ALL.map(HookEvent::name).join(", ");
         CliError::failed(format!("there is no event {event:?}"), Some(format!("the events are {names}")))
     })?;
-    let found = here.find();
+    let found = project.find();
     let Some(hook) = found.hooks.iter().find(|hook| hook.name == name) else {
         let waits = found.untrusted.iter().any(|item| item.name == name);
         let (message, hint) = match waits {
@@ -61,7 +61,7 @@ pub(super) fn test(
         let hint = Some(format!("it handles {}", events.join(", ")));
         return Err(CliError::failed(format!("{name} does not handle {event}"), hint));
     };
-    let moment = sample(event, &here.cwd);
+    let moment = sample(event, &project.cwd);
     let stdin = match given {
         Some(path) => text_of(path)?,
         None => {
@@ -82,7 +82,7 @@ pub(super) fn test(
         }
     };
     let began = Instant::now();
-    let ran = serve::runtime()?.block_on(run(here, hook, registered, format!("{}\n", stdin.trim_end())));
+    let ran = serve::runtime()?.block_on(run(project, hook, registered, format!("{}\n", stdin.trim_end())));
     let took = began.elapsed();
     let said = interpret(hook, &moment, registered, ran.clone());
     terminal::print(&match json {
@@ -92,7 +92,7 @@ pub(super) fn test(
     Ok(0)
 }
 
-async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
+async fn run(project: &Project, hook: &Hook, event: &str, stdin: String) -> Ran {
     let program = match &hook.kind {
         Kind::Script { path } | Kind::Resident { path } => {
             Program::File { path: path.clone(), arguments: vec!["run".into()] }
@@ -100,7 +100,7 @@ async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
         Kind::Claude { line, .. } => Program::Line(line.clone()),
         Kind::Declared { then } => return Ran::Object(then.clone()),
         Kind::Webhook { url, headers, secret } => {
-            let network = Network::read(&here.environment);
+            let network = Network::read(&project.environment);
             let to = Webhook { url, headers, secret: secret.as_deref() };
             return webhook::post(
                 &Http::new().within(network),
@@ -114,18 +114,18 @@ async fn run(here: &Here, hook: &Hook, event: &str, stdin: String) -> Ran {
     let order = Order {
         program,
         stdin: stdin.into_bytes(),
-        cwd: here.cwd.clone(),
-        environment: here.environment.clone(),
+        cwd: project.cwd.clone(),
+        environment: project.environment.clone(),
         more: vec![
             ("EPITOME_HOOK_EVENT", event.into()),
             ("EPITOME_SESSION_ID", SESSION.into()),
-            ("EPITOME_CWD", here.cwd.clone().into()),
+            ("EPITOME_CWD", project.cwd.clone().into()),
             ("EPITOME_HOOK_PROTOCOL", "2".into()),
             ("EPITOME_HOOK_NAME", hook.name.clone().into()),
-            ("CLAUDE_PROJECT_DIR", here.cwd.clone().into()),
+            ("CLAUDE_PROJECT_DIR", project.cwd.clone().into()),
         ],
         limit: hook.manifest.timeout,
-        reaper: here.reaper.clone(),
+        reaper: project.reaper.clone(),
     };
     match hook.kind {
         Kind::Resident { .. } => ask(hook, order).await,
@@ -169,7 +169,7 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
     let mut block = |title: &str, text: &str| {
         if !text.trim().is_empty() {
             let _ = writeln!(out, "{title}:");
-            for line in harmless(text).lines() {
+            for line in sanitized(text).lines() {
                 let _ = writeln!(out, "    {line}");
             }
         }
@@ -189,7 +189,7 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
     let meaning = meaning(&said.output);
     let _ = writeln!(out, "meaning:{}", if meaning.is_empty() { " nothing" } else { "" });
     for line in &meaning {
-        let _ = writeln!(out, "    {}", harmless(line));
+        let _ = writeln!(out, "    {}", sanitized(line));
     }
     out
 }

@@ -14,7 +14,7 @@ use crate::cli::form::Form;
 use crate::cli::json_lines::JsonLines;
 use crate::cli::printer::Printer;
 use crate::cli::queue::{Input, Queue};
-use crate::cli::terminal::{self, Dress, Ink};
+use crate::cli::terminal::{self, Color, Style};
 use crate::cli::{CliError, EXIT_CANCELLED};
 use crate::session::event_queue::Item;
 use crate::session::port::SessionPort;
@@ -32,7 +32,7 @@ const MODE: Ticket = Ticket(3);
 const PROMPT: Ticket = Ticket(4);
 
 /// How events are shown.
-pub enum Face {
+pub enum EventSink {
     Text(Box<Printer<'static>>),
     Json(JsonLines<'static>),
     /// Only the result of the command, as one object.
@@ -44,7 +44,7 @@ pub struct Run<P> {
     sessions: P,
     session: SessionId,
     queue: Arc<Queue>,
-    face: Face,
+    sink: EventSink,
     /// `None` once it is sent.
     prompt: Option<Vec<Content>>,
     recipe: Option<String>,
@@ -53,9 +53,9 @@ pub struct Run<P> {
     /// Settings that must be confirmed before the prompt is sent.
     waits_for: Vec<Ticket>,
     commands: Option<Arc<[CommandInfo]>>,
-    ask: Option<(AskId, Asking)>,
+    ask: Option<(AskId, OpenQuestion)>,
     /// Questions behind the open one, since a turn and callbacks of hooks may ask at the same time.
-    asks: VecDeque<(AskId, Asking)>,
+    asks: VecDeque<(AskId, OpenQuestion)>,
     /// Questions that nobody here can answer. Another client may, so the outcome of the call tells.
     left_open: Vec<Arc<PermissionAsk>>,
     keyboard: Keyboard,
@@ -65,25 +65,25 @@ pub struct Run<P> {
 }
 
 /// What the user is asked.
-enum Asking {
+enum OpenQuestion {
     Permission(Arc<PermissionAsk>),
     Form(Box<Form>),
 }
 
 /// What ends a run.
 enum End {
-    Turn(StopReason, Usage, Told),
+    Turn(StopReason, Usage, CommandResult),
     Error(CliError),
 }
 
 /// The result of a command below its name, for programs. Empty for a prompt.
 #[derive(Default)]
-struct Told(Map<String, Value>);
+struct CommandResult(Map<String, Value>);
 
-impl Told {
-    fn of(meta: Option<Value>) -> Told {
+impl CommandResult {
+    fn of(meta: Option<Value>) -> CommandResult {
         let told = meta.as_ref().and_then(|meta| meta.get("epitome")).and_then(Value::as_object);
-        Told(told.cloned().unwrap_or_default())
+        CommandResult(told.cloned().unwrap_or_default())
     }
 
     /// Whether the command was refused or failed.
@@ -98,7 +98,7 @@ impl<P: SessionPort> Run<P> {
         sessions: P,
         session: SessionId,
         queue: Arc<Queue>,
-        face: Face,
+        sink: EventSink,
         prompt: Vec<Content>,
         request: Request,
     ) -> Run<P> {
@@ -106,7 +106,7 @@ impl<P: SessionPort> Run<P> {
             sessions,
             session,
             queue,
-            face,
+            sink,
             prompt: Some(prompt),
             recipe: request.recipe,
             model: request.overrides.model,
@@ -160,15 +160,15 @@ impl<P: SessionPort> Run<P> {
     fn take(&mut self, out: Out) -> io::Result<Option<End>> {
         match &out {
             Out::Answer { ticket, answer } => return self.answered(*ticket, answer.clone()),
-            Out::Ask { ask, permission } => self.asked(*ask, Asking::Permission(permission.clone()))?,
+            Out::Ask { ask, permission } => self.asked(*ask, OpenQuestion::Permission(permission.clone()))?,
             Out::Question { ask, question } => {
-                self.asked(*ask, Asking::Form(Box::new(Form::of(question))))?;
+                self.asked(*ask, OpenQuestion::Form(Box::new(Form::of(question))))?;
             }
             Out::Withdrawn { ask } => {
                 self.asks.retain(|(waiting, _)| waiting != ask);
                 if self.ask.take_if(|(open, _)| open == ask).is_some() {
-                    if let Face::Text(printer) = &mut self.face {
-                        printer.remark(Ink::Dim, "\n  (the question is withdrawn)")?;
+                    if let EventSink::Text(printer) = &mut self.sink {
+                        printer.remark(Color::Dim, "\n  (the question is withdrawn)")?;
                     }
                     self.ask_next()?;
                 }
@@ -182,10 +182,10 @@ impl<P: SessionPort> Run<P> {
             Out::Usage(usage) => self.cost = usage.cost,
             Out::Entry { entry, .. } => {
                 if let Change::ToolFinished { outcome } = &entry.change {
-                    self.tell_unasked(outcome)?;
+                    self.report_unanswered(outcome)?;
                 }
             }
-            Out::CallFinished { outcome } => self.tell_unasked(outcome)?,
+            Out::CallFinished { outcome } => self.report_unanswered(outcome)?,
             Out::Text { .. }
             | Out::CallStarted { .. }
             | Out::CallProgress { .. }
@@ -197,12 +197,12 @@ impl<P: SessionPort> Run<P> {
             | Out::Wish { .. }
             | Out::Notice { .. } => {}
         }
-        match &mut self.face {
+        match &mut self.sink {
             // Do not overwrite the line of an open question.
-            Face::Text(_) if self.ask.is_some() && matches!(out, Out::CallProgress { .. }) => {}
-            Face::Text(printer) => printer.show(&out)?,
-            Face::Json(lines) => lines.show(&out)?,
-            Face::Result => {}
+            EventSink::Text(_) if self.ask.is_some() && matches!(out, Out::CallProgress { .. }) => {}
+            EventSink::Text(printer) => printer.show(&out)?,
+            EventSink::Json(lines) => lines.show(&out)?,
+            EventSink::Result => {}
         }
         Ok(None)
     }
@@ -219,7 +219,7 @@ impl<P: SessionPort> Run<P> {
                 self.send_prompt()
             }
             Ok(Answer::TurnEnded { reason, usage, meta }) => {
-                return Ok(Some(End::Turn(reason, usage, Told::of(meta))));
+                return Ok(Some(End::Turn(reason, usage, CommandResult::of(meta))));
             }
             Ok(Answer::Closed | Answer::Steered(_)) => None,
         };
@@ -272,16 +272,16 @@ impl<P: SessionPort> Run<P> {
     /// Shows the next question that came while another was open.
     fn ask_next(&mut self) -> io::Result<()> {
         while self.ask.is_none()
-            && let Some((ask, asking)) = self.asks.pop_front()
+            && let Some((ask, question)) = self.asks.pop_front()
         {
-            self.asked(ask, asking)?;
+            self.asked(ask, question)?;
         }
         Ok(())
     }
 
-    fn asked(&mut self, ask: AskId, asking: Asking) -> io::Result<()> {
+    fn asked(&mut self, ask: AskId, question: OpenQuestion) -> io::Result<()> {
         if self.ask.is_some() {
-            self.asks.push_back((ask, asking));
+            self.asks.push_back((ask, question));
             return Ok(());
         }
         if matches!(self.keyboard, Keyboard::Unknown) {
@@ -290,14 +290,14 @@ impl<P: SessionPort> Run<P> {
         match &mut self.keyboard {
             Keyboard::Open { reading, wanted } => {
                 terminal::forget_typed();
-                match &mut self.face {
-                    Face::Text(printer) => put(printer, &asking)?,
-                    Face::Json(_) | Face::Result => {
-                        let (err, dress) = (io::stderr(), Dress::of_stderr());
-                        put(&mut Printer::new(io::sink(), Dress::Plain, err, dress), &asking)?;
+                match &mut self.sink {
+                    EventSink::Text(printer) => print_question(printer, &question)?,
+                    EventSink::Json(_) | EventSink::Result => {
+                        let (err, style) = (io::stderr(), Style::of_stderr());
+                        print_question(&mut Printer::new(io::sink(), Style::Plain, err, style), &question)?;
                     }
                 }
-                self.ask = Some((ask, asking));
+                self.ask = Some((ask, question));
                 if !std::mem::replace(reading, true) {
                     // The channel is only full while a line is being read, and then none is requested.
                     let _ = wanted.try_send(());
@@ -305,7 +305,7 @@ impl<P: SessionPort> Run<P> {
                 Ok(())
             }
             Keyboard::Nobody | Keyboard::Unknown => {
-                self.unanswered(ask, asking);
+                self.unanswered(ask, question);
                 Ok(())
             }
         }
@@ -315,37 +315,37 @@ impl<P: SessionPort> Run<P> {
         if let Keyboard::Open { reading, .. } = &mut self.keyboard {
             *reading = false;
         }
-        let Some((ask, asking)) = self.ask.take() else { return Ok(()) };
+        let Some((ask, question)) = self.ask.take() else { return Ok(()) };
         let Some(line) = line else {
             self.keyboard = Keyboard::Nobody;
-            self.unanswered(ask, asking);
+            self.unanswered(ask, question);
             return self.ask_next();
         };
-        match asking {
-            Asking::Permission(permission) => {
+        match question {
+            OpenQuestion::Permission(permission) => {
                 let allowed = decision(&line)
                     .filter(|decision| *decision != Decision::AllowAlways || permission.always.is_some());
                 match allowed {
                     Some(decision) => self.decide(ask, &permission, decision)?,
-                    None => return self.asked(ask, Asking::Permission(permission)),
+                    None => return self.asked(ask, OpenQuestion::Permission(permission)),
                 }
             }
-            Asking::Form(mut form) => match form.typed(&line) {
+            OpenQuestion::Form(mut form) => match form.typed(&line) {
                 // A closed session has withdrawn its questions.
                 Some(reply) => {
                     drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
                 }
-                None => return self.asked(ask, Asking::Form(form)),
+                None => return self.asked(ask, OpenQuestion::Form(form)),
             },
         }
         self.ask_next()
     }
 
     /// There is nobody to answer a question.
-    fn unanswered(&mut self, ask: AskId, asking: Asking) {
-        match asking {
-            Asking::Permission(permission) => self.absent(ask, permission),
-            Asking::Form(_) => {
+    fn unanswered(&mut self, ask: AskId, question: OpenQuestion) {
+        match question {
+            OpenQuestion::Permission(permission) => self.absent(ask, permission),
+            OpenQuestion::Form(_) => {
                 let reply = Reply::Cancelled;
                 drop(self.sessions.send(&self.session, SessionCommand::Answer { ask, reply }));
             }
@@ -360,24 +360,24 @@ impl<P: SessionPort> Run<P> {
     }
 
     /// Reports a call that was denied because no client could answer its question.
-    fn tell_unasked(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
+    fn report_unanswered(&mut self, outcome: &ToolOutcome) -> io::Result<()> {
         let is_of = |permission: &mut Arc<PermissionAsk>| permission.call == outcome.call;
         let by_nobody = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
         for permission in self.left_open.extract_if(.., is_of) {
-            match &mut self.face {
-                Face::Text(printer) if by_nobody => printer.decided(&permission, &Decision::Absent)?,
-                Face::Json(lines) if by_nobody => lines.decided(&permission, &Decision::Absent)?,
-                Face::Text(_) | Face::Json(_) | Face::Result => {}
+            match &mut self.sink {
+                EventSink::Text(printer) if by_nobody => printer.decided(&permission, &Decision::Absent)?,
+                EventSink::Json(lines) if by_nobody => lines.decided(&permission, &Decision::Absent)?,
+                EventSink::Text(_) | EventSink::Json(_) | EventSink::Result => {}
             }
         }
         Ok(())
     }
 
     fn decide(&mut self, ask: AskId, permission: &PermissionAsk, decision: Decision) -> io::Result<()> {
-        match &mut self.face {
-            Face::Text(printer) => printer.decided(permission, &decision)?,
-            Face::Json(lines) => lines.decided(permission, &decision)?,
-            Face::Result => {}
+        match &mut self.sink {
+            EventSink::Text(printer) => printer.decided(permission, &decision)?,
+            EventSink::Json(lines) => lines.decided(permission, &decision)?,
+            EventSink::Result => {}
         }
         // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
@@ -389,32 +389,32 @@ impl<P: SessionPort> Run<P> {
         // Cancelling withdraws an open question, so its line ends here.
         let line = if self.ask.take().is_some() { "\n" } else { "" };
         drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
-        match &mut self.face {
-            Face::Text(printer) => {
-                printer.remark(Ink::Dim, &format!("{line}Cancelling (press Ctrl-C again to exit at once)."))
+        match &mut self.sink {
+            EventSink::Text(printer) => {
+                printer.remark(Color::Dim, &format!("{line}Cancelling (press Ctrl-C again to exit at once)."))
             }
-            Face::Json(_) | Face::Result => Ok(()),
+            EventSink::Json(_) | EventSink::Result => Ok(()),
         }
     }
 
     fn tick(&mut self) -> io::Result<()> {
-        match &mut self.face {
+        match &mut self.sink {
             // Do not overwrite the line of an open question.
-            Face::Text(printer) if self.ask.is_none() => printer.tick(),
-            Face::Text(_) | Face::Json(_) | Face::Result => Ok(()),
+            EventSink::Text(printer) if self.ask.is_none() => printer.tick(),
+            EventSink::Text(_) | EventSink::Json(_) | EventSink::Result => Ok(()),
         }
     }
 
     fn finish(&mut self, end: &End) -> io::Result<()> {
-        match &mut self.face {
-            Face::Text(printer) => {
+        match &mut self.sink {
+            EventSink::Text(printer) => {
                 printer.end()?;
                 if let End::Turn(reason, ..) = end
                     && let Some(words) = text::ending(*reason)
                 {
-                    printer.remark(Ink::Yellow, words)?;
+                    printer.remark(Color::Yellow, words)?;
                 }
-                if Dress::of_stderr().is_terminal() {
+                if Style::of_stderr().is_terminal() {
                     let session = &self.session;
                     let mut line = String::new();
                     if let End::Turn(_, usage, _) = end
@@ -426,20 +426,20 @@ impl<P: SessionPort> Run<P> {
                         }
                     }
                     line.push_str(&format!(
-                        "\nsession {session} · go on with: epitome run --resume {session} \"…\""
+                        "\nsession {session} · continue with: epitome run --resume {session} \"…\""
                     ));
-                    printer.remark(Ink::Dim, &line)?;
+                    printer.remark(Color::Dim, &line)?;
                 }
                 printer.end()
             }
-            Face::Json(lines) => match end {
+            EventSink::Json(lines) => match end {
                 End::Turn(reason, usage, told) => lines.done(&self.session, Ok(reason.id()), usage, &told.0),
                 End::Error(error) => {
                     let told = Err((error.message.as_str(), error.hint.as_deref()));
                     lines.done(&self.session, told, &Usage::default(), &Map::new())
                 }
             },
-            Face::Result => match end {
+            EventSink::Result => match end {
                 End::Turn(_, _, told) => {
                     let mut object =
                         Map::from_iter([("session".to_owned(), Value::from(self.session.0.as_str()))]);
@@ -454,9 +454,9 @@ impl<P: SessionPort> Run<P> {
 }
 
 /// Prints a question.
-fn put(printer: &mut Printer<'_>, asking: &Asking) -> io::Result<()> {
-    match asking {
-        Asking::Permission(permission) => printer.question(permission),
-        Asking::Form(form) => printer.form(form),
+fn print_question(printer: &mut Printer<'_>, question: &OpenQuestion) -> io::Result<()> {
+    match question {
+        OpenQuestion::Permission(permission) => printer.question(permission),
+        OpenQuestion::Form(form) => printer.form(form),
     }
 }

@@ -27,7 +27,7 @@ pub fn listen(queue: &Arc<Queue>) -> Keyboard {
     let queue = queue.clone();
     let spawned = std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
         while let Ok(()) = wants.recv() {
-            queue.tell(Input::Typed(terminal::answer(&mut *keyboard)));
+            queue.put_input(Input::Typed(terminal::answer(&mut *keyboard)));
         }
     });
     match spawned {

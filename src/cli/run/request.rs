@@ -186,7 +186,7 @@ pub enum SessionCommand {
         #[command(flatten)]
         options: CommandOptions,
     },
-    /// List or change what may run without asking
+    /// List or change what may run without question
     ///
     /// Without an argument, lists the rules and the remembered answers to permission questions.
     #[command(override_usage = "epitome permissions [forget N|forget all|keep N] [OPTIONS]")]
@@ -214,7 +214,7 @@ pub struct Request {
     /// Files that are sent with the prompt.
     pub attached: Vec<PathBuf>,
     pub recipe: Option<String>,
-    pub session: Which,
+    pub session: SessionChoice,
     pub overrides: Overrides,
     pub output: Output,
     /// Whether text on stdin is appended to the prompt.
@@ -226,7 +226,7 @@ pub struct Request {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum SessionChoice {
     New,
     Newest,
     Named(String),
@@ -293,10 +293,10 @@ impl PromptOptions {
         let (session, notice) = match (ids.next(), self.follow) {
             (Some(id), follow) => {
                 let notice = follow.then_some("--follow has no effect together with --resume");
-                (Which::Named(id), notice)
+                (SessionChoice::Named(id), notice)
             }
-            (None, true) => (Which::Newest, None),
-            (None, false) => (Which::New, None),
+            (None, true) => (SessionChoice::Newest, None),
+            (None, false) => (SessionChoice::New, None),
         };
         if ids.next().is_some() {
             return Err(CliError::usage("--resume was given twice: it takes one session"));
@@ -322,7 +322,7 @@ impl Request {
             words,
             attached: Vec::new(),
             recipe: Some(name.to_owned()),
-            session: Which::Named(session),
+            session: SessionChoice::Named(session),
             overrides: Overrides::default(),
             output: if json { Output::Json } else { Output::Text },
             stdin: true,
@@ -341,8 +341,8 @@ impl Request {
 
     /// Takes the newest session of the directory unless one is named.
     fn on_newest(mut self) -> Request {
-        if self.session == Which::New {
-            self.session = Which::Newest;
+        if self.session == SessionChoice::New {
+            self.session = SessionChoice::Newest;
         }
         self
     }
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn a_recipe_run_sends_what_a_user_would_type() {
         let by_name = request(&["run", "-r", "compact", "--follow", "keep", "the plan"]);
-        assert_eq!(by_name.session, Which::Newest);
+        assert_eq!(by_name.session, SessionChoice::Newest);
         assert_eq!(prompt(&by_name), "/compact keep the plan");
         assert_eq!(prompt(&request(&["run", "-r", "/compact"])), "/compact");
     }
@@ -445,9 +445,13 @@ mod tests {
     fn a_named_session_takes_precedence_over_follow() {
         for option in ["--resume", "--conversation-id", "-c"] {
             let named = request(&["run", option, "s_1", "x"]);
-            assert_eq!((named.session, named.notice), (Which::Named("s_1".to_owned()), None), "{option}");
+            assert_eq!(
+                (named.session, named.notice),
+                (SessionChoice::Named("s_1".to_owned()), None),
+                "{option}"
+            );
             let both = request(&["run", "--follow", option, "s_1", "x"]);
-            assert_eq!(both.session, Which::Named("s_1".to_owned()), "{option}");
+            assert_eq!(both.session, SessionChoice::Named("s_1".to_owned()), "{option}");
             assert!(both.notice.is_some_and(|notice| notice.contains("--follow")), "{option}");
         }
         let Command::Run(twice) = parsed(&["run", "--resume", "s_1", "-c", "s_2", "x"]).command else {
@@ -473,8 +477,11 @@ mod tests {
     #[test]
     fn compact_runs_its_recipe_on_the_newest_or_a_named_session() {
         let newest = request(&["compact", "the", "parser"]);
-        assert_eq!((&newest.session, prompt(&newest).as_str()), (&Which::Newest, "/compact the parser"));
-        assert_eq!(request(&["compact", "-c", "s_1"]).session, Which::Named("s_1".to_owned()));
+        assert_eq!(
+            (&newest.session, prompt(&newest).as_str()),
+            (&SessionChoice::Newest, "/compact the parser")
+        );
+        assert_eq!(request(&["compact", "-c", "s_1"]).session, SessionChoice::Named("s_1".to_owned()));
         usage_error(&["compact", "-r", "review"], "unexpected argument '-r'");
     }
 
@@ -490,10 +497,10 @@ mod tests {
     #[test]
     fn commands_of_a_session_are_prompts_to_the_newest_one() {
         let undo = request(&["undo", "e12"]);
-        assert_eq!((&undo.session, undo.stdin, undo.standalone), (&Which::Newest, false, false));
+        assert_eq!((&undo.session, undo.stdin, undo.standalone), (&SessionChoice::Newest, false, false));
         assert_eq!(prompt(&undo), "/undo e12");
         let pin = request(&["pin", "--resume", "s_1", "never", "force push", "--json"]);
-        assert_eq!((&pin.session, pin.output), (&Which::Named("s_1".to_owned()), Output::Result));
+        assert_eq!((&pin.session, pin.output), (&SessionChoice::Named("s_1".to_owned()), Output::Result));
         assert_eq!(prompt(&pin), "/pin never force push");
         assert!(request(&["undo", "--standalone"]).standalone);
         usage_error(&["redo", "-r", "compact"], "unexpected argument '-r'");

@@ -1,8 +1,5 @@
 //! `epitome sessions export`.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use serde_json::json;
@@ -57,13 +54,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
         }
         return terminal::print(&text);
     };
-    // As private as the journal; an existing file is not overwritten.
-    let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| {
-        let hint = (error.kind() == std::io::ErrorKind::AlreadyExists)
-            .then(|| "choose another name, or remove it first".to_owned());
-        CliError::failed(format!("{} can't be written: {error}", file.display()), hint)
-    })?;
+    terminal::write_new(file, &text)?;
     if json {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         return print_json(&json!({

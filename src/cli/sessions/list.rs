@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{moment, real_directory};
-use crate::cli::terminal::{self, harmless};
+use crate::cli::terminal::{self, sanitized};
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
 
@@ -18,7 +18,7 @@ const TITLE_CHARS_MAX: usize = 60;
 pub struct ListArgs {
     /// Only sessions of this directory
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
-    cwd: Option<PathBuf>,
+    pub(super) cwd: Option<PathBuf>,
 }
 
 pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, CliError> {
@@ -37,14 +37,14 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
     }
     terminal::print(&out)?;
     for problem in all("problems") {
-        let text = |field: &str| harmless(problem[field].as_str().unwrap_or_default()).into_owned();
+        let text = |field: &str| sanitized(problem[field].as_str().unwrap_or_default()).into_owned();
         eprintln!("epitome: session {} can't be listed: {}", text("session"), text("message"));
     }
     Ok(0)
 }
 
 fn header_lines(header: &Value) -> String {
-    let text = |field: &str| harmless(header[field].as_str().unwrap_or_default()).into_owned();
+    let text = |field: &str| sanitized(header[field].as_str().unwrap_or_default()).into_owned();
     let number = |field: &str| header[field].as_u64().unwrap_or_default();
     let turns = match number("turns") {
         1 => "1 turn".to_owned(),
@@ -71,7 +71,7 @@ pub fn short_title(title: Option<&str>) -> String {
     if short.len() < title.len() {
         short.push('…');
     }
-    harmless(&short).into_owned()
+    sanitized(&short).into_owned()
 }
 
 #[cfg(test)]

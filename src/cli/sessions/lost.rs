@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{find, moment, print_json};
 use crate::cli::CliError;
-use crate::cli::terminal::{self, harmless};
+use crate::cli::terminal::{self, sanitized};
 use crate::compaction::{self, Kind, Lost};
 use crate::session_library;
 use crate::store::Store;
@@ -42,7 +42,7 @@ pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), Cli
                     "Its summary is encrypted, so only what was kept in plain text could be compared.\n",
                 );
             }
-            terminal::print(&harmless(&out))
+            terminal::print(&sanitized(&out))
         }
         None => terminal::print(&format!("No other agent has compacted {session}.\n")),
     }

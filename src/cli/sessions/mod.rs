@@ -28,6 +28,7 @@ use terminal::print_json;
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = false,
+    arg = super::before_subcommand("cwd").value_parser(clap::value_parser!(PathBuf)),
     after_help = "Commands that take the ID of a session accept a unique prefix of it."
 )]
 pub struct SessionsArgs {
@@ -154,6 +155,8 @@ mod tests {
         command(&["export", "s_1", "a.md", "--format", "raw"]);
         command(&["search", "two", "words", "--limit", "3"]);
         command(&["--json", "list"]);
+        let SessionsCommand::List(args) = command(&["--cwd", "/w", "list"]) else { panic!("it is a list") };
+        assert_eq!(args.cwd.as_deref(), Some(Path::new("/w")));
         let SessionsCommand::Tail(args) = command(&["tail", "ab", "--from", "e5"]) else {
             panic!("it is a tail")
         };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::list::short_title;
 use super::{moment, print_json, real_directory};
 use crate::cli::CliError;
-use crate::cli::terminal::{self, harmless};
+use crate::cli::terminal::{self, sanitized};
 use crate::session_library::{self, Found, SearchRequest};
 use crate::store::Store;
 
@@ -37,7 +37,7 @@ pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(),
     if json {
         print_json(&found)?;
     } else {
-        terminal::print(&harmless(&text_of(&found)))?;
+        terminal::print(&sanitized(&text_of(&found)))?;
     }
     for problem in &found.problems {
         eprintln!("epitome: session {} can't be searched: {}", problem.session, problem.problem);

@@ -5,15 +5,16 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{find, formats};
-use crate::cli::terminal::{self, harmless};
+use crate::cli::terminal::{self, sanitized};
 use crate::cli::{CliError, serve};
 use crate::config::Settings;
+use crate::daemon::inspect::timeline::model_of;
 use crate::provider::learned::Learned;
 use crate::provider::spent::Spent;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::text::{self, Detail};
-use crate::thread::{Change, ModelName, Thread, Usage};
+use crate::thread::{ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 use crate::transfer;
 
@@ -33,7 +34,7 @@ pub struct ShowArgs {
 pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let session = find(store, &args.id)?;
     if let Some(form) = args.format {
-        return terminal::print(&harmless(&session_library::export(store, &session, form)?));
+        return terminal::print(&sanitized(&session_library::export(store, &session, form)?));
     }
     let session_library::Read { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
@@ -56,7 +57,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     if usage != Usage::default() {
         let _ = writeln!(out, "Its model calls took {}.", text::spent(&usage, cost));
     }
-    terminal::print(&harmless(&out))
+    terminal::print(&sanitized(&out))
 }
 
 fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
@@ -74,21 +75,12 @@ fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
     }))
 }
 
-/// The selected model of a session, otherwise the one that answered last.
-fn model_of(thread: &Thread) -> Option<&ModelName> {
-    let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::Replied { model, .. } => Some(model),
-        _ => None,
-    });
-    thread.model().or(answered)
-}
-
 /// The token counter of a model, with its learned calibration.
 fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());
     if let Some(fault) = learned.fault() {
-        eprintln!("epitome: {}", harmless(&fault));
+        eprintln!("epitome: {}", sanitized(&fault));
     }
     let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
     let ruler = Ruler::of(model);

@@ -5,11 +5,11 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use super::super::printer::Printer;
-use super::super::terminal::{self, Dress, harmless};
+use super::super::terminal::{self, Style, sanitized};
 use super::super::{CliError, methods, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::client::Serves;
-use crate::daemon::place::Place;
+use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session::Out;
 use crate::thread::{Change, Seq};
@@ -30,10 +30,10 @@ pub struct TailArgs {
 pub(super) fn tail(paths: &Paths, args: &TailArgs, json: bool) -> Result<i32, CliError> {
     let session = super::named(paths, &args.id)?;
     let runtime = serve::runtime()?;
-    let place = Place::of(paths);
+    let runtime_dir = RuntimeDir::of(paths);
     let ended = runtime.block_on(async {
         let daemon = || methods::here(paths, runtime.handle());
-        let client = Client::connect_or_here(&place, daemon).await?;
+        let client = Client::connect_or_here(&runtime_dir, daemon).await?;
         let last = match client.serves() {
             Serves::Daemon => None,
             Serves::ThisProcess => {
@@ -75,9 +75,9 @@ impl Shown {
             true => Shown::Json,
             false => Shown::Text(Box::new(Printer::new(
                 io::stdout(),
-                Dress::of_stdout(),
+                Style::of_stdout(),
                 io::stderr(),
-                Dress::of_stderr(),
+                Style::of_stderr(),
             ))),
         }
     }
@@ -95,7 +95,7 @@ impl Shown {
         {
             printer.end()?;
             let text = message.text();
-            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", harmless(line)));
+            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", sanitized(line)));
         }
         match out {
             Out::Ask { permission, .. } => printer.question(&permission),

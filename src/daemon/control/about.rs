@@ -13,7 +13,7 @@ use super::params::Nothing;
 use super::{Reply, Table, json_of};
 use crate::Daemon;
 use crate::build::{Build, VERSION};
-use epitome_session::counts::Reading;
+use epitome_platform::process::resident_bytes;
 use epitome_session::thinking;
 
 pub(super) fn register(table: &mut Table) {
@@ -37,7 +37,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
             })
         })
         .collect();
-    let place = &daemon.place;
+    let runtime_dir = &daemon.runtime_dir;
     Ok(json!({
         "version": VERSION,
         "build": json_of(Build::own())?,
@@ -46,7 +46,7 @@ fn status(daemon: &Arc<Daemon>, _: Nothing) -> Reply {
         "home": daemon.paths.home,
         "data": daemon.paths.data,
         "logs": daemon.paths.log_directory(),
-        "sockets": { "acp": place.acp_socket(), "control": place.control_socket() },
+        "sockets": { "acp": runtime_dir.acp_socket(), "control": runtime_dir.control_socket() },
         "attachments": attachments,
         "waiting": json_of(&Waiting::now(daemon))?,
         "sessions": json_of(&live)?,
@@ -89,21 +89,6 @@ enum Form {
 struct Measured {
     #[serde(default)]
     format: Form,
-}
-
-/// Everything that can be plotted. Counts cover this process since it started.
-#[derive(Serialize)]
-struct Figures {
-    uptime_seconds: f64,
-    resident_bytes: Option<u64>,
-    attachments: usize,
-    live_sessions: usize,
-    running_turns: usize,
-    session_clients: usize,
-    session_watchers: usize,
-    waiting: Waiting,
-    #[serde(flatten)]
-    counted: Reading,
 }
 
 /// Sizes of all queues at this moment, and the latency of the event loop.
@@ -151,60 +136,68 @@ impl Waiting {
     }
 }
 
+/// Everything that can be plotted. Counts cover this process since it started.
 fn metrics(daemon: &Arc<Daemon>, wanted: Measured) -> Reply {
     let live = daemon.sessions.live_sessions();
-    let figures = Figures {
-        uptime_seconds: daemon.started_at.elapsed().unwrap_or_default().as_secs_f64(),
-        resident_bytes: resident_bytes(),
-        attachments: daemon.attachments.list().len(),
-        live_sessions: live.len(),
-        running_turns: live.iter().filter(|live| live.running).count(),
-        session_clients: live.iter().map(|live| live.clients).sum(),
-        session_watchers: live.iter().map(|live| live.watchers).sum(),
-        waiting: Waiting::now(daemon),
-        counted: daemon.sessions.counts(),
-    };
+    let mut figures = json!({
+        "uptime_seconds": daemon.started_at.elapsed().unwrap_or_default().as_secs_f64(),
+        "resident_bytes": resident_bytes(),
+        "attachments": daemon.attachments.list().len(),
+        "live_sessions": live.len(),
+        "running_turns": live.iter().filter(|live| live.running).count(),
+        "session_clients": live.iter().map(|live| live.clients).sum::<usize>(),
+        "session_watchers": live.iter().map(|live| live.watchers).sum::<usize>(),
+        "waiting": json_of(&Waiting::now(daemon))?,
+    });
+    if let (Value::Object(figures), Value::Object(counted)) =
+        (&mut figures, json_of(&daemon.sessions.counts())?)
+    {
+        figures.extend(counted);
+    }
     match wanted.format {
-        Form::Json => json_of(&figures),
+        Form::Json => Ok(figures),
         Form::Prometheus => Ok(json!({ "text": prometheus(&figures) })),
     }
 }
 
+/// The figures as Prometheus calls them, each with its place in the JSON form.
+const GAUGES: [(&str, &str, &str); 16] = [
+    ("uptime_seconds", "/uptime_seconds", "How long the daemon has run."),
+    ("resident_bytes", "/resident_bytes", "Memory of the daemon."),
+    ("attachments", "/attachments", "Connections of editors and shells."),
+    ("live_sessions", "/live_sessions", "Sessions in memory."),
+    ("running_turns", "/running_turns", "Sessions whose turn runs or waits."),
+    ("session_clients", "/session_clients", "Clients of live sessions."),
+    ("session_watchers", "/session_watchers", "Observers of live sessions."),
+    ("waiting_prompts", "/waiting/prompts", "Prompts that wait for their turn."),
+    ("waiting_events", "/waiting/events", "What clients sent and sessions have not looked at."),
+    ("waiting_items", "/waiting/items", "Lines and news that wait for clients to read."),
+    ("unsynced_sessions", "/waiting/unsynced_sessions", "Sessions with entries not yet on the disk."),
+    ("index_waiting_bytes", "/waiting/index_bytes", "Entries that are not in the index yet."),
+    ("waiting_thoughts", "/waiting/thoughts", "Decisions about compactions that wait."),
+    ("tasks", "/waiting/tasks", "Tasks of the event loop."),
+    ("queued_tasks", "/waiting/queued_tasks", "Tasks that the event loop has not begun."),
+    ("loop_late_seconds", "/waiting/loop_late_seconds", "How long a task waited for the event loop."),
+];
+
+const COUNTERS: [(&str, &str, &str); 9] = [
+    ("entries_total", "/entries", "Entries written."),
+    ("turns_total", "/turns", "Turns that ended."),
+    ("rounds_total", "/rounds", "Replies of models."),
+    ("tool_calls_total", "/tool_calls", "Outcomes of tool calls."),
+    ("hook_runs_total", "/hook_runs", "Runs of hooks."),
+    ("compactions_total", "/compactions", "Compactions."),
+    ("prunings_total", "/prunings", "Shortenings without a summary."),
+    ("undone_total", "/undone", "Changes of histories that were undone."),
+    ("cost_dollars_total", "/cost", "US dollars of model calls with known prices."),
+];
+
 /// Renders the figures in the Prometheus text format.
-fn prometheus(figures: &Figures) -> String {
-    let Figures { counted, waiting, .. } = figures;
-    let gauges = [
-        ("uptime_seconds", "How long the daemon has run.", figures.uptime_seconds),
-        ("resident_bytes", "Memory of the daemon.", figures.resident_bytes.unwrap_or_default() as f64),
-        ("attachments", "Connections of editors and shells.", figures.attachments as f64),
-        ("live_sessions", "Sessions in memory.", figures.live_sessions as f64),
-        ("running_turns", "Sessions whose turn runs or waits.", figures.running_turns as f64),
-        ("session_clients", "Clients of live sessions.", figures.session_clients as f64),
-        ("session_watchers", "Observers of live sessions.", figures.session_watchers as f64),
-        ("waiting_prompts", "Prompts that wait for their turn.", waiting.prompts as f64),
-        ("waiting_events", "What clients sent and sessions have not looked at.", waiting.events as f64),
-        ("waiting_items", "Lines and news that wait for clients to read.", waiting.items as f64),
-        ("unsynced_sessions", "Sessions with entries not yet on the disk.", waiting.unsynced_sessions as f64),
-        ("index_waiting_bytes", "Entries that are not in the index yet.", waiting.index_bytes as f64),
-        ("waiting_thoughts", "Decisions about compactions that wait.", waiting.thoughts as f64),
-        ("tasks", "Tasks of the event loop.", waiting.tasks as f64),
-        ("queued_tasks", "Tasks that the event loop has not begun.", waiting.queued_tasks as f64),
-        ("loop_late_seconds", "How long a task waited for the event loop.", waiting.loop_late_seconds),
-    ];
-    let counters = [
-        ("entries_total", "Entries written.", counted.entries as f64),
-        ("turns_total", "Turns that ended.", counted.turns as f64),
-        ("rounds_total", "Replies of models.", counted.rounds as f64),
-        ("tool_calls_total", "Outcomes of tool calls.", counted.tool_calls as f64),
-        ("hook_runs_total", "Runs of hooks.", counted.hook_runs as f64),
-        ("compactions_total", "Compactions.", counted.compactions as f64),
-        ("prunings_total", "Shortenings without a summary.", counted.prunings as f64),
-        ("undone_total", "Changes of histories that were taken back.", counted.undone as f64),
-        ("cost_dollars_total", "US dollars of model calls with known prices.", counted.cost),
-    ];
+fn prometheus(figures: &Value) -> String {
     let mut text = String::new();
-    for (kind, rows) in [("gauge", &gauges[..]), ("counter", &counters[..])] {
-        for (name, help, value) in rows {
+    for (kind, rows) in [("gauge", &GAUGES[..]), ("counter", &COUNTERS[..])] {
+        for (name, place, help) in rows {
+            let value = figures.pointer(place).and_then(Value::as_f64).unwrap_or_default();
             let _ = write!(
                 text,
                 "# HELP epitome_{name} {help}\n# TYPE epitome_{name} {kind}\nepitome_{name} {value}\n"
@@ -212,15 +205,8 @@ fn prometheus(figures: &Figures) -> String {
         }
     }
     text += "# HELP epitome_tokens_total Tokens of model calls.\n# TYPE epitome_tokens_total counter\n";
-    let tokens = &counted.tokens;
-    for (kind, count) in [
-        ("input", tokens.input),
-        ("output", tokens.output),
-        ("cache_read", tokens.cache_read),
-        ("cache_write", tokens.cache_write),
-        ("thinking", tokens.thinking),
-    ] {
-        let _ = writeln!(text, "epitome_tokens_total{{kind=\"{kind}\"}} {count}");
+    for kind in ["input", "output", "cache_read", "cache_write", "thinking"] {
+        let _ = writeln!(text, "epitome_tokens_total{{kind=\"{kind}\"}} {}", figures["tokens"][kind]);
     }
     text
 }
@@ -228,11 +214,4 @@ fn prometheus(figures: &Figures) -> String {
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Resident memory of this process; `None` where the system does not report it as Linux does.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
 }

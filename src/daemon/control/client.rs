@@ -26,7 +26,7 @@ use super::lines::{Line, Lines};
 use super::wire;
 use crate::Daemon;
 use crate::build::Build;
-use crate::place::Place;
+use crate::runtime_dir::RuntimeDir;
 use epitome_thread::{Seq, SessionId};
 
 /// Time limit for a prompt: practically none, because a turn may take any time and a daemon that dies is
@@ -51,9 +51,9 @@ pub enum Serves {
 }
 
 impl Client {
-    /// Connects to the daemon at `place`; `None` if none runs.
-    pub async fn connect(place: &Place) -> Result<Option<Client>, Fault> {
-        let socket = place.control_socket();
+    /// Connects to the daemon of `runtime_dir`; `None` if none runs.
+    pub async fn connect(runtime_dir: &RuntimeDir) -> Result<Option<Client>, Fault> {
+        let socket = runtime_dir.control_socket();
         let fault = |error: io::Error| {
             let message = format!("the daemon's socket {} can't be used: {error}", socket.display());
             Fault::new(Kind::Internal, message).hint("`epitome doctor` looks at it")
@@ -61,7 +61,7 @@ impl Client {
         let nobody = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         };
-        match place.check() {
+        match runtime_dir.check() {
             Err(error) if nobody(&error) => return Ok(None),
             checked => checked.map_err(fault)?,
         }
@@ -81,12 +81,12 @@ impl Client {
         Ok(Client::over(ours, Serves::ThisProcess))
     }
 
-    /// Connects to the daemon at `place` if one runs, otherwise serves the methods in this process.
+    /// Connects to the daemon of `runtime_dir` if one runs, otherwise serves the methods in this process.
     pub async fn connect_or_here(
-        place: &Place,
+        runtime_dir: &RuntimeDir,
         daemon: impl FnOnce() -> Arc<Daemon>,
     ) -> Result<Client, Fault> {
-        match Client::connect(place).await? {
+        match Client::connect(runtime_dir).await? {
             Some(client) => Ok(client),
             None => Client::here(daemon()),
         }

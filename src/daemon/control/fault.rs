@@ -42,64 +42,35 @@ pub enum Kind {
     TimedOut,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 14] = [
-        Kind::Parse,
-        Kind::InvalidRequest,
-        Kind::UnknownMethod,
-        Kind::InvalidParams,
-        Kind::Internal,
-        Kind::AuthRequired,
-        Kind::NotFound,
-        Kind::Refused,
-        Kind::Provider,
-        Kind::TooLong,
-        Kind::Store,
-        Kind::Busy,
-        Kind::InUse,
-        Kind::TimedOut,
-    ];
+/// Each kind with its code and its name, in the order of the enum.
+const KINDS: [(Kind, i32, &str); 14] = [
+    (Kind::Parse, -32700, "parse"),
+    (Kind::InvalidRequest, -32600, "invalid_request"),
+    (Kind::UnknownMethod, -32601, "unknown_method"),
+    (Kind::InvalidParams, -32602, "invalid_params"),
+    (Kind::Internal, -32603, "internal"),
+    (Kind::AuthRequired, -32000, "auth_required"),
+    (Kind::NotFound, -32001, "not_found"),
+    (Kind::Refused, -32002, "refused"),
+    (Kind::Provider, -32003, "provider"),
+    (Kind::TooLong, -32004, "too_long"),
+    (Kind::Store, -32005, "store"),
+    (Kind::Busy, -32006, "busy"),
+    (Kind::InUse, -32007, "in_use"),
+    (Kind::TimedOut, -32008, "timed_out"),
+];
 
+impl Kind {
     pub fn code(self) -> i32 {
-        match self {
-            Kind::Parse => -32700,
-            Kind::InvalidRequest => -32600,
-            Kind::UnknownMethod => -32601,
-            Kind::InvalidParams => -32602,
-            Kind::Internal => -32603,
-            Kind::AuthRequired => -32000,
-            Kind::NotFound => -32001,
-            Kind::Refused => -32002,
-            Kind::Provider => -32003,
-            Kind::TooLong => -32004,
-            Kind::Store => -32005,
-            Kind::Busy => -32006,
-            Kind::InUse => -32007,
-            Kind::TimedOut => -32008,
-        }
+        KINDS[self as usize].1
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Kind::Parse => "parse",
-            Kind::InvalidRequest => "invalid_request",
-            Kind::UnknownMethod => "unknown_method",
-            Kind::InvalidParams => "invalid_params",
-            Kind::Internal => "internal",
-            Kind::AuthRequired => "auth_required",
-            Kind::NotFound => "not_found",
-            Kind::Refused => "refused",
-            Kind::Provider => "provider",
-            Kind::TooLong => "too_long",
-            Kind::Store => "store",
-            Kind::Busy => "busy",
-            Kind::InUse => "in_use",
-            Kind::TimedOut => "timed_out",
-        }
+        KINDS[self as usize].2
     }
 
     pub fn of_code(code: i32) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.code() == code)
+        KINDS.into_iter().find(|(_, known, _)| *known == code).map(|(kind, ..)| kind)
     }
 }
 
@@ -129,10 +100,10 @@ impl Fault {
 
     /// A method exceeded its time limit.
     pub fn timed_out(method: &str, limit: Duration) -> Fault {
-        let message = format!("{method} came to nothing within {} s", limit.as_secs_f64());
+        let message = format!("{method} did not finish within {} s", limit.as_secs_f64());
         Fault::new(Kind::TimedOut, message).hint(
-            "the disk or the session hangs, or a turn is in the way; what was begun may still be done: \
-             `epitome sessions show` and `epitome daemon logs` tell more, and `epitome daemon stop --force` ends it",
+            "the disk or the session hangs, or a turn is running; the call may still complete: \
+             `epitome sessions show` and `epitome daemon logs` say more, and `epitome daemon stop --force` ends the daemon",
         )
     }
 
@@ -140,7 +111,7 @@ impl Fault {
     pub fn unanswered(method: &str, limit: Duration) -> Fault {
         let message = format!("the daemon did not answer {method} within {} s", limit.as_secs_f64());
         Fault::new(Kind::TimedOut, message)
-            .hint("`epitome daemon logs` tells what it does, and `epitome daemon stop --force` ends it")
+            .hint("`epitome daemon logs` may say why; `epitome daemon stop --force` ends it")
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Fault {
@@ -171,14 +142,9 @@ impl From<SessionError> for Fault {
         let message = error.to_string();
         let hint = match error {
             SessionError::NotFound(_) => Some(LIST_HINT.to_owned()),
-            SessionError::Provider { hint, .. } => hint,
             SessionError::InUse(_) => Some(IN_USE_HINT.to_owned()),
-            SessionError::AuthRequired(_)
-            | SessionError::Invalid(_)
-            | SessionError::TooLong(_)
-            | SessionError::Store(_)
-            | SessionError::Busy(_)
-            | SessionError::Internal(_) => None,
+            SessionError::Provider { hint, .. } => hint,
+            _ => None,
         };
         Fault { kind, message, hint }
     }

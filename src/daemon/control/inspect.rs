@@ -46,10 +46,11 @@ async fn open(daemon: Arc<Daemon>, wanted: Place) -> Reply {
     daemon.sessions.services().recall().await;
     let session = match wanted.session {
         None => None,
-        Some(name) => Some(name.find_beside(&daemon).await?),
+        Some(name) => Some(name.find_blocking(&daemon).await?),
     };
-    let url = daemon.inspect.open(&daemon, session.as_ref()).map_err(|error| {
-        Fault::new(Kind::Internal, format!("the page can't be served on this machine: {error}"))
-    })?;
+    let url = daemon
+        .inspect
+        .open(&daemon, session.as_ref())
+        .map_err(|error| Fault::new(Kind::Internal, format!("the page can't be served: {error}")))?;
     Ok(json!({ "url": url }))
 }

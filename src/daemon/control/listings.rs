@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
-use super::params::{Environment, OfSession, beside, directory};
+use super::params::{Environment, OfSession, directory, spawn_blocking};
 use super::{Reply, Table};
 use crate::Daemon;
 use epitome_config::Settings;
@@ -144,7 +144,7 @@ async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
     let cwd = wanted.cwd.map(directory).transpose()?;
     let environment = wanted.environment.unwrap_or_else(Environment::of_this_process).shared();
     let (paths, known) = (daemon.paths.clone(), environment.clone());
-    let (settings, problems) = beside(&daemon, move || {
+    let (settings, problems) = spawn_blocking(&daemon, move || {
         let get = |name: &str| known.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
         Ok(Settings::load(&paths, cwd.as_deref(), get))
     })
@@ -159,15 +159,14 @@ async fn models(daemon: Arc<Daemon>, wanted: Wanted) -> Reply {
         learned: &services.learned,
         local: local.as_ref(),
     };
-    let mut unanswered = Vec::new();
-    if wanted.refresh {
-        for place in catalog.places() {
-            if let Err(error) = services.learned.refresh(&services.http, &place, When::Now).await {
-                unanswered.push(error.to_string());
-            }
+    let mut unanswered = Vec::from_iter(services.learned.fault());
+    // A local server is always asked, as its loaded models change.
+    for place in catalog.places().into_iter().filter(|place| wanted.refresh || place.provider() == "local") {
+        if let Err(error) = services.learned.refresh(&services.http, &place, When::Now).await {
+            unanswered.push(error.to_string());
         }
-        services.learned.save().await;
     }
+    services.learned.save().await;
     let scope = if wanted.all { Scope::All } else { Scope::Usable };
     let marks = catalog.marks();
     let provider = wanted.provider.as_deref();

@@ -4,13 +4,12 @@
 //! - `wire`: serves one connection; `lines`: its line reader.
 //! - `params`, `fault`: strict parsing of parameters, and errors.
 //! - `sessions`, `stored`, `prompts`, `listings`, `about`, `inspect`: the methods; `tail`: the subscription.
-//! - `visit`: a session client for the duration of one call; `desk`: state shared by all connections.
-//! - `tray`: a client's bounded queue of events; `limits`: time limits of calls.
+//! - `temporary_client`: a session client for the duration of one call; `state`: state shared by all connections.
+//! - `queue`: a client's bounded queue of events; `limits`: time limits of calls.
 //! - `port`: sessions as used by another process; `client` and `remote`: the client side.
 
 mod about;
 pub mod client;
-mod desk;
 pub mod fault;
 mod inspect;
 pub mod limits;
@@ -19,12 +18,13 @@ mod listings;
 mod params;
 mod port;
 mod prompts;
+mod queue;
 pub mod remote;
 mod sessions;
+mod state;
 mod stored;
 mod tail;
-mod tray;
-mod visit;
+mod temporary_client;
 mod wire;
 
 use std::future::Future;
@@ -35,8 +35,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use client::Client;
-pub use desk::Desk;
 pub use params::Environment;
+pub use state::ControlState;
 pub use wire::serve;
 
 use crate::Daemon;
@@ -118,7 +118,7 @@ impl Table {
         let entered = self.module.register_async_method(name, move |params, daemon, _| async move {
             let params = params::read(name, params.as_str())?;
             let (limits, acting) = (daemon.control.limits, daemon.clone());
-            limits.hold(name, params::beside(&daemon, move || act(&acting, params))).await
+            limits.hold(name, params::spawn_blocking(&daemon, move || act(&acting, params))).await
         });
         entered.expect(NAMED_ONCE);
     }

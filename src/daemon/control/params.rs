@@ -64,22 +64,22 @@ impl Name {
     }
 
     /// Like [`Name::find`], on a thread that may block.
-    pub async fn find_beside(&self, daemon: &Arc<Daemon>) -> Result<SessionId, Fault> {
+    pub async fn find_blocking(&self, daemon: &Arc<Daemon>) -> Result<SessionId, Fault> {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
         }
         let (name, finding) = (self.clone(), daemon.clone());
-        beside(daemon, move || name.find(&finding)).await
+        spawn_blocking(daemon, move || name.find(&finding)).await
     }
 }
 
 /// Runs blocking work on its own thread. If the future is dropped, the thread continues and keeps its disk
 /// permit until it ends.
-pub async fn beside<T: Send + 'static>(
+pub async fn spawn_blocking<T: Send + 'static>(
     daemon: &Daemon,
     act: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let room = daemon.control.room_at_disk().await;
+    let room = daemon.control.disk_permit().await;
     let done = tokio::task::spawn_blocking(move || {
         let done = act();
         drop(room);
@@ -176,8 +176,8 @@ pub fn directory(path: PathBuf) -> Result<PathBuf, Fault> {
     if path.is_absolute() {
         return Ok(path);
     }
-    let message = format!("{} is no absolute path", path.display());
-    Err(Fault::new(Kind::InvalidParams, message).hint("give the whole path of the directory as `cwd`"))
+    let message = format!("{} is not an absolute path", path.display());
+    Err(Fault::new(Kind::InvalidParams, message).hint("give `cwd` as an absolute path"))
 }
 
 #[cfg(test)]

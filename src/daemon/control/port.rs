@@ -14,18 +14,17 @@ use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
 use super::params::{Environment, Nothing, read};
-use super::tray::{Next, Tray};
-use super::visit::fresh_tickets;
+use super::queue::{ClientQueue, Next};
+use super::temporary_client::fresh_tickets;
 use super::wire::{Caller, stopped};
 use super::{NAMED_ONCE, Reply, Table, caller, json_of};
 use crate::Daemon;
 use crate::build::Build;
 use epitome_session::registry::Overrides;
 use epitome_session::{
-    AskId, Attachment, ClientId, Decision, McpServer, Opening, Out, Replay, Reply as Answered,
-    SessionCommand, SessionError, Shows, Ticket,
+    Attachment, ClientId, McpServer, Opening, Out, Replay, SessionCommand, SessionError, Shows, Ticket,
 };
-use epitome_thread::{Content, SessionId};
+use epitome_thread::SessionId;
 
 /// Number of tickets that one connection may use.
 const TICKETS_MAX: u64 = 1 << 20;
@@ -35,14 +34,14 @@ const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// State of a connection that has sessions of its own.
 pub struct Port {
-    pub(super) tray: Arc<Tray>,
+    pub(super) queue: Arc<ClientQueue>,
     /// Added to the connection's tickets, so that no two clients of the daemon share one.
     base: u64,
 }
 
 impl Default for Port {
     fn default() -> Port {
-        Port { tray: Arc::default(), base: fresh_tickets(TICKETS_MAX).0 }
+        Port { queue: Arc::default(), base: fresh_tickets(TICKETS_MAX).0 }
     }
 }
 
@@ -75,7 +74,7 @@ pub struct Event {
 /// An [`Opening`] without its client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Brought {
+pub struct RemoteOpening {
     pub cwd: PathBuf,
     pub directories: Vec<PathBuf>,
     pub mcp_servers: Vec<McpServer>,
@@ -85,9 +84,9 @@ pub struct Brought {
     pub shows: Shows,
 }
 
-impl Brought {
-    pub fn of(opening: &Opening) -> Brought {
-        Brought {
+impl RemoteOpening {
+    pub fn of(opening: &Opening) -> RemoteOpening {
+        RemoteOpening {
             cwd: opening.cwd.clone(),
             directories: opening.directories.clone(),
             mcp_servers: opening.mcp_servers.clone(),
@@ -98,9 +97,9 @@ impl Brought {
     }
 
     fn opening(self, caller: &Caller) -> Opening {
-        caller.port.tray.set_shows(self.shows);
+        caller.port.queue.set_shows(self.shows);
         Opening {
-            attachment: Attachment { client: caller.client, outlet: caller.port.tray.clone() },
+            attachment: Attachment { client: caller.client, outlet: caller.port.queue.clone() },
             cwd: self.cwd,
             directories: self.directories,
             mcp_servers: self.mcp_servers,
@@ -110,93 +109,30 @@ impl Brought {
     }
 }
 
-/// Commands that can be sent over the control API; their client is the connection.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Sent {
-    Prompt { ticket: Ticket, content: Vec<Content> },
-    Steer { ticket: Ticket, content: Vec<Content> },
-    Cancel,
-    CancelPrompt { ticket: Ticket },
-    SetMode { ticket: Ticket, mode: String },
-    SetOption { ticket: Ticket, option: String, value: String },
-    Decide { ask: AskId, decision: Decision },
-    Absent { ask: AskId },
-    Answer { ask: AskId, reply: Answered },
-    Close { ticket: Ticket },
-    Detach,
-}
-
-impl Sent {
-    /// `None` for commands that clients don't send.
-    pub fn of(command: SessionCommand) -> Option<Sent> {
-        Some(match command {
-            SessionCommand::Prompt { ticket, content, client: _ } => Sent::Prompt { ticket, content },
-            SessionCommand::Steer { ticket, content, client: _ } => Sent::Steer { ticket, content },
-            SessionCommand::Cancel => Sent::Cancel,
-            SessionCommand::CancelPrompt { ticket } => Sent::CancelPrompt { ticket },
-            SessionCommand::SetMode { ticket, mode, client: _ } => Sent::SetMode { ticket, mode },
-            SessionCommand::SetOption { ticket, option, value, client: _ } => {
-                Sent::SetOption { ticket, option, value }
-            }
-            SessionCommand::Decide { ask, decision } => Sent::Decide { ask, decision },
-            SessionCommand::Absent { ask, client: _ } => Sent::Absent { ask },
-            SessionCommand::Answer { ask, reply } => Sent::Answer { ask, reply },
-            SessionCommand::Close { ticket, client: _ } => Sent::Close { ticket },
-            SessionCommand::Detach { client: _ } => Sent::Detach,
-            // Only editors have open buffers, and they use a different channel.
-            SessionCommand::Fulfil { .. }
-            | SessionCommand::Attach { .. }
-            // Subagents are not shown to clients of the control API.
-            | SessionCommand::CancelAgent { .. }
-            | SessionCommand::Watch(_)
-            | SessionCommand::Unwatch { .. }
-            | SessionCommand::End
-            | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged
-            | SessionCommand::Mutate { .. } => return None,
-        })
-    }
-
-    /// The ticket that the command's answer carries.
-    pub fn ticket(&self) -> Option<Ticket> {
-        match self {
-            Sent::Prompt { ticket, .. }
-            | Sent::Steer { ticket, .. }
-            | Sent::SetMode { ticket, .. }
-            | Sent::SetOption { ticket, .. }
-            | Sent::Close { ticket } => Some(*ticket),
-            Sent::Cancel
-            | Sent::CancelPrompt { .. }
-            | Sent::Decide { .. }
-            | Sent::Absent { .. }
-            | Sent::Answer { .. }
-            | Sent::Detach => None,
-        }
-    }
-
-    fn command(self, client: ClientId, port: &Port) -> Result<SessionCommand, Fault> {
-        Ok(match self {
-            Sent::Prompt { ticket, content } => {
-                SessionCommand::Prompt { ticket: port.ticket(ticket)?, client, content }
-            }
-            Sent::Steer { ticket, content } => {
-                SessionCommand::Steer { ticket: port.ticket(ticket)?, client, content }
-            }
-            Sent::Cancel => SessionCommand::Cancel,
-            Sent::CancelPrompt { ticket } => SessionCommand::CancelPrompt { ticket: port.ticket(ticket)? },
-            Sent::SetMode { ticket, mode } => {
-                SessionCommand::SetMode { ticket: port.ticket(ticket)?, client, mode }
-            }
-            Sent::SetOption { ticket, option, value } => {
-                SessionCommand::SetOption { ticket: port.ticket(ticket)?, client, option, value }
-            }
-            Sent::Decide { ask, decision } => SessionCommand::Decide { ask, decision },
-            Sent::Absent { ask } => SessionCommand::Absent { ask, client },
-            Sent::Answer { ask, reply } => SessionCommand::Answer { ask, reply },
-            Sent::Close { ticket } => SessionCommand::Close { ticket: port.ticket(ticket)?, client },
-            Sent::Detach => SessionCommand::Detach { client },
-        })
+/// The ticket and the client in a command, of those that can be sent over the control API. Commands that are answered
+/// have both.
+pub fn ids_in(command: &mut SessionCommand) -> (Option<&mut Ticket>, Option<&mut ClientId>) {
+    match command {
+        SessionCommand::Prompt { ticket, client, .. }
+        | SessionCommand::Steer { ticket, client, .. }
+        | SessionCommand::SetMode { ticket, client, .. }
+        | SessionCommand::SetOption { ticket, client, .. }
+        | SessionCommand::Close { ticket, client } => (Some(ticket), Some(client)),
+        SessionCommand::CancelPrompt { ticket } => (Some(ticket), None),
+        SessionCommand::Absent { client, .. } | SessionCommand::Detach { client } => (None, Some(client)),
+        SessionCommand::Cancel
+        | SessionCommand::Decide { .. }
+        | SessionCommand::Answer { .. }
+        // These are not sent.
+        | SessionCommand::Fulfil { .. }
+        | SessionCommand::Attach { .. }
+        | SessionCommand::CancelAgent { .. }
+        | SessionCommand::Watch(_)
+        | SessionCommand::Unwatch { .. }
+        | SessionCommand::End
+        | SessionCommand::RecipesChanged
+        | SessionCommand::HooksChanged
+        | SessionCommand::Mutate { .. } => (None, None),
     }
 }
 
@@ -214,7 +150,7 @@ pub(super) fn register(table: &mut Table) {
 #[serde(deny_unknown_fields)]
 pub struct Create {
     pub ticket: Ticket,
-    pub opening: Brought,
+    pub opening: RemoteOpening,
 }
 
 async fn create(daemon: Arc<Daemon>, params: Create, caller: Caller) -> Reply {
@@ -227,7 +163,7 @@ async fn create(daemon: Arc<Daemon>, params: Create, caller: Caller) -> Reply {
 pub struct Attach {
     pub ticket: Ticket,
     pub session: SessionId,
-    pub opening: Brought,
+    pub opening: RemoteOpening,
     pub replay: Replay,
 }
 
@@ -241,13 +177,19 @@ async fn attach(daemon: Arc<Daemon>, params: Attach, caller: Caller) -> Reply {
 #[serde(deny_unknown_fields)]
 pub struct Send {
     pub session: SessionId,
-    pub command: Sent,
+    pub command: SessionCommand,
 }
 
-/// Sends a command. A rejected command is returned as the session's own error.
-async fn send(daemon: Arc<Daemon>, params: Send, caller: Caller) -> Reply {
-    let command = params.command.command(caller.client, &caller.port)?;
-    let sent: Result<(), SessionError> = daemon.sessions.send(&params.session, command);
+/// Sends a command as the caller's. A rejected command is returned as the session's own error.
+async fn send(daemon: Arc<Daemon>, mut params: Send, caller: Caller) -> Reply {
+    let (ticket, client) = ids_in(&mut params.command);
+    if let Some(ticket) = ticket {
+        *ticket = caller.port.ticket(*ticket)?;
+    }
+    if let Some(client) = client {
+        *client = caller.client;
+    }
+    let sent: Result<(), SessionError> = daemon.sessions.send(&params.session, params.command);
     json_of(&sent)
 }
 
@@ -285,7 +227,7 @@ async fn events(
     let mut stopping = false;
     loop {
         let next = tokio::select! {
-            next = caller.port.tray.next() => next,
+            next = caller.port.queue.next() => next,
             () = sink.closed() => return,
             // Running turns are cancelled, and their answers are still sent.
             () = stopped(&mut stop), if !stopping => {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::fault::{Fault, Kind};
 use super::limits::within;
-use super::params::{EntryName, Environment, Name, OfSession, beside, directory};
-use super::visit::{Luggage, Visit};
+use super::params::{EntryName, Environment, Name, OfSession, directory, spawn_blocking};
+use super::temporary_client::{ClientSettings, TemporaryClient};
 use super::wire::Caller;
 use super::{Reply, Table, json_of};
 use crate::Daemon;
@@ -45,8 +45,8 @@ struct New {
 }
 
 async fn new(daemon: Arc<Daemon>, params: New) -> Reply {
-    let luggage = Luggage { environment: params.environment, overrides: params.overrides };
-    let mut visit = Visit::to_new(&daemon, directory(params.cwd)?, luggage).await?;
+    let settings = ClientSettings { environment: params.environment, overrides: params.overrides };
+    let mut visit = TemporaryClient::to_new(&daemon, directory(params.cwd)?, settings).await?;
     if let Some(title) = params.title {
         say(&mut visit, vec![Content::Text { text: format!("/rename {title}") }]).await?;
     }
@@ -80,20 +80,20 @@ async fn prompt(daemon: Arc<Daemon>, params: Prompted, caller: Caller) -> Reply 
         return wrong("there is no prompt: give `text`, or `content`");
     }
     if content.iter().any(|part| matches!(part, Content::Thinking { .. } | Content::Call(_))) {
-        return wrong("`content` has what a person says: text, image, document, resource, resource_link");
+        return wrong("`content` may have these types: text, image, document, resource, resource_link");
     }
     // Images are decoded, which takes time proportional to their size.
-    let content = beside(&daemon, move || attached(content)).await?;
-    let luggage = Luggage { environment: params.environment, overrides: params.overrides };
+    let content = spawn_blocking(&daemon, move || attached(content)).await?;
+    let settings = ClientSettings { environment: params.environment, overrides: params.overrides };
     let room = caller.room()?;
     let daemon = &daemon;
     let enter = async move {
         match (params.session, params.cwd) {
             (Some(session), None) => {
-                let session = session.find_beside(daemon).await?;
-                Visit::to(daemon, session, luggage).await
+                let session = session.find_blocking(daemon).await?;
+                TemporaryClient::to(daemon, session, settings).await
             }
-            (None, Some(cwd)) => Visit::to_new(daemon, directory(cwd)?, luggage).await,
+            (None, Some(cwd)) => TemporaryClient::to_new(daemon, directory(cwd)?, settings).await,
             (Some(_), Some(_)) => wrong("give `session` or, for a new one, `cwd`, not both"),
             (None, None) => wrong("give `session` or, for a new one, `cwd`"),
         }
@@ -119,7 +119,7 @@ fn wrong<T>(message: &str) -> Result<T, Fault> {
 }
 
 /// Sends a prompt and reports how its turn ended.
-async fn say(visit: &mut Visit, content: Vec<Content>) -> Reply {
+async fn say(visit: &mut TemporaryClient, content: Vec<Content>) -> Reply {
     let (answer, text) = visit.prompt(content).await?;
     let Answer::TurnEnded { reason, usage, meta } = answer else {
         return Err(Fault::new(Kind::Internal, "the answer is not that of a prompt"));
@@ -237,8 +237,10 @@ async fn command(
     caller: Caller,
 ) -> Reply {
     let room = caller.room()?;
-    let session = session.find_beside(&daemon).await?;
-    let mut visit = Visit::to(&daemon, session, Luggage { environment, ..Luggage::default() }).await?;
+    let session = session.find_blocking(&daemon).await?;
+    let mut visit =
+        TemporaryClient::to(&daemon, session, ClientSettings { environment, ..ClientSettings::default() })
+            .await?;
     let said = say(&mut visit, vec![Content::Text { text }]).await;
     drop(room);
     said
@@ -259,8 +261,8 @@ struct Chosen {
 }
 
 async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
-    let session = params.session.find_beside(&daemon).await?;
-    let luggage = Luggage { environment: params.environment, ..Luggage::default() };
+    let session = params.session.find_blocking(&daemon).await?;
+    let settings = ClientSettings { environment: params.environment, ..ClientSettings::default() };
     let choices = [
         ("mode", params.mode.map(|mode| mode.id().to_owned())),
         ("model", params.model),
@@ -270,7 +272,7 @@ async fn set(daemon: Arc<Daemon>, params: Chosen) -> Reply {
         let message = "sessions.set: nothing is chosen: give `mode`, `model` or `thought_level`";
         return Err(Fault::new(Kind::InvalidParams, message));
     }
-    let mut visit = Visit::to(&daemon, session, luggage).await?;
+    let mut visit = TemporaryClient::to(&daemon, session, settings).await?;
     let mut options = Value::Null;
     for (option, value) in choices {
         let Some(value) = value else { continue };

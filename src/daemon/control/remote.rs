@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::client::Client;
 use super::fault::{Fault, Kind};
-use super::port::{Attach, Brought, Create, Event, Events, Send, Sent};
+use super::port::{Attach, Create, Event, Events, RemoteOpening, Send, ids_in};
 use crate::build::Build;
 use epitome_session::port::SessionPort;
 use epitome_session::registry::Header;
@@ -104,7 +104,7 @@ fn take_all(here: &Here, mut events: Subscription<Event>, runtime: &Handle) {
     loop {
         match runtime.block_on(events.next()) {
             Some(Ok(event)) => here.take(event),
-            Some(Err(error)) => tracing::error!(%error, "the daemon said something that is not understood"),
+            Some(Err(error)) => tracing::error!(%error, "an event of the daemon can't be parsed"),
             None => {
                 let text = "the daemon ended before the answer came; what was done is in the session's log";
                 return here.fail(&SessionError::Internal(text.to_owned()));
@@ -118,7 +118,7 @@ impl SessionPort for RemoteSessions {
         self.expect(ticket);
         let unnamed = SessionId(String::new());
         self.here.state().outlet = Some((unnamed.clone(), opening.attachment.outlet.clone()));
-        let created = self.call("port.create", Create { ticket, opening: Brought::of(&opening) });
+        let created = self.call("port.create", Create { ticket, opening: RemoteOpening::of(&opening) });
         let session = created.and_then(|session| {
             serde_json::from_value::<SessionId>(session)
                 .map_err(|error| SessionError::Internal(error.to_string()))
@@ -138,17 +138,18 @@ impl SessionPort for RemoteSessions {
     fn attach(&self, ticket: Ticket, session: SessionId, opening: Opening, replay: Replay) {
         self.expect(ticket);
         self.here.state().outlet = Some((session.clone(), opening.attachment.outlet.clone()));
-        let opening = Brought::of(&opening);
+        let opening = RemoteOpening::of(&opening);
         let attach = Attach { ticket, session: session.clone(), opening, replay };
         if let Err(error) = self.call("port.attach", attach) {
             self.refuse(&session, ticket, error);
         }
     }
 
-    fn send(&self, session: &SessionId, command: SessionCommand) -> Result<(), SessionError> {
-        let command = Sent::of(command)
-            .ok_or_else(|| SessionError::Internal("this command does not cross processes".to_owned()))?;
-        let ticket = command.ticket();
+    fn send(&self, session: &SessionId, mut command: SessionCommand) -> Result<(), SessionError> {
+        let ticket = match ids_in(&mut command) {
+            (Some(ticket), Some(_)) => Some(*ticket),
+            _ => None,
+        };
         if let Some(ticket) = ticket {
             self.expect(ticket);
         }

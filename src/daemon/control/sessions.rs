@@ -7,16 +7,17 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::fault::{Fault, Kind};
-use super::params::{EntryName, Name, OfSession, beside};
+use super::params::{EntryName, Name, OfSession, spawn_blocking};
 use super::{Reply, Table};
 use crate::Daemon;
+use crate::inspect::timeline::model_of;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::registry::LiveSession;
 use epitome_session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
 use epitome_session_library::{self as session_library, Which};
 use epitome_store::Header;
-use epitome_thread::{Change, ModelName, SessionId, Thread};
+use epitome_thread::{SessionId, Thread};
 use epitome_tokens::Ruler;
 use epitome_transfer as transfer;
 
@@ -133,15 +134,6 @@ fn show(daemon: &Arc<Daemon>, wanted: OfSession) -> Reply {
     Ok(Value::Object(shown))
 }
 
-/// The model chosen for the conversation, otherwise the one that answered last.
-fn model_of(thread: &Thread) -> Option<&ModelName> {
-    let answered = thread.entries().iter().rev().find_map(|entry| match &entry.change {
-        Change::Replied { model, .. } => Some(model),
-        _ => None,
-    });
-    thread.model().or(answered)
-}
-
 /// Counts the entries of a log by kind.
 fn counts(thread: &Thread) -> Map<String, Value> {
     let mut counts: Map<String, Value> = Map::new();
@@ -183,14 +175,14 @@ fn entries(daemon: &Arc<Daemon>, wanted: Part) -> Reply {
 }
 
 async fn cancel(daemon: Arc<Daemon>, wanted: OfSession) -> Reply {
-    let session = wanted.session.find_beside(&daemon).await?;
+    let session = wanted.session.find_blocking(&daemon).await?;
     let running = daemon.sessions.live_sessions().iter().any(|live| live.session == session && live.running);
     match daemon.sessions.send(&session, SessionCommand::Cancel) {
         Ok(()) => Ok(json!({ "session": session, "cancelled": running })),
         // The session is not live, so there is nothing to cancel; only check that it exists.
         Err(SessionError::NotFound(_)) => {
             let (store, name) = (daemon.store.clone(), session.clone());
-            beside(&daemon, move || Ok(store.read_whole_part(&name)?)).await?;
+            spawn_blocking(&daemon, move || Ok(store.read_whole_part(&name)?)).await?;
             Ok(json!({ "session": session, "cancelled": false }))
         }
         Err(error) => Err(error.into()),
@@ -207,7 +199,7 @@ struct Decided {
 }
 
 async fn decide(daemon: Arc<Daemon>, wanted: Decided) -> Reply {
-    let session = wanted.session.find_beside(&daemon).await?;
+    let session = wanted.session.find_blocking(&daemon).await?;
     let Decided { ask, decision, .. } = wanted;
     daemon.sessions.send(&session, SessionCommand::Decide { ask, decision })?;
     Ok(json!({ "session": session, "ask": ask }))
@@ -235,7 +227,7 @@ enum Action {
 }
 
 async fn answer(daemon: Arc<Daemon>, wanted: Answered) -> Reply {
-    let session = wanted.session.find_beside(&daemon).await?;
+    let session = wanted.session.find_blocking(&daemon).await?;
     let reply = match (wanted.action, wanted.content) {
         (Action::Accept, content) => Given::Accepted(content.unwrap_or_default()),
         (Action::Decline, None) => Given::Declined,

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::caller;
 use super::fault::Fault;
-use super::params::{EntryName, Name, beside, read};
-use super::tray::{Next, Tray, Trays};
+use super::params::{EntryName, Name, read, spawn_blocking};
+use super::queue::{ClientQueue, ClientQueues, Next};
 use super::wire::stopped;
 use crate::Daemon;
 use crate::attachments::fresh_client;
@@ -45,7 +45,7 @@ pub async fn tail(
     params: Params<'static>,
     pending: PendingSubscriptionSink,
     daemon: Arc<Daemon>,
-    lasting: Extensions,
+    subscription_guard: Extensions,
 ) {
     let begun = match read::<Wanted>("sessions.tail", params.as_str()) {
         Ok(wanted) => daemon.control.limits.hold("sessions.tail", begin(&daemon, wanted)).await,
@@ -56,17 +56,17 @@ pub async fn tail(
         Err(fault) => return pending.reject(fault).await,
     };
     let Ok(sink) = pending.accept().await else { return };
-    let trays = caller(&lasting).map(|caller| caller.trays).unwrap_or_default();
-    let mut teller = Teller { trays, sink, session: session.clone(), next: from, shows };
+    let queues = caller(&subscription_guard).map(|caller| caller.queues).unwrap_or_default();
+    let mut sender = TailSender { queues, sink, session: session.clone(), next: from, shows };
     // An error means that the client is gone.
-    drop(teller.tell_all(&daemon, entries, damage).await);
-    drop(lasting);
+    drop(sender.send_all(&daemon, entries, damage).await);
+    drop(subscription_guard);
 }
 
 async fn begin(daemon: &Arc<Daemon>, wanted: Wanted) -> Result<(SessionId, Seq, Shows, Log), Fault> {
-    let session = wanted.session.find_beside(daemon).await?;
+    let session = wanted.session.find_blocking(daemon).await?;
     let (store, name) = (daemon.store.clone(), session.clone());
-    let log = beside(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
+    let log = spawn_blocking(daemon, move || Ok(store.read_whole_part(&name)?)).await?;
     let can = |kind| wanted.questions.contains(&kind);
     let shows = Shows { forms: can(Showable::Form), urls: can(Showable::Url) };
     Ok((session, wanted.from.map_or(Seq(0), |from| from.0), shows, log))
@@ -77,8 +77,8 @@ type Log = (Vec<Arc<Entry>>, Option<StoreError>);
 /// The client has disconnected.
 struct Gone;
 
-struct Teller {
-    trays: Arc<Trays>,
+struct TailSender {
+    queues: Arc<ClientQueues>,
     sink: SubscriptionSink,
     session: SessionId,
     /// The next entry to send to the client.
@@ -86,8 +86,8 @@ struct Teller {
     shows: Shows,
 }
 
-impl Teller {
-    async fn tell_all(
+impl TailSender {
+    async fn send_all(
         &mut self,
         daemon: &Arc<Daemon>,
         entries: Vec<Arc<Entry>>,
@@ -95,41 +95,41 @@ impl Teller {
     ) -> Result<(), Gone> {
         for entry in entries {
             if entry.seq >= self.next {
-                self.tell(&Out::Entry { entry, replay: true, own: false }).await?;
+                self.send(&Out::Entry { entry, replay: true, own: false }).await?;
             }
         }
         if let Some(damage) = damage {
-            self.tell(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
+            self.send(&Out::Notice { severity: Severity::Warning, text: damage.to_string() }).await?;
         }
-        let tray = Arc::new(Tray::default());
-        tray.set_shows(self.shows);
-        self.trays.add(&tray);
-        let watching = Watching::begin(daemon, &self.session, self.next, tray.clone()).await;
+        let queue = Arc::new(ClientQueue::default());
+        queue.set_shows(self.shows);
+        self.queues.add(&queue);
+        let watching = Watching::begin(daemon, &self.session, self.next, queue.clone()).await;
         let _watching = match watching {
             Ok(watching) => watching,
             Err(fault) => {
                 let data = json!({ "severity": "error", "text": fault.message });
-                return self.tell_of("notice", data).await;
+                return self.send_other("notice", data).await;
             }
         };
         let mut stop = daemon.stop.subscribe();
         loop {
             let next = tokio::select! {
-                next = tray.next() => next,
+                next = queue.next() => next,
                 () = self.sink.closed() => return Err(Gone),
                 () = stopped(&mut stop) => return Ok(()),
             };
             match next {
-                Next::Item(_, out) => self.tell(&out).await?,
+                Next::Item(_, out) => self.send(&out).await?,
                 Next::Lagged => {
                     let data = json!({ "from": self.next.to_string() });
-                    return self.tell_of("lagged", data).await;
+                    return self.send_other("lagged", data).await;
                 }
             }
         }
     }
 
-    async fn tell(&mut self, out: &Out) -> Result<(), Gone> {
+    async fn send(&mut self, out: &Out) -> Result<(), Gone> {
         #[derive(Serialize)]
         struct Item<'a> {
             session: &'a SessionId,
@@ -146,7 +146,7 @@ impl Teller {
     }
 
     /// Sends an item that does not originate from the session.
-    async fn tell_of(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
+    async fn send_other(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
         let item = json!({ "session": self.session, "type": kind, "data": data });
         let item = to_json_raw_value(&item).map_err(|_| Gone)?;
         self.sink.send(item).await.map_err(|_| Gone)
@@ -165,14 +165,14 @@ impl Watching {
         daemon: &Arc<Daemon>,
         session: &SessionId,
         from: Seq,
-        tray: Arc<Tray>,
+        queue: Arc<ClientQueue>,
     ) -> Result<Watching, Fault> {
         let client = fresh_client();
         let watching = Watching { daemon: daemon.clone(), session: session.clone(), client };
-        daemon.control.looks_on(session);
+        daemon.control.add_follower(session);
         let (watched, session) = (daemon.clone(), session.clone());
-        let attachment = Attachment { client, outlet: tray };
-        beside(daemon, move || Ok(watched.sessions.watch(&session, from, attachment)?)).await?;
+        let attachment = Attachment { client, outlet: queue };
+        spawn_blocking(daemon, move || Ok(watched.sessions.watch(&session, from, attachment)?)).await?;
         Ok(watching)
     }
 }
@@ -180,6 +180,6 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.daemon.sessions.unwatch(self.client);
-        self.daemon.control.looks_away(&self.session);
+        self.daemon.control.remove_follower(&self.session);
     }
 }

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use super::fault::{Fault, Kind};
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::port::Port;
-use super::tray::Trays;
+use super::queue::ClientQueues;
 use super::{METHODS, module};
 use crate::Daemon;
 use crate::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
@@ -69,7 +69,7 @@ pub struct Caller {
     /// State for clients with sessions of their own.
     pub port: Arc<Port>,
     /// Its event queues.
-    pub trays: Arc<Trays>,
+    pub queues: Arc<ClientQueues>,
 }
 
 impl Caller {
@@ -101,22 +101,22 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
         client,
         prompts: Arc::new(Semaphore::new(PROMPTS_MAX)),
         port: Arc::default(),
-        trays: Arc::default(),
+        queues: Arc::default(),
     };
-    caller.trays.add(&caller.port.tray);
+    caller.queues.add(&caller.port.queue);
     let _present = daemon.attachments.enter(attached, waiting(&outgoing, &caller));
     // Aborted when this function returns, even if senders of its channel still exist.
     let mut writer = JoinSet::new();
     writer.spawn(write(writing, lines));
-    let (lasting, lasted) = mpsc::channel(1);
+    let (subscription_guard, subscriptions_ended) = mpsc::channel(1);
     let mut connection = Connection {
         methods: module(daemon.clone()).into(),
         id: ConnectionId(NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed)),
         caller,
         subscriptions: BoundedSubscriptions::new(SUBSCRIPTIONS_MAX),
         ids: Numbers::default(),
-        lasting: Some(Lasting(lasting)),
-        lasted,
+        subscription_guard: Some(SubscriptionGuard(subscription_guard)),
+        subscriptions_ended,
         outgoing,
         calls: JoinSet::new(),
     };
@@ -131,11 +131,11 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
         None => connection.finish().await,
     };
     match over {
-        Over::Answered => {
+        ConnectionEnd::Answered => {
             drop(connection);
             drop(tokio::time::timeout(WRITE_WITHIN, writer.join_next()).await);
         }
-        Over::Gone => {}
+        ConnectionEnd::Gone => {}
     }
     drop(writer);
     daemon.sessions.detach(client);
@@ -144,10 +144,10 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
 
 /// Counts the lines and events waiting for the client to read, without keeping them alive.
 fn waiting(outgoing: &mpsc::Sender<Box<RawValue>>, caller: &Caller) -> Gauge {
-    let (outgoing, trays) = (outgoing.downgrade(), caller.trays.clone());
+    let (outgoing, queues) = (outgoing.downgrade(), caller.queues.clone());
     Box::new(move || {
         let lines = outgoing.upgrade().map_or(0, |lines| lines.max_capacity() - lines.capacity());
-        lines + trays.waiting()
+        lines + queues.waiting()
     })
 }
 
@@ -158,7 +158,7 @@ pub async fn stopped(stop: &mut watch::Receiver<bool>) {
 }
 
 /// How a connection ended.
-enum Over {
+enum ConnectionEnd {
     /// The client sends no more requests and has all its responses.
     Answered,
     Gone,
@@ -171,21 +171,21 @@ struct Connection {
     subscriptions: BoundedSubscriptions,
     ids: Numbers,
     /// Cloned for each subscription while it lasts; kept by the connection while new ones may start.
-    lasting: Option<Lasting>,
+    subscription_guard: Option<SubscriptionGuard>,
     /// Closes when all clones are dropped.
-    lasted: mpsc::Receiver<Infallible>,
+    subscriptions_ended: mpsc::Receiver<Infallible>,
     outgoing: mpsc::Sender<Box<RawValue>>,
     /// Running calls. They are aborted when the connection is dropped.
     calls: JoinSet<()>,
 }
 
 impl Connection {
-    async fn run(&mut self, lines: &mut Lines<OwnedReadHalf>) -> Over {
+    async fn run(&mut self, lines: &mut Lines<OwnedReadHalf>) -> ConnectionEnd {
         loop {
             let line = tokio::select! {
                 line = lines.next(), if self.calls.len() < CALLS_MAX => line,
                 Some(_) = self.calls.join_next() => continue,
-                () = self.outgoing.closed() => return Over::Gone,
+                () = self.outgoing.closed() => return ConnectionEnd::Gone,
             };
             match line {
                 Ok(Line::Whole(line)) => self.take(line),
@@ -196,33 +196,33 @@ impl Connection {
                 Ok(Line::End) => return self.drain(lines.source()).await,
                 Err(error) => {
                     tracing::debug!(%error, "a control connection broke");
-                    return Over::Gone;
+                    return ConnectionEnd::Gone;
                 }
             }
         }
     }
 
     /// The daemon shuts down: quick calls are still answered, and so are prompts, after their cancellation.
-    async fn finish(&mut self) -> Over {
+    async fn finish(&mut self) -> ConnectionEnd {
         let answered = async { while self.calls.join_next().await.is_some() {} };
         drop(tokio::time::timeout(FINISH_WITHIN, answered).await);
-        Over::Answered
+        ConnectionEnd::Answered
     }
 
     /// Waits for running calls and subscriptions, as long as the client is connected.
-    async fn drain(&mut self, reading: &OwnedReadHalf) -> Over {
+    async fn drain(&mut self, reading: &OwnedReadHalf) -> ConnectionEnd {
         // The client sends no more requests, so no new subscriptions can start.
-        self.lasting = None;
-        let (calls, lasted) = (&mut self.calls, &mut self.lasted);
+        self.subscription_guard = None;
+        let (calls, subscriptions_ended) = (&mut self.calls, &mut self.subscriptions_ended);
         let answered = async {
             while calls.join_next().await.is_some() {}
             // Returns once the last subscription has ended.
-            let _ = lasted.recv().await;
+            let _ = subscriptions_ended.recv().await;
         };
         tokio::select! {
-            () = answered => Over::Answered,
-            () = gone(reading.as_ref()) => Over::Gone,
-            () = self.outgoing.closed() => Over::Gone,
+            () = answered => ConnectionEnd::Answered,
+            () = gone(reading.as_ref()) => ConnectionEnd::Gone,
+            () = self.outgoing.closed() => ConnectionEnd::Gone,
         }
     }
 
@@ -266,7 +266,7 @@ impl Connection {
                     return self.refuse(id, Fault::new(Kind::Busy, message));
                 };
                 // Kept by the subscription's task as long as it lasts.
-                extensions.insert(self.lasting.clone());
+                extensions.insert(self.subscription_guard.clone());
                 let sink = MethodSink::new_with_limit(outgoing, ANSWER_BYTES_MAX);
                 let state =
                     SubscriptionState { conn_id: self.id, id_provider: &self.ids, subscription_permit };
@@ -299,7 +299,9 @@ impl IdProvider for Numbers {
 
 /// Marks a subscription of the connection as alive while it exists.
 #[derive(Clone, Debug)]
-pub struct Lasting(#[expect(dead_code, reason = "held only for its Drop")] mpsc::Sender<Infallible>);
+pub struct SubscriptionGuard(
+    #[expect(dead_code, reason = "held only for its Drop")] mpsc::Sender<Infallible>,
+);
 
 /// Waits until a client that sends no more requests stops reading as well.
 async fn gone(stream: &UnixStream) {
@@ -310,7 +312,7 @@ async fn gone(stream: &UnixStream) {
         Ok(own) => own,
         Err(error) => {
             // The disconnect is still noticed on the next write.
-            tracing::warn!(%error, "nobody looks whether a control client still listens");
+            tracing::warn!(%error, "the disconnect of a control client can't be detected early");
             return std::future::pending().await;
         }
     };
@@ -360,12 +362,12 @@ async fn write_all(
 /// The error for a line that is not a request; `None` for a notification, which gets no response.
 fn not_a_request(line: &[u8], error: &serde_json::Error) -> Option<(Id<'static>, Fault)> {
     let Ok(value) = serde_json::from_slice::<Value>(line) else {
-        let fault = Fault::new(Kind::Parse, format!("this line is no JSON: {error}"));
+        let fault = Fault::new(Kind::Parse, format!("this line is not JSON: {error}"));
         return Some((Id::Null, fault.hint("send one request a line")));
     };
     let object = match value {
         Value::Array(_) => {
-            let fault = Fault::new(Kind::InvalidRequest, "batches are not taken");
+            let fault = Fault::new(Kind::InvalidRequest, "batches are not supported");
             return Some((Id::Null, fault.hint("send one request a line; many may be unanswered at once")));
         }
         Value::Object(object) => object,
@@ -419,8 +421,8 @@ mod tests {
     #[test]
     fn a_line_that_is_not_a_request_gets_a_specific_error() {
         for (line, wanted) in [
-            ("{", Some((Id::Null, Kind::Parse, "no JSON"))),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "no JSON"))),
+            ("{", Some((Id::Null, Kind::Parse, "not JSON"))),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"status"}{"#, Some((Id::Null, Kind::Parse, "not JSON"))),
             ("[]", Some((Id::Null, Kind::InvalidRequest, "batches"))),
             ("5", Some((Id::Null, Kind::InvalidRequest, "a JSON object"))),
             (r#"{"id":7,"method":"status"}"#, Some((Id::Number(7), Kind::InvalidRequest, "jsonrpc"))),

@@ -1,6 +1,5 @@
 //! Connects to the daemon, starting one if none is running, and performs the handshake.
 
-use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,9 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::build::Build;
-use crate::frame::FrameReader;
-use crate::hello::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
-use crate::place::Place;
+use crate::control::Environment;
+use crate::handshake::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
+use crate::messages::MessageReader;
+use crate::runtime_dir::RuntimeDir;
 use crate::start;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
@@ -36,8 +36,8 @@ const TRY_EVERY: Duration = Duration::from_micros(200);
 const TRY_ENDING_AGAIN: Duration = Duration::from_millis(10);
 
 /// Connects a front end to the daemon, with the hello it sends.
-pub struct Caller {
-    place: Place,
+pub struct Connector {
+    runtime_dir: RuntimeDir,
     hello: Hello,
     program: PathBuf,
 }
@@ -45,7 +45,7 @@ pub struct Caller {
 /// A connection to a daemon that serves us.
 pub struct Link {
     pub writer: Arc<UnixStream>,
-    pub reader: FrameReader<UnixStream>,
+    pub reader: MessageReader<UnixStream>,
     pub version: String,
 }
 
@@ -56,12 +56,8 @@ enum Greeting {
     Closed,
 }
 
-impl Caller {
-    pub fn new(
-        paths: &Paths,
-        environment: Vec<(OsString, OsString)>,
-        overrides: Overrides,
-    ) -> io::Result<Caller> {
+impl Connector {
+    pub fn new(paths: &Paths, environment: Environment, overrides: Overrides) -> io::Result<Connector> {
         let hello = Hello {
             protocol: PROTOCOL,
             build: Build::own().clone(),
@@ -72,7 +68,7 @@ impl Caller {
             overrides,
             ids_above: 0,
         };
-        Ok(Caller { place: Place::of(paths), hello, program: start::this_program()? })
+        Ok(Connector { runtime_dir: RuntimeDir::of(paths), hello, program: start::this_program()? })
     }
 
     /// Attaches to the daemon, starting it if there is none. An error is a sentence saying why that failed.
@@ -80,13 +76,15 @@ impl Caller {
         self.attach_from(ids_above, Instant::now())
     }
 
-    /// Like [`Caller::attach`], but gives a newer front end time to start the newer daemon first.
+    /// Like [`Connector::attach`], but gives a newer front end time to start the newer daemon first.
     pub fn attach_to_newer(&mut self, ids_above: u64) -> Result<Link, String> {
         self.attach_from(ids_above, Instant::now() + NEWER_TIME_MAX)
     }
 
     fn attach_from(&mut self, ids_above: u64, start_from: Instant) -> Result<Link, String> {
-        self.place.prepare().map_err(|error| format!("there is no place for sockets: {error}"))?;
+        self.runtime_dir
+            .prepare()
+            .map_err(|error| format!("the directory for sockets can't be used: {error}"))?;
         self.hello.ids_above = ids_above;
         let until = Instant::now() + ATTACH_TIME_MAX;
         let mut closes = 0;
@@ -95,7 +93,7 @@ impl Caller {
         let mut start_lock: Option<File> = None;
         let mut started = false;
         loop {
-            match UnixStream::connect(self.place.acp_socket()) {
+            match UnixStream::connect(self.runtime_dir.acp_socket()) {
                 Ok(stream) => match self.greet(stream) {
                     Ok(Greeting::Served(link)) => return Ok(link),
                     Ok(Greeting::Refused(why)) => {
@@ -109,14 +107,14 @@ impl Caller {
                     Ok(Greeting::Closed) | Err(_) => {
                         closes += 1;
                         if closes > CLOSES_MAX {
-                            return Err("the daemon closes every connection without a word".to_owned());
+                            return Err("the daemon closes every connection without an answer".to_owned());
                         }
                         std::thread::sleep(TRY_ENDING_AGAIN);
                     }
                 },
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                     if start_lock.is_some() && !started {
-                        start::start(&self.program, &self.hello.environment)?;
+                        start::start(&self.program, &self.hello.environment.0)?;
                         started = true;
                         continue;
                     }
@@ -131,19 +129,19 @@ impl Caller {
                 // The listen backlog is full because many clients connect at once.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    let socket = self.place.acp_socket();
+                    let socket = self.runtime_dir.acp_socket();
                     return Err(format!("{} can't be connected to: {error}", socket.display()));
                 }
             }
             if Instant::now() > until {
-                return Err(format!("no daemon came up within {ATTACH_TIME_MAX:?}"));
+                return Err(format!("no daemon was ready within {ATTACH_TIME_MAX:?}"));
             }
             std::thread::sleep(TRY_EVERY);
         }
     }
 
     fn try_start_lock(&self) -> Result<Option<File>, String> {
-        let path = self.place.start_lock();
+        let path = self.runtime_dir.start_lock();
         let opened = File::options().create(true).append(true).mode(0o600).open(&path);
         let file = opened.map_err(|error| format!("{} can't be opened: {error}", path.display()))?;
         match file.try_lock() {
@@ -156,7 +154,7 @@ impl Caller {
     fn greet(&self, stream: UnixStream) -> io::Result<Greeting> {
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
         (&stream).write_all(&self.hello.to_line())?;
-        let mut reader = FrameReader::new(stream.try_clone()?);
+        let mut reader = MessageReader::new(stream.try_clone()?);
         let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };
         let answer: Answer = match serde_json::from_slice(line) {
             Ok(answer) => answer,

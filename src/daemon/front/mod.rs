@@ -3,21 +3,21 @@
 //! only threads that copy.
 //!
 //! ```text
-//!  stdin ──► up: a line, its envelope noted in `memory` ──► socket
-//!  stdout ◄── down: a frame, its id noted in `memory` ◄──── socket
+//!  stdin ──► up: a line, its envelope noted in `reconnect` ──► socket
+//!  stdout ◄── down: a message, its id noted in `reconnect` ◄──── socket
 //!                │ the socket closes without a farewell
 //!                ▼
 //!             attach again (another daemon) · replay · answer interrupted requests
 //! ```
 //!
 //! - `attach`: finds a daemon or starts one.
-//! - `memory`: the state needed to reattach, as a pure state machine.
+//! - `reconnect`: the state needed to reattach, as a pure state machine.
 //! - `signals`: waits for SIGTERM, SIGHUP and SIGINT.
 
 pub mod attach;
-pub mod memory;
+pub mod reconnect;
 #[cfg(test)]
-mod memory_tests;
+mod reconnect_tests;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -26,13 +26,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::build::Build;
-use super::frame::{Farewell, Kind};
-use attach::{Caller, Link, is_timeout};
+use super::messages::{Farewell, Kind};
+use attach::{Connector, Link, is_timeout};
 use epitome_acp::connection::{Direction, LINE_BYTES_MAX, Tap};
 use epitome_platform::lean;
 pub use epitome_platform::signals;
 use epitome_platform::signals::Blocked;
-use memory::{Heard, Line, Memory, unserved};
+use reconnect::{DaemonMessage, Line, ReconnectState, line_too_long, unserved};
 
 /// Size of a read from the editor, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -55,10 +55,10 @@ const RESUME_TIME_MAX: Duration = Duration::from_secs(5);
 /// attempt waits until the editor sends something.
 const EARLY_DEATHS_MAX: u32 = 3;
 
-/// Relays the protocol until the editor disconnects or a signal arrives. The caller then exits the process,
+/// Relays the protocol until the editor disconnects or a signal arrives. The connector then exits the process,
 /// because a thread may still be blocked on the editor.
 pub fn run(
-    caller: Caller,
+    connector: Connector,
     link: Link,
     from_editor: impl Read + Send + 'static,
     to_editor: impl Write + Send + 'static,
@@ -66,7 +66,7 @@ pub fn run(
     signals: Blocked,
 ) -> io::Result<()> {
     let state = State {
-        memory: Memory::default(),
+        reconnect: ReconnectState::default(),
         daemon: Daemon::Here(link.writer.clone()),
         closing: None,
         ended: false,
@@ -80,7 +80,7 @@ pub fn run(
     let (up, down, ending) = (shared.clone(), shared.clone(), shared.clone());
     thread("front-down", move || {
         let _ended = Ended(down.clone());
-        Down { shared: &down, caller, early_deaths: 0 }.run(link);
+        Down { shared: &down, connector, early_deaths: 0 }.run(link);
     })?;
     thread("front-up", move || {
         let _closed = Closed(up.clone());
@@ -108,7 +108,7 @@ struct Shared {
 }
 
 struct State {
-    memory: Memory,
+    reconnect: ReconnectState,
     daemon: Daemon,
     /// Since when the editor is done: it closed its end, or a signal arrived.
     closing: Option<Instant>,
@@ -129,7 +129,7 @@ enum Daemon {
 type Locked<'a> = (MutexGuard<'a, State>, Arc<UnixStream>);
 
 /// Where a line from the editor is routed.
-enum Way {
+enum Route {
     To(Arc<UnixStream>),
     Nowhere,
     Answer(Vec<u8>),
@@ -170,14 +170,14 @@ impl Shared {
 
     /// Records a line from the editor and returns where to send it. It must be sent there even if that daemon
     /// has died meanwhile: a request in it is then answered as interrupted.
-    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Way {
+    fn note(&self, line: &[u8], dead: Option<&Arc<UnixStream>>) -> Route {
         match self.daemon(dead) {
-            None => Way::Nowhere,
-            Some(Err(why)) => unserved(line, &why).map_or(Way::Nowhere, Way::Answer),
-            Some(Ok((mut state, writer))) => match state.memory.from_editor(line) {
-                Line::Forward => Way::To(writer),
-                Line::Drop => Way::Nowhere,
-                Line::Answer(answer) => Way::Answer(answer),
+            None => Route::Nowhere,
+            Some(Err(why)) => unserved(line, &why).map_or(Route::Nowhere, Route::Answer),
+            Some(Ok((mut state, writer))) => match state.reconnect.from_editor(line) {
+                Line::Forward => Route::To(writer),
+                Line::Drop => Route::Nowhere,
+                Line::Answer(answer) => Route::Answer(answer),
             },
         }
     }
@@ -274,7 +274,9 @@ fn copy_up(shared: &Shared, from_editor: impl Read) {
             }
         }
         if line.len() == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
-            if let Err(error) = pass_long(shared, &line, &mut reader) {
+            // Answered as the daemon would.
+            drop(shared.show(&line_too_long()));
+            if let Err(error) = reader.skip_until(b'\n') {
                 tracing::warn!(%error, "reading from the editor failed");
                 return;
             }
@@ -294,56 +296,32 @@ fn send(shared: &Shared, line: &[u8]) {
     let mut dead = None;
     loop {
         match shared.note(line, dead.as_ref()) {
-            Way::To(daemon) => {
-                if (&*daemon).write_all(line).is_ok() || !shared.state().memory.take_back(line) {
+            Route::To(daemon) => {
+                if (&*daemon).write_all(line).is_ok() || !shared.state().reconnect.take_back(line) {
                     return;
                 }
                 dead = Some(daemon);
             }
-            Way::Nowhere => return,
+            Route::Nowhere => return,
             // An editor that does not read is noticed when the daemon's responses are shown.
-            Way::Answer(answer) => return drop(shared.show(&answer)),
+            Route::Answer(answer) => return drop(shared.show(&answer)),
         }
     }
 }
 
-/// Passes on a line that is too long to be buffered. The daemon rejects it, as it does for other clients.
-fn pass_long(shared: &Shared, begin: &[u8], reader: &mut impl BufRead) -> io::Result<()> {
-    let daemon = match shared.daemon(None) {
-        Some(Ok((_, writer))) => Some(writer),
-        Some(Err(_)) | None => None,
-    };
-    let send = |bytes: &[u8]| {
-        if let Some(daemon) = &daemon {
-            drop((&**daemon).write_all(bytes));
-        }
-    };
-    send(begin);
-    loop {
-        let piece = reader.fill_buf()?;
-        let end = memchr::memchr(b'\n', piece).map(|at| at + 1);
-        send(&piece[..end.unwrap_or(piece.len())]);
-        let read = end.unwrap_or(piece.len());
-        reader.consume(read);
-        if end.is_some() || read == 0 {
-            return Ok(());
-        }
-    }
-}
-
-/// Why a daemon sends no more frames.
-enum Over {
-    Bye(Farewell),
-    /// It died, or sent an invalid frame.
+/// Why a daemon sends no more messages.
+enum ConnectionEnd {
+    Farewell(Farewell),
+    /// It died, or sent an invalid line.
     Died,
     /// The editor has stopped reading.
     EditorGone,
 }
 
-/// The downstream thread: copies frames to the editor and looks for daemons.
+/// The downstream thread: copies messages to the editor and looks for daemons.
 struct Down<'a> {
     shared: &'a Shared,
-    caller: Caller,
+    connector: Connector,
     early_deaths: u32,
 }
 
@@ -352,7 +330,7 @@ impl Down<'_> {
         let mut settle_until = Instant::now();
         loop {
             let over = self.copy(&mut link, settle_until);
-            if matches!(over, Over::EditorGone) {
+            if matches!(over, ConnectionEnd::EditorGone) {
                 drop(link.writer.shutdown(Shutdown::Both));
                 return;
             }
@@ -365,10 +343,10 @@ impl Down<'_> {
         }
     }
 
-    /// Copies frames until there are no more. Until `settle_until`, responses that are owed wait for their
+    /// Copies messages until there are no more. Until `settle_until`, responses that are owed wait for their
     /// sessions to be resumed.
-    fn copy(&self, link: &mut Link, settle_until: Instant) -> Over {
-        let mut settles = self.shared.state().memory.owes();
+    fn copy(&self, link: &mut Link, settle_until: Instant) -> ConnectionEnd {
+        let mut settles = self.shared.state().reconnect.owes();
         loop {
             if settles {
                 let left = settle_until.saturating_duration_since(Instant::now());
@@ -376,13 +354,13 @@ impl Down<'_> {
                 let left = Some(left.max(Duration::from_millis(1)));
                 drop(link.reader.source().set_read_timeout(left));
             }
-            let frame = match link.reader.frame() {
-                Ok(Some(frame)) => frame,
-                Ok(None) => return Over::Died,
+            let message = match link.reader.message() {
+                Ok(Some(message)) => message,
+                Ok(None) => return ConnectionEnd::Died,
                 Err(error) if settles && is_timeout(&error) => {
-                    let overdue = self.shared.state().memory.answers_overdue();
+                    let overdue = self.shared.state().reconnect.answers_overdue();
                     if self.shared.show(&overdue).is_err() {
-                        return Over::EditorGone;
+                        return ConnectionEnd::EditorGone;
                     }
                     settles = false;
                     drop(link.reader.source().set_read_timeout(None));
@@ -390,28 +368,28 @@ impl Down<'_> {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the daemon's socket can't be read");
-                    return Over::Died;
+                    return ConnectionEnd::Died;
                 }
             };
-            if frame.kind == Kind::Bye {
-                return serde_json::from_slice(frame.body).map_or(Over::Died, Over::Bye);
+            if message.kind == Kind::Farewell {
+                return Farewell::read(message.lines).map_or(ConnectionEnd::Died, ConnectionEnd::Farewell);
             }
-            let heard = match frame.kind {
+            let heard = match message.kind {
                 // The most common kind does not change the recorded state.
-                Kind::Lines => Heard::Show,
-                Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Bye => {
-                    self.shared.state().memory.from_daemon(&frame)
+                Kind::Notifications => DaemonMessage::Show,
+                Kind::Response | Kind::Request | Kind::Withdrawn | Kind::Farewell => {
+                    self.shared.state().reconnect.from_daemon(&message)
                 }
             };
             let shown = match &heard {
-                Heard::Show => self.shared.show(frame.body),
-                Heard::Instead(lines) => self.shared.show(lines),
+                DaemonMessage::Show => self.shared.show(message.lines),
+                DaemonMessage::Instead(lines) => self.shared.show(lines),
             };
             if let Err(error) = shown {
                 tracing::info!(%error, "the editor does not read any more");
-                return Over::EditorGone;
+                return ConnectionEnd::EditorGone;
             }
-            if settles && !self.shared.state().memory.owes() {
+            if settles && !self.shared.state().reconnect.owes() {
                 settles = false;
                 drop(link.reader.source().set_read_timeout(None));
             }
@@ -419,49 +397,52 @@ impl Down<'_> {
     }
 
     /// Finds another daemon and restores the state of the last one. `None` if the editor is done.
-    fn recover(&mut self, last: &Link, over: &Over) -> Option<Link> {
+    fn recover(&mut self, last: &Link, over: &ConnectionEnd) -> Option<Link> {
         let lines = {
             let mut state = self.shared.state();
             state.daemon = Daemon::Wanted;
-            match state.memory.is_settled() {
+            match state.reconnect.is_settled() {
                 true => self.early_deaths = 0,
                 false => self.early_deaths += 1,
             }
-            state.memory.lost()
+            state.reconnect.lost()
         };
         drop(last.writer.shutdown(Shutdown::Both));
         tracing::warn!(version = last.version, deaths = self.early_deaths, "the daemon is gone");
         self.shared.show(&lines).ok()?;
         let to_newer = match over {
-            Over::Bye(Farewell::Reattach(build)) => build.is_newer(Build::own()),
-            Over::Bye(Farewell::Closed | Farewell::Stopped) | Over::Died | Over::EditorGone => false,
+            ConnectionEnd::Farewell(Farewell::Reattach(build)) => build.is_newer(Build::own()),
+            ConnectionEnd::Farewell(Farewell::Closed | Farewell::Stopped)
+            | ConnectionEnd::Died
+            | ConnectionEnd::EditorGone => false,
         };
-        let waits = self.shared.state().memory.waits_for_greeting();
-        if matches!(over, Over::Bye(Farewell::Stopped)) && !waits {
-            self.rest(Daemon::Stopped, Memory::answers_overdue)?;
+        let waits = self.shared.state().reconnect.waits_for_greeting();
+        if matches!(over, ConnectionEnd::Farewell(Farewell::Stopped)) && !waits {
+            self.rest(Daemon::Stopped, ReconnectState::answers_overdue)?;
         } else if self.early_deaths >= EARLY_DEATHS_MAX {
-            let why = "it ends again and again while it takes up the open sessions; its log tells more";
-            self.rest(Daemon::OutOfReach(why.to_owned()), Memory::give_up)?;
+            let why =
+                "it repeatedly exits while it resumes the open sessions; `epitome daemon logs` may say why";
+            self.rest(Daemon::OutOfReach(why.to_owned()), ReconnectState::give_up)?;
         }
         loop {
-            let ids_above = self.shared.state().memory.ids_above();
+            let ids_above = self.shared.state().reconnect.ids_above();
             let attached = match to_newer {
-                true => self.caller.attach_to_newer(ids_above),
-                false => self.caller.attach(ids_above),
+                true => self.connector.attach_to_newer(ids_above),
+                false => self.connector.attach(ids_above),
             };
             match attached {
                 Ok(link) => return self.take_up(link),
                 Err(why) => {
-                    tracing::error!(why, "there is no other daemon");
-                    self.rest(Daemon::OutOfReach(why), Memory::give_up)?;
+                    tracing::error!(why, "no other daemon can be reached");
+                    self.rest(Daemon::OutOfReach(why), ReconnectState::give_up)?;
                 }
             }
         }
     }
 
     /// Answers what can be answered and waits until the editor sends something.
-    fn rest(&self, daemon: Daemon, answers: impl Fn(&mut Memory) -> Vec<u8>) -> Option<()> {
-        let lines = answers(&mut self.shared.state().memory);
+    fn rest(&self, daemon: Daemon, answers: impl Fn(&mut ReconnectState) -> Vec<u8>) -> Option<()> {
+        let lines = answers(&mut self.shared.state().reconnect);
         self.shared.show(&lines).ok()?;
         let mut state = self.shared.state();
         state.daemon = daemon;
@@ -483,8 +464,8 @@ impl Down<'_> {
     fn take_up(&self, link: Link) -> Option<Link> {
         let (replay, answers) = {
             let mut state = self.shared.state();
-            let replay = state.memory.replay();
-            (replay, state.memory.answers_at_once())
+            let replay = state.reconnect.replay();
+            (replay, state.reconnect.answers_at_once())
         };
         // If this fails, the new daemon has died as well, which the next read detects.
         drop((&*link.writer).write_all(&replay));

@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use jsonrpsee::RpcModule;
 
-use super::news::Gathered;
-use super::server::{Door, Following};
+use super::news::ActivityOutlet;
 use crate::attachments::{Attached, Kind, Present, fresh_client};
 use crate::{Daemon, control};
 use epitome_session::{Attachment, ClientId};
@@ -16,34 +13,31 @@ use epitome_thread::{Seq, SessionId};
 
 /// The response to a call that is not a request, with JSON-RPC's error code for it.
 const NO_REQUEST: &str =
-    r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the call is no JSON-RPC request"}}"#;
+    r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the call is not a JSON-RPC request"}}"#;
 
 /// Serves the page from the daemon it runs in.
-pub struct Inside {
+pub struct Backend {
     daemon: Arc<Daemon>,
     methods: RpcModule<Daemon>,
 }
 
-impl Inside {
-    pub fn of(daemon: Arc<Daemon>) -> Inside {
-        Inside { methods: control::module(daemon.clone()), daemon }
+impl Backend {
+    pub fn of(daemon: Arc<Daemon>) -> Backend {
+        Backend { methods: control::module(daemon.clone()), daemon }
     }
-}
 
-impl Door for Inside {
-    fn answer(&self, call: String) -> BoxFuture<'_, String> {
-        async move {
-            // No method that the page may call sends more than one response.
-            match self.methods.raw_json_request(&call, 1).await {
-                Ok((answer, _)) => answer.get().to_owned(),
-                Err(_) => NO_REQUEST.to_owned(),
-            }
+    /// Answers one JSON-RPC call.
+    pub async fn answer(&self, call: String) -> String {
+        // No method that the page may call sends more than one response.
+        match self.methods.raw_json_request(&call, 1).await {
+            Ok((answer, _)) => answer.get().to_owned(),
+            Err(_) => NO_REQUEST.to_owned(),
         }
-        .boxed()
     }
 
-    fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String> {
-        let news = Arc::<Gathered>::default();
+    /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a sentence.
+    pub fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String> {
+        let news = Arc::<ActivityOutlet>::default();
         let client = fresh_client();
         let attached = Attached {
             client,
@@ -56,11 +50,17 @@ impl Door for Inside {
         // Counts as an attachment, so that a daemon whose page is open is not idle. Its gauge is 0, because
         // updates are merged into one item.
         let present = self.daemon.attachments.enter(attached, Box::new(|| 0));
-        let end = Box::new(Unwatch { daemon: self.daemon.clone(), client, _present: present });
+        let end = Unwatch { daemon: self.daemon.clone(), client, _present: present };
         let attachment = Attachment { client, outlet: news.clone() };
         self.daemon.sessions.watch(session, from, attachment).map_err(|error| error.to_string())?;
-        Ok(Following { news, end })
+        Ok(Following { news, _end: end })
     }
+}
+
+/// A session's activity, until it is dropped.
+pub struct Following {
+    pub news: Arc<ActivityOutlet>,
+    _end: Unwatch,
 }
 
 /// Stops following a session when dropped.

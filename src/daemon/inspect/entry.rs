@@ -15,7 +15,7 @@ const BLOCKS_MAX: usize = 64;
 
 /// Details of an entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Looked {
+pub struct EntryDetails {
     pub entry: Seq,
     /// Milliseconds since the Unix epoch.
     pub at: u64,
@@ -53,7 +53,7 @@ pub struct Block {
 }
 
 /// Returns the details of an entry; `None` if it does not exist.
-pub fn look(thread: &Thread, seq: Seq) -> Option<Looked> {
+pub fn look(thread: &Thread, seq: Seq) -> Option<EntryDetails> {
     let entry = thread.entries().get(usize::try_from(seq.0).ok()?)?;
     let (seen, by) = match thread.fate(seq) {
         Fate::NeverShown => (Seen::Never, None),
@@ -73,7 +73,7 @@ pub fn look(thread: &Thread, seq: Seq) -> Option<Looked> {
     }
     let blocks_left_out = blocks.len().saturating_sub(BLOCKS_MAX);
     blocks.truncate(BLOCKS_MAX);
-    Some(Looked {
+    Some(EntryDetails {
         entry: seq,
         at: entry.at,
         kind: entry.change.kind(),
@@ -102,7 +102,7 @@ fn of_part(part: EntryPart<'_>) -> Vec<Block> {
         EntryPart::Outcome(outcome) => of_outcome(outcome),
         EntryPart::Mask(mask) => vec![block(&format!("{} is shown as", mask.entry), &mask.text)],
         EntryPart::Typed(text) => vec![block("typed", text)],
-        EntryPart::Notice(text) => vec![block("told to the person", text)],
+        EntryPart::Notice(text) => vec![block("shown to the user", text)],
         EntryPart::SystemPrompt(text) => vec![block("system text", text)],
         EntryPart::Tool(tool) => {
             let text = format!("{}\n\n{}", tool.description, pretty(&tool.schema));

@@ -26,7 +26,7 @@ pub struct Head<'a> {
 
 /// An admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// Sets the cookie if the request redeemed a ticket.
     Page {
         with_cookie: bool,
@@ -49,7 +49,7 @@ pub enum Refusal {
     /// The origin is not our page.
     Origin,
     /// Neither the cookie nor a valid ticket.
-    Stranger,
+    Unauthenticated,
     NotFound,
     Method,
     /// Not JSON.
@@ -60,23 +60,23 @@ pub enum Refusal {
 
 impl Refusal {
     /// The HTTP status and a message.
-    pub fn told(self) -> (u16, &'static str) {
+    pub fn response(self) -> (u16, &'static str) {
         match self {
-            Refusal::Host => (403, "This server is asked for by the address 127.0.0.1 or localhost only."),
-            Refusal::Origin => (403, "Another page may not read this one."),
-            Refusal::Stranger => {
+            Refusal::Host => (403, "Use the address 127.0.0.1 or localhost."),
+            Refusal::Origin => (403, "Requests from other pages are rejected."),
+            Refusal::Unauthenticated => {
                 (403, "This link was used already, or is too old. `epitome inspect` gives a new one.")
             }
             Refusal::NotFound => (404, "There is nothing here. `epitome inspect` gives a link to the page."),
-            Refusal::Method => (405, "That can't be done here."),
+            Refusal::Method => (405, "This method is not allowed here."),
             Refusal::ContentType => (415, "A call is one JSON object, as application/json."),
-            Refusal::Parameters => (400, "Events are of a session, from an entry on: ?session=s_…&from=0."),
+            Refusal::Parameters => (400, "Name a session and an entry: ?session=s_…&from=0."),
         }
     }
 }
 
 /// Admits or rejects a request to the page on this port.
-pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Way, Refusal> {
+pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Route, Refusal> {
     let hosts = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];
     let host = head.host.filter(|host| hosts.iter().any(|ours| ours == host)).ok_or(Refusal::Host)?;
     let is_ours = |origin: &str| origin.strip_prefix("http://") == Some(host);
@@ -99,15 +99,15 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Wa
         // valid once.
         let ticket = value_of(head.query, "ticket");
         if ticket.is_some_and(|ticket| keys.redeem(ticket, now)) {
-            return Ok(Way::Page { with_cookie: true });
+            return Ok(Route::Page { with_cookie: true });
         }
         return match is_known && same_site {
-            true => Ok(Way::Page { with_cookie: false }),
-            false => Err(Refusal::Stranger),
+            true => Ok(Route::Page { with_cookie: false }),
+            false => Err(Refusal::Unauthenticated),
         };
     }
     if !is_known {
-        return Err(Refusal::Stranger);
+        return Err(Refusal::Unauthenticated);
     }
     if !same_site {
         return Err(Refusal::Origin);
@@ -122,17 +122,17 @@ pub fn admit(head: &Head<'_>, keys: &Keys, port: u16, now: Instant) -> Result<Wa
             if !head.content_type.is_some_and(is_json) {
                 return Err(Refusal::ContentType);
             }
-            Ok(Way::Call)
+            Ok(Route::Call)
         }
         ("GET", "events") => {
             let session = value_of(head.query, "session").and_then(SessionId::parse);
             let from = value_of(head.query, "from").and_then(|from| from.parse().ok());
             match (session, from) {
-                (Some(session), Some(from)) => Ok(Way::Events { session, from: Seq(from) }),
+                (Some(session), Some(from)) => Ok(Route::Events { session, from: Seq(from) }),
                 _ => Err(Refusal::Parameters),
             }
         }
-        ("GET", name) => assets::find(name).map(Way::Asset).ok_or(Refusal::NotFound),
+        ("GET", name) => assets::find(name).map(Route::Asset).ok_or(Refusal::NotFound),
         (_, name) if matches!(name, "rpc" | "events") || assets::find(name).is_some() => Err(Refusal::Method),
         _ => Err(Refusal::NotFound),
     }

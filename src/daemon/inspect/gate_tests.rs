@@ -21,7 +21,7 @@ impl Scene {
         Scene { folder: keys.folder(), cookie, keys, now: Instant::now() }
     }
 
-    fn asks(&self, head: &Head<'_>, name: &str) -> Result<Way, Refusal> {
+    fn asks(&self, head: &Head<'_>, name: &str) -> Result<Route, Refusal> {
         let path = format!("{}{name}", self.folder);
         admit(&Head { path: &path, ..*head }, &self.keys, PORT, self.now)
     }
@@ -40,16 +40,16 @@ impl Scene {
 #[test]
 fn the_page_gets_what_it_needs() {
     let scene = Scene::new();
-    assert_eq!(scene.asks(&scene.own(), ""), Ok(Way::Page { with_cookie: false }));
-    assert!(matches!(scene.asks(&scene.own(), "page.js"), Ok(Way::Asset(_))));
-    assert_eq!(scene.asks(&scene.call(), "rpc"), Ok(Way::Call));
+    assert_eq!(scene.asks(&scene.own(), ""), Ok(Route::Page { with_cookie: false }));
+    assert!(matches!(scene.asks(&scene.own(), "page.js"), Ok(Route::Asset(_))));
+    assert_eq!(scene.asks(&scene.call(), "rpc"), Ok(Route::Call));
     let query = format!("session={SESSION}&from=7");
     let events = Head { query: &query, ..scene.own() };
     let session = SessionId(SESSION.into());
-    assert_eq!(scene.asks(&events, "events"), Ok(Way::Events { session, from: Seq(7) }));
+    assert_eq!(scene.asks(&events, "events"), Ok(Route::Events { session, from: Seq(7) }));
     let local = "http://localhost:4000";
     let by_name = Head { host: Some("localhost:4000"), origin: Some(local), ..scene.call() };
-    assert_eq!(scene.asks(&by_name, "rpc"), Ok(Way::Call));
+    assert_eq!(scene.asks(&by_name, "rpc"), Ok(Route::Call));
 }
 
 #[test]
@@ -57,10 +57,10 @@ fn a_ticket_opens_the_page_once_and_nothing_else() {
     let scene = Scene::new();
     let query = format!("ticket={}", scene.keys.ticket(scene.now).expect("random numbers"));
     let link = Head { query: &query, cookie: None, site: Some("cross-site"), ..scene.own() };
-    assert_eq!(scene.asks(&link, "page.js"), Err(Refusal::Stranger));
+    assert_eq!(scene.asks(&link, "page.js"), Err(Refusal::Unauthenticated));
     assert_eq!(scene.asks(&Head { host: Some("evil.example"), ..link }, ""), Err(Refusal::Host));
-    assert_eq!(scene.asks(&link, ""), Ok(Way::Page { with_cookie: true }));
-    assert_eq!(scene.asks(&link, ""), Err(Refusal::Stranger));
+    assert_eq!(scene.asks(&link, ""), Ok(Route::Page { with_cookie: true }));
+    assert_eq!(scene.asks(&link, ""), Err(Refusal::Unauthenticated));
 }
 
 #[test]
@@ -68,9 +68,14 @@ fn all_other_requests_are_refused() {
     let scene = Scene::new();
     let (own, call) = (scene.own(), scene.call());
     let rows: [(&str, Head<'_>, &str, Refusal); 16] = [
-        ("no cookie", Head { cookie: None, ..own }, "", Refusal::Stranger),
-        ("no cookie, script", Head { cookie: None, ..own }, "page.js", Refusal::Stranger),
-        ("a wrong cookie", Head { cookie: Some("epitome_inspect_4000=0"), ..call }, "rpc", Refusal::Stranger),
+        ("no cookie", Head { cookie: None, ..own }, "", Refusal::Unauthenticated),
+        ("no cookie, script", Head { cookie: None, ..own }, "page.js", Refusal::Unauthenticated),
+        (
+            "a wrong cookie",
+            Head { cookie: Some("epitome_inspect_4000=0"), ..call },
+            "rpc",
+            Refusal::Unauthenticated,
+        ),
         (
             "a foreign name for this machine",
             Head { host: Some("evil.example:4000"), ..own },
@@ -89,7 +94,7 @@ fn all_other_requests_are_refused() {
         ),
         ("a call without an origin", Head { origin: None, ..call }, "rpc", Refusal::Origin),
         ("another site's picture", Head { site: Some("cross-site"), ..own }, "page.js", Refusal::Origin),
-        ("another port's page", Head { site: Some("same-site"), ..own }, "", Refusal::Stranger),
+        ("another port's page", Head { site: Some("same-site"), ..own }, "", Refusal::Unauthenticated),
         ("a form", Head { content_type: Some("text/plain"), ..call }, "rpc", Refusal::ContentType),
         ("a call by GET", own, "rpc", Refusal::NotFound),
         ("something else", own, "page.map", Refusal::NotFound),

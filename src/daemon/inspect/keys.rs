@@ -85,7 +85,7 @@ fn is_same(a: &str, b: &str) -> bool {
 fn secret() -> io::Result<String> {
     let mut bytes = [0; 32];
     let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    random.fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

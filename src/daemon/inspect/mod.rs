@@ -18,7 +18,7 @@ mod news;
 pub mod read;
 pub mod server;
 pub mod timeline;
-mod walk;
+mod timeline_builder;
 mod words;
 
 use std::io;
@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 
 pub use keys::Keys;
 pub use meter::{Point, Side};
-pub use news::{Gathered, News};
+pub use news::{ActivityOutlet, News};
 
 use super::Daemon;
-use calls::Inside;
+use calls::Backend;
 use epitome_thread::SessionId;
-use server::Room;
+use server::PageState;
 
 /// Time after which the unused page's server stops.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(10 * 60);
@@ -41,24 +41,24 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 /// The daemon's page, if it is being served.
 #[derive(Default)]
 pub struct Inspect {
-    room: Mutex<Weak<Room>>,
+    page: Mutex<Weak<PageState>>,
 }
 
 impl Inspect {
     /// Returns a single-use link to the page, or to a session on it. Starts the server if it is not running,
     /// on the current runtime.
     pub fn open(&self, daemon: &Arc<Daemon>, session: Option<&SessionId>) -> io::Result<String> {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = match room.upgrade().filter(|room| room.touch()) {
+        let mut page = self.page.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match page.upgrade().filter(|page| page.touch()) {
             Some(open) => open,
             None => {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
                 listener.set_nonblocking(true)?;
                 let port = listener.local_addr()?.port();
                 let listener = tokio::net::TcpListener::from_std(listener)?;
-                let new = Arc::new(Room::new(Keys::new()?, port, IDLE_TIME_MAX));
+                let new = Arc::new(PageState::new(Keys::new()?, port, IDLE_TIME_MAX));
                 tokio::spawn(serve(daemon.clone(), listener, new.clone()));
-                *room = Arc::downgrade(&new);
+                *page = Arc::downgrade(&new);
                 new
             }
         };
@@ -69,11 +69,11 @@ impl Inspect {
 }
 
 /// Serves the page until it is unused for a while or the daemon stops.
-async fn serve(daemon: Arc<Daemon>, listener: tokio::net::TcpListener, room: Arc<Room>) {
+async fn serve(daemon: Arc<Daemon>, listener: tokio::net::TcpListener, page: Arc<PageState>) {
     let mut stop = daemon.stop.subscribe();
-    let door = Arc::new(Inside::of(daemon.clone()));
+    let backend = Arc::new(Backend::of(daemon.clone()));
     tokio::select! {
-        () = server::serve(listener, room, door) => {}
+        () = server::serve(listener, page, backend) => {}
         // The sender is owned by the daemon, which this function keeps alive.
         _ = stop.wait_for(|stop| *stop) => {}
     }

@@ -41,12 +41,12 @@ pub struct Spoken {
 
 /// Gathers a session's events for one reader.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct ActivityOutlet {
     news: Mutex<(News, bool)>,
     changed: Notify,
 }
 
-impl Gathered {
+impl ActivityOutlet {
     /// Waits for a change and returns the complete state. For a single reader.
     pub async fn next(&self) -> News {
         loop {
@@ -67,7 +67,7 @@ impl Gathered {
     }
 }
 
-impl Outlet for Gathered {
+impl Outlet for ActivityOutlet {
     fn put(&self, _: &SessionId, out: Out) {
         let mut news = self.news();
         if news.0.take(out) {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn events_before_the_first_read_are_kept() {
-        let gathered = Gathered::default();
+        let gathered = ActivityOutlet::default();
         gathered.put(&SessionId(String::new()), text("a"));
         gathered.put(&SessionId(String::new()), text("b"));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::entry::{self, Looked};
+use super::entry::{self, EntryDetails};
 use super::timeline::{self, Facts, Timeline, Window, model_of};
 use crate::Daemon;
 use epitome_config::Settings;
@@ -24,7 +24,7 @@ pub fn timeline(daemon: &Daemon, session: &SessionId) -> Result<Timeline, Sessio
 }
 
 /// One entry of a session.
-pub fn entry(daemon: &Daemon, session: &SessionId, seq: Seq) -> Result<Looked, SessionError> {
+pub fn entry(daemon: &Daemon, session: &SessionId, seq: Seq) -> Result<EntryDetails, SessionError> {
     let thread = thread(daemon, session)?;
     let newest = thread.next_seq().0.saturating_sub(1);
     entry::look(&thread, seq).ok_or_else(|| {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -22,9 +21,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::assets::{Asset, PAGE};
-use super::gate::{self, Head, Refusal, Way};
+use super::calls::Backend;
+use super::gate::{self, Head, Refusal, Route};
 use super::keys::Keys;
-use super::news::Gathered;
 use epitome_thread::{Seq, SessionId};
 
 /// Concurrent connections; a browser opens up to six per server, and event streams stay open.
@@ -64,24 +63,8 @@ pub const METHODS: [&str; 9] = [
     "hooks.trail",
 ];
 
-/// The backend of the page.
-pub trait Door: Send + Sync + 'static {
-    /// Answers one JSON-RPC call.
-    fn answer(&self, call: String) -> BoxFuture<'_, String>;
-
-    /// Follows a session from an entry on, until the result is dropped. Blocks on the disk. An error is a
-    /// sentence.
-    fn follow(&self, session: &SessionId, from: Seq) -> Result<Following, String>;
-}
-
-/// A session's activity, and a guard that stops following it when dropped.
-pub struct Following {
-    pub news: Arc<Gathered>,
-    pub end: Box<dyn Send>,
-}
-
 /// State of one served page.
-pub struct Room {
+pub struct PageState {
     pub keys: Keys,
     pub port: u16,
     idle: Duration,
@@ -97,11 +80,11 @@ struct Used {
     closed: bool,
 }
 
-impl Room {
+impl PageState {
     /// A page on this port that stops after being unused for `idle`.
-    pub fn new(keys: Keys, port: u16, idle: Duration) -> Room {
+    pub fn new(keys: Keys, port: u16, idle: Duration) -> PageState {
         let used = Mutex::new(Used { last: Instant::now(), streams: 0, closed: false });
-        Room { keys, port, idle, used, changed: Notify::new(), calls: Semaphore::new(CALLS_MAX) }
+        PageState { keys, port, idle, used, changed: Notify::new(), calls: Semaphore::new(CALLS_MAX) }
     }
 
     /// Marks the page as used; `false` if it has stopped.
@@ -132,7 +115,7 @@ impl Room {
     }
 
     /// Keeps the page open for a stream; `None` if there are too many.
-    fn stream(self: &Arc<Room>) -> Option<Stream> {
+    fn stream(self: &Arc<PageState>) -> Option<Stream> {
         let mut used = self.used();
         if used.streams >= STREAMS_MAX {
             return None;
@@ -147,7 +130,7 @@ impl Room {
 }
 
 /// An open event stream.
-struct Stream(Arc<Room>);
+struct Stream(Arc<PageState>);
 
 impl Drop for Stream {
     fn drop(&mut self) {
@@ -161,15 +144,15 @@ impl Drop for Stream {
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 /// Serves the page until it has been unused for its idle time. Dropping the future closes all connections.
-pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) {
+pub async fn serve(listener: TcpListener, page: Arc<PageState>, backend: Arc<Backend>) {
     let mut connections = JoinSet::new();
-    let mut unused = pin!(room.unused());
+    let mut unused = pin!(page.unused());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 // When the limit is reached, the connection is closed, and browsers retry.
                 Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
-                    connections.spawn(connection(stream, room.clone(), door.clone()));
+                    connections.spawn(connection(stream, page.clone(), backend.clone()));
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -183,10 +166,10 @@ pub async fn serve(listener: TcpListener, room: Arc<Room>, door: Arc<dyn Door>) 
     }
 }
 
-async fn connection(stream: TcpStream, room: Arc<Room>, door: Arc<dyn Door>) {
+async fn connection(stream: TcpStream, page: Arc<PageState>, backend: Arc<Backend>) {
     let service = service_fn(|request| {
-        let (room, door) = (room.clone(), door.clone());
-        async move { Ok::<Answer, Infallible>(answer(request, &room, door).await) }
+        let (page, backend) = (page.clone(), backend.clone());
+        async move { Ok::<Answer, Infallible>(answer(request, &page, backend).await) }
     });
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).max_buf_size(HEAD_BYTES_MAX);
@@ -196,23 +179,23 @@ async fn connection(stream: TcpStream, room: Arc<Room>, door: Arc<dyn Door>) {
     }
 }
 
-async fn answer(request: Request<Incoming>, room: &Arc<Room>, door: Arc<dyn Door>) -> Answer {
-    match gate::admit(&head_of(&request), &room.keys, room.port, Instant::now()) {
+async fn answer(request: Request<Incoming>, page: &Arc<PageState>, backend: Arc<Backend>) -> Answer {
+    match gate::admit(&head_of(&request), &page.keys, page.port, Instant::now()) {
         Err(refusal) => refused(refusal),
-        Ok(way) => {
-            room.touch();
-            match way {
-                Way::Page { with_cookie } => {
-                    let mut page = asset(&PAGE);
-                    let cookie = with_cookie.then(|| HeaderValue::try_from(room.keys.set_cookie(room.port)));
+        Ok(route) => {
+            page.touch();
+            match route {
+                Route::Page { with_cookie } => {
+                    let mut answer = asset(&PAGE);
+                    let cookie = with_cookie.then(|| HeaderValue::try_from(page.keys.set_cookie(page.port)));
                     if let Some(Ok(cookie)) = cookie {
-                        page.headers_mut().insert(header::SET_COOKIE, cookie);
+                        answer.headers_mut().insert(header::SET_COOKIE, cookie);
                     }
-                    page
+                    answer
                 }
-                Way::Asset(found) => asset(found),
-                Way::Call => call(request.into_body(), room, &*door).await,
-                Way::Events { session, from } => events(room, door, session, from).await,
+                Route::Asset(found) => asset(found),
+                Route::Call => call(request.into_body(), page, &backend).await,
+                Route::Events { session, from } => events(page, backend, session, from).await,
             }
         }
     }
@@ -247,39 +230,42 @@ struct Call {
     method: String,
 }
 
-async fn call(body: Incoming, room: &Room, door: &dyn Door) -> Answer {
+async fn call(body: Incoming, page: &PageState, backend: &Backend) -> Answer {
     let read = tokio::time::timeout(REQUEST_TIME_MAX, Limited::new(body, CALL_BYTES_MAX).collect());
     let Ok(Ok(body)) = read.await else {
-        return told(StatusCode::PAYLOAD_TOO_LARGE, "A call is shorter than this, or comes sooner.");
+        return plain_text(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "The call is too long, or it took too long to arrive.",
+        );
     };
     let bytes = body.to_bytes();
     let Ok(Call { method }) = serde_json::from_slice(&bytes) else {
-        return told(StatusCode::BAD_REQUEST, "A call is one JSON object with a method.");
+        return plain_text(StatusCode::BAD_REQUEST, "A call is one JSON object with a method.");
     };
     if !METHODS.contains(&method.as_str()) {
-        return told(StatusCode::FORBIDDEN, "The page only looks: it has no such method.");
+        return plain_text(StatusCode::FORBIDDEN, "The page can only read, so it can't call this method.");
     }
     let Ok(call) = String::from_utf8(bytes.into()) else {
-        return told(StatusCode::BAD_REQUEST, "A call is UTF-8.");
+        return plain_text(StatusCode::BAD_REQUEST, "A call is UTF-8.");
     };
-    let Ok(_turn) = room.calls.acquire().await else {
-        return told(StatusCode::SERVICE_UNAVAILABLE, "The page is closing.");
+    let Ok(_turn) = page.calls.acquire().await else {
+        return plain_text(StatusCode::SERVICE_UNAVAILABLE, "The page is closing.");
     };
-    let answered = door.answer(call).await;
+    let answered = backend.answer(call).await;
     typed(StatusCode::OK, "application/json", Full::new(Bytes::from(answered)).boxed_unsync())
 }
 
 // ── Events ─────────────────────────────────────────────────────────────────────────────────────────
 
-async fn events(room: &Arc<Room>, door: Arc<dyn Door>, session: SessionId, from: Seq) -> Answer {
-    let Some(open) = room.stream() else {
-        return told(StatusCode::SERVICE_UNAVAILABLE, "Too many windows follow sessions: close one.");
+async fn events(page: &Arc<PageState>, backend: Arc<Backend>, session: SessionId, from: Seq) -> Answer {
+    let Some(open) = page.stream() else {
+        return plain_text(StatusCode::SERVICE_UNAVAILABLE, "Too many windows follow sessions: close one.");
     };
-    let followed = tokio::task::spawn_blocking(move || door.follow(&session, from)).await;
+    let followed = tokio::task::spawn_blocking(move || backend.follow(&session, from)).await;
     let following = match followed {
         Ok(Ok(following)) => following,
-        Ok(Err(sentence)) => return told(StatusCode::NOT_FOUND, &sentence),
-        Err(_) => return told(StatusCode::INTERNAL_SERVER_ERROR, "The session could not be read."),
+        Ok(Err(sentence)) => return plain_text(StatusCode::NOT_FOUND, &sentence),
+        Err(_) => return plain_text(StatusCode::INTERNAL_SERVER_ERROR, "The session could not be read."),
     };
     let frames = stream::unfold((following, open), |state| async move {
         let piece = match tokio::time::timeout(HEARTBEAT, state.0.news.next()).await {
@@ -303,12 +289,12 @@ fn asset(asset: &Asset) -> Answer {
 }
 
 fn refused(refusal: Refusal) -> Answer {
-    let (status, sentence) = refusal.told();
-    told(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), sentence)
+    let (status, sentence) = refusal.response();
+    plain_text(StatusCode::from_u16(status).unwrap_or(StatusCode::FORBIDDEN), sentence)
 }
 
 /// A plain-text response.
-fn told(status: StatusCode, sentence: &str) -> Answer {
+fn plain_text(status: StatusCode, sentence: &str) -> Answer {
     let text = Full::new(Bytes::from(format!("{sentence}\n"))).boxed_unsync();
     typed(status, "text/plain; charset=utf-8", text)
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::meter::Point;
-use super::walk::Walk;
+use super::timeline_builder::TimelineBuilder;
 use super::words::head;
 use epitome_config::Settings;
 use epitome_provider::spent::Spent;
@@ -225,11 +225,11 @@ pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
         0 => Seq(0),
         left_out => replies[left_out],
     };
-    let mut walk = Walk::new(thread, facts, from);
-    thread.entries().iter().for_each(|entry| walk.take(entry));
-    if let (1.., Some(first)) = (rounds_left_out, walk.rounds.first()) {
+    let mut builder = TimelineBuilder::new(thread, facts, from);
+    thread.entries().iter().for_each(|entry| builder.take(entry));
+    if let (1.., Some(first)) = (rounds_left_out, builder.rounds.first()) {
         let began = first.began;
-        walk.turns.retain(|turn| turn.ended.is_none_or(|ended| ended >= began));
+        builder.turns.retain(|turn| turn.ended.is_none_or(|ended| ended >= began));
     }
     let Spent { usage, cost } = Spent::of(facts.settings, thread);
     Timeline {
@@ -247,13 +247,13 @@ pub fn timeline(thread: &Thread, facts: &Facts<'_>) -> Timeline {
         context: Kinds::of(facts.ruler, thread),
         spent: usage,
         cost,
-        turns: walk.turns,
-        rounds: walk.rounds,
-        meter: walk.meter.points(),
-        layers: walk.layers,
-        hooks: walk.hooks,
-        calls: walk.calls,
-        permissions: walk.permissions,
+        turns: builder.turns,
+        rounds: builder.rounds,
+        meter: builder.meter.points(),
+        layers: builder.layers,
+        hooks: builder.hooks,
+        calls: builder.calls,
+        permissions: builder.permissions,
         rounds_left_out,
     }
 }

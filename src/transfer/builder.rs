@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{Draft, Source, TOKENS_MAX};
+use super::{Broken, Circumstances, Draft, File, Source, TOKENS_MAX};
+use epitome_problem::Problem;
 use epitome_thread::{
     Account, CallId, Card, Change, Content, Cut, Entry, FORMAT_VERSION, Location, Message, MessageId,
     ModelName, Origin, OutcomeContent, OutcomeStatus, Seq, SessionId, StopReason, ToolCall, ToolKind,
@@ -22,6 +23,9 @@ const CALL_ID_CHARS_MAX: usize = 64;
 
 /// The latest time that can be displayed: the end of the year 9999, in milliseconds since the Unix epoch.
 const LATEST: u64 = 253_402_207_200_000;
+
+/// Precedes the text of a summary.
+const SUMMARY: &str = "A summary of what was said and done so far:\n\n";
 
 /// A placeholder until the session gets its id.
 const NOBODY: &str = "s_00000000000000000000";
@@ -39,22 +43,16 @@ pub(super) struct Builder {
     names: HashSet<CallId>,
     /// Calls without an outcome.
     open: Vec<CallId>,
+    /// Messages and compactions to be added after the outcomes of the open calls.
+    pending: Vec<Pending>,
     notes: Vec<(String, usize)>,
     /// Complete sentences for the user.
     remarks: Vec<String>,
     foreign_id: Option<String>,
 }
 
-/// The texts of a message, joined by blank lines.
-pub(super) fn words(content: &[Content]) -> String {
-    let texts = content.iter().filter_map(|part| match part {
-        Content::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect::<Vec<_>>().join("\n\n")
-}
-
 /// A call as recorded by another program.
+#[derive(Default)]
 pub(super) struct ForeignCall {
     pub id: String,
     pub name: String,
@@ -64,12 +62,25 @@ pub(super) struct ForeignCall {
     pub input: Value,
 }
 
+/// An entry that must not come between a call and its outcome.
+pub(super) enum Pending {
+    Prompt(Vec<Content>),
+    /// A message for the model by this author.
+    Context(Vec<Content>, &'static str),
+    Compacted {
+        kept: Option<Seq>,
+        summary: String,
+        trigger: Trigger,
+        tokens_before: u64,
+    },
+}
+
 impl Builder {
-    pub fn new(cwd: &Path, at: u64) -> Builder {
-        let session = SessionId(NOBODY.to_owned());
+    /// Begins a log. `cwd` and `at` are the directory and the time of its start, if they are recorded.
+    pub fn new(cwd: Option<&str>, at: Option<u64>, circumstances: &Circumstances) -> Builder {
         let mut builder = Builder {
             entries: Vec::new(),
-            at: at.min(LATEST),
+            at: at.unwrap_or(circumstances.now).min(LATEST),
             next_message: 0,
             titled: false,
             in_turn: false,
@@ -77,11 +88,14 @@ impl Builder {
             calls: HashMap::new(),
             names: HashSet::new(),
             open: Vec::new(),
+            pending: Vec::new(),
             notes: Vec::new(),
             remarks: Vec::new(),
             foreign_id: None,
         };
-        builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd: cwd.to_path_buf() });
+        let session = SessionId(NOBODY.to_owned());
+        let cwd = cwd.map_or(circumstances.cwd, Path::new).to_path_buf();
+        builder.push(Change::Opened { format: FORMAT_VERSION, session, cwd });
         builder
     }
 
@@ -95,21 +109,21 @@ impl Builder {
         Seq(self.entries.len() as u64)
     }
 
-    /// Whether the log contains nothing but its opening entry.
+    /// Whether the log has nothing but its opening entry and a title.
     pub fn is_empty(&self) -> bool {
-        self.entries.len() == 1
-    }
-
-    /// Whether a call has no outcome yet.
-    pub fn is_waiting(&self) -> bool {
-        !self.open.is_empty()
+        self.entries.iter().skip(1).all(|entry| matches!(entry.change, Change::Titled { .. }))
     }
 
     /// Counts something that has no place in a log. `what` is a plural.
     pub fn left_out(&mut self, what: &str) {
+        self.left_out_times(1, what);
+    }
+
+    pub fn left_out_times(&mut self, times: usize, what: &str) {
         match self.notes.iter_mut().find(|(known, _)| known == what) {
-            Some((_, count)) => *count += 1,
-            None => self.notes.push((what.to_owned(), 1)),
+            Some((_, count)) => *count += times,
+            None if times > 0 => self.notes.push((what.to_owned(), times)),
+            None => {}
         }
     }
 
@@ -123,12 +137,13 @@ impl Builder {
         self.foreign_id = Some(id.to_owned()).filter(|id| !id.is_empty());
     }
 
-    /// Adds a prompt of the user: ends an unfinished turn and starts a new one. Returns the entry's number.
+    /// Adds a prompt of the user, unless it is empty: ends an unfinished turn and starts a new one. Returns the
+    /// entry's number.
     pub fn prompt(&mut self, content: Vec<Content>) -> Option<Seq> {
-        self.turn_ended(StopReason::EndTurn);
         if content.is_empty() {
             return None;
         }
+        self.turn_ended(StopReason::EndTurn);
         let message = self.message(content);
         if !self.titled {
             self.title(&first_line(&message));
@@ -137,11 +152,32 @@ impl Builder {
         Some(self.push(Change::Said { message, origin: Origin::Person }))
     }
 
-    /// Adds a message for the model that the user did not type.
-    pub fn context(&mut self, content: Vec<Content>, by: &str) -> Seq {
+    /// Adds a message for the model that the user did not type, unless it is empty.
+    pub fn context(&mut self, content: Vec<Content>, by: &str) -> Option<Seq> {
+        if content.is_empty() {
+            return None;
+        }
         self.close_calls();
         let message = self.message(content);
-        self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } })
+        Some(self.push(Change::Said { message, origin: Origin::Context { by: by.to_owned() } }))
+    }
+
+    /// Adds something once the open calls have their outcomes, or `settle` is called.
+    pub fn later(&mut self, what: Pending) {
+        self.pending.push(what);
+    }
+
+    /// Adds what waits for the outcomes of calls.
+    pub fn settle(&mut self) {
+        for what in std::mem::take(&mut self.pending) {
+            match what {
+                Pending::Prompt(content) => self.prompt(content),
+                Pending::Context(content, by) => self.context(content, by),
+                Pending::Compacted { kept, summary, trigger, tokens_before } => {
+                    Some(self.summarized(kept, &summary, trigger, tokens_before))
+                }
+            };
+        }
     }
 
     pub fn title(&mut self, title: &str) {
@@ -151,9 +187,18 @@ impl Builder {
         }
     }
 
-    /// Adds a call and returns its part of the reply. It always gets a new id, so a repeated original id is
-    /// another call.
-    pub fn call(&mut self, call: ForeignCall) -> Content {
+    /// Returns the part of a reply for a call, of which nothing but this is recorded.
+    pub fn call(&mut self, id: Option<&str>, name: Option<&str>, input: &Value) -> Content {
+        self.foreign_call(ForeignCall {
+            id: id.unwrap_or_default().to_owned(),
+            name: name.unwrap_or("tool").to_owned(),
+            input: input.clone(),
+            ..ForeignCall::default()
+        })
+    }
+
+    /// Returns the part of a reply for a call. It always gets a new id, so a repeated original id is another call.
+    pub fn foreign_call(&mut self, call: ForeignCall) -> Content {
         let id = self.fresh_call(&call.id);
         self.calls.insert(call.id, id.clone());
         let input = if call.input.is_object() { call.input } else { json!({ "input": call.input }) };
@@ -189,9 +234,16 @@ impl Builder {
         !self.open.is_empty()
     }
 
-    /// Adds the outcome of a call. An outcome of an unknown call, or a second one, is left out.
-    pub fn outcome(&mut self, id: &str, status: OutcomeStatus, content: Vec<OutcomeContent>) -> Option<Seq> {
-        let call = self.calls.get(id).filter(|call| self.open.contains(call)).cloned();
+    /// Adds the outcome of a call, and the exit code if it was a command. An outcome of an unknown call, or a second
+    /// one, is left out.
+    pub fn outcome(
+        &mut self,
+        id: Option<&str>,
+        status: OutcomeStatus,
+        content: Vec<OutcomeContent>,
+        exit_code: Option<i64>,
+    ) -> Option<Seq> {
+        let call = self.calls.get(id.unwrap_or_default()).filter(|call| self.open.contains(call)).cloned();
         let Some(call) = call else {
             self.left_out("results of calls that are not in it");
             return None;
@@ -201,6 +253,7 @@ impl Builder {
         if !content.is_empty() {
             outcome.content = content;
         }
+        outcome.raw = exit_code.map(|code| json!({ "exitCode": code }));
         Some(self.push(Change::ToolFinished { outcome }))
     }
 
@@ -211,30 +264,34 @@ impl Builder {
         }
     }
 
-    /// Sets the exit code of the command whose outcome is the newest entry.
-    pub fn exit_code(&mut self, code: i64) {
-        if let Some(Entry { change: Change::ToolFinished { outcome }, .. }) = self.entries.last_mut() {
-            outcome.raw = Some(json!({ "exitCode": code }));
-        }
-    }
-
     /// Adds the usage of a reply that was recorded separately.
     pub fn spent(&mut self, usage: &Usage) {
         self.spent.add(usage);
     }
 
-    /// Adds a compaction by the other agent. Its summary replaces everything up to and including `through`,
-    /// or everything so far.
+    /// Adds a compaction by the other agent with a model's summary. See [`Builder::compacted`].
+    pub fn summarized(
+        &mut self,
+        kept: Option<Seq>,
+        summary: &str,
+        trigger: Trigger,
+        tokens_before: u64,
+    ) -> Seq {
+        self.compacted(kept, format!("{SUMMARY}{summary}"), trigger, tokens_before)
+    }
+
+    /// Adds a compaction by the other agent. `summary` replaces everything before the entry `kept`, or everything so
+    /// far.
     pub fn compacted(
         &mut self,
-        through: Option<Seq>,
+        kept: Option<Seq>,
         summary: String,
         trigger: Trigger,
         tokens_before: u64,
     ) -> Seq {
         self.close_calls();
-        let through =
-            through.map_or(Seq(self.next_seq().0.saturating_sub(1)), |through| self.whole_rounds(through));
+        let before = |seq: Seq| Seq(seq.0.saturating_sub(1));
+        let through = kept.map_or(before(self.next_seq()), |kept| self.whole_rounds(before(kept)));
         let tokens_after = estimate(&summary);
         let summary = self.message(vec![Content::Text { text: summary }]);
         self.push(Change::Compacted {
@@ -293,11 +350,19 @@ impl Builder {
         }
     }
 
-    pub fn finish(mut self, source: Source) -> Draft {
+    /// Completes the log. `broken` are the lines that could not be read. A log in which nothing is said is an error.
+    pub fn finish(mut self, source: Source, file: File, broken: Option<Broken>) -> Result<Draft, Problem> {
+        if self.is_empty() {
+            return Err(match broken {
+                Some(broken) => broken.first,
+                None => file.problem(1, "nothing is said in this session"),
+            });
+        }
         self.turn_ended(StopReason::EndTurn);
-        let notes = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
-        let notes = self.remarks.into_iter().chain(notes).collect();
-        Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries }
+        let broken = broken.map(|broken| broken.words());
+        let left_out = self.notes.iter().map(|(what, count)| format!("left out: {what} ({count})"));
+        let notes = broken.into_iter().chain(self.remarks).chain(left_out).collect();
+        Ok(Draft { source, session: None, foreign_id: self.foreign_id, notes, entries: self.entries })
     }
 
     /// Gives an outcome to each call without one: no provider accepts a call without an outcome.

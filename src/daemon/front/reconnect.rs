@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::frame::{Frame, Kind};
+use crate::messages::{Kind, Message};
 use epitome_acp::envelope::{self, Incoming};
 use epitome_acp::requests::REQUESTS_OPEN_MAX;
-use epitome_acp::{answers, post};
+use epitome_acp::{answers, writer};
 
 /// Daemon requests that are remembered. There are usually a few; beyond this the oldest is forgotten, and its
 /// response dropped.
-const CARDS_MAX: usize = 1024;
+const DAEMON_REQUESTS_MAX: usize = 1024;
 
 /// Prefix of the ids of the front end's own requests to a daemon.
 const OWN: &str = "\"epitome-front-";
@@ -32,10 +32,10 @@ pub enum Line {
     Answer(Vec<u8>),
 }
 
-/// What to do with a frame from the daemon.
+/// What to do with a message from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// Forward the frame's lines to the editor.
+pub enum DaemonMessage {
+    /// Forward its lines to the editor.
     Show,
     /// Send these lines instead.
     Instead(Vec<u8>),
@@ -43,14 +43,14 @@ pub enum Heard {
 
 /// The recorded state; see the module documentation.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct ReconnectState {
     initialize: Option<Initialize>,
     /// The open sessions, each with the params it was opened with.
     open: BTreeMap<String, Box<RawValue>>,
     /// Unanswered requests of the editor, oldest first.
     waiting: Vec<Waiting>,
     /// Ids of the daemon's unanswered requests.
-    cards: BTreeSet<u64>,
+    requests: BTreeSet<u64>,
     highest: u64,
     /// The front end's own unanswered requests to the current daemon.
     own: BTreeMap<String, Own>,
@@ -102,13 +102,13 @@ struct NamesSession {
     session_id: String,
 }
 
-impl Memory {
+impl ReconnectState {
     /// Records a line from the editor before it is forwarded to the daemon.
     pub fn from_editor(&mut self, line: &[u8]) -> Line {
         match envelope::read(line) {
             Incoming::Request { id, method, params } => self.request(id, &method, params, line),
             Incoming::Response { id, .. } => match id.parse::<u64>() {
-                Ok(id) if self.cards.remove(&id) => Line::Forward,
+                Ok(id) if self.requests.remove(&id) => Line::Forward,
                 // A response to a request that was withdrawn or that came from a dead daemon.
                 Ok(_) | Err(_) => Line::Drop,
             },
@@ -159,39 +159,39 @@ impl Memory {
         }
     }
 
-    /// Records a frame from the daemon before its lines are forwarded to the editor.
-    pub fn from_daemon(&mut self, frame: &Frame<'_>) -> Heard {
-        match frame.kind {
-            Kind::Lines | Kind::Bye => {}
+    /// Records a message from the daemon before its lines are forwarded to the editor.
+    pub fn from_daemon(&mut self, message: &Message<'_>) -> DaemonMessage {
+        match message.kind {
+            Kind::Notifications | Kind::Farewell => {}
             Kind::Request => {
-                if let Ok(id) = frame.id.parse::<u64>() {
+                if let Ok(id) = message.id.parse::<u64>() {
                     self.highest = self.highest.max(id);
-                    self.cards.insert(id);
-                    if self.cards.len() > CARDS_MAX {
-                        self.cards.pop_first();
+                    self.requests.insert(id);
+                    if self.requests.len() > DAEMON_REQUESTS_MAX {
+                        self.requests.pop_first();
                     }
                 }
             }
             Kind::Withdrawn => {
-                if let Ok(id) = frame.id.parse::<u64>() {
-                    self.cards.remove(&id);
+                if let Ok(id) = message.id.parse::<u64>() {
+                    self.requests.remove(&id);
                 }
             }
             Kind::Response => {
-                if let Some(own) = self.own.remove(frame.id) {
-                    return Heard::Instead(self.own_answered(own, succeeded(frame)));
+                if let Some(own) = self.own.remove(message.id) {
+                    return DaemonMessage::Instead(self.own_answered(own, succeeded(message)));
                 }
-                if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *frame.id) {
+                if let Some(at) = self.waiting.iter().position(|waiting| *waiting.id == *message.id) {
                     let waiting = self.waiting.remove(at);
-                    self.answered(waiting.wants, frame);
+                    self.answered(waiting.wants, message);
                 }
             }
         }
-        Heard::Show
+        DaemonMessage::Show
     }
 
-    fn answered(&mut self, wants: Wants, frame: &Frame<'_>) {
-        let succeeded = succeeded(frame);
+    fn answered(&mut self, wants: Wants, message: &Message<'_>) {
+        let succeeded = succeeded(message);
         match wants {
             Wants::Initialize => {
                 if let Some(initialize) = &mut self.initialize {
@@ -199,7 +199,7 @@ impl Memory {
                 }
             }
             Wants::New(params) => {
-                if succeeded && let Some(session) = session_made(frame.body) {
+                if succeeded && let Some(session) = session_made(message.lines) {
                     self.open.insert(session, params);
                 }
             }
@@ -234,7 +234,7 @@ impl Memory {
     pub fn lost(&mut self) -> Vec<u8> {
         self.own.clear();
         let mut lines = Vec::new();
-        for card in std::mem::take(&mut self.cards) {
+        for card in std::mem::take(&mut self.requests) {
             let line = format!(
                 "{{\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{{\"requestId\":{card}}}}}\n"
             );
@@ -300,7 +300,7 @@ impl Memory {
         self.pay(|_| true)
     }
 
-    /// Like [`Memory::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
+    /// Like [`ReconnectState::answers_overdue`] when no daemon is available: answers a pending `initialize` as well.
     pub fn give_up(&mut self) -> Vec<u8> {
         for waiting in std::mem::take(&mut self.waiting) {
             self.owed.push(Owed { id: waiting.id, behind: None });
@@ -357,16 +357,21 @@ pub fn unserved(line: &[u8], why: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// The response to a line that was too long to be read.
+pub fn line_too_long() -> Vec<u8> {
+    error("null", answers::line_too_long())
+}
+
 fn error(id: &str, error: answers::Error) -> Vec<u8> {
     let mut line = Vec::new();
-    post::response(&mut line, id, Err(error));
+    writer::response(&mut line, id, Err(error));
     line
 }
 
 /// Whether a response has a result. In our own lines it directly follows the id.
-fn succeeded(frame: &Frame<'_>) -> bool {
-    let head = br#"{"jsonrpc":"2.0","id":"#.len() + frame.id.len();
-    frame.body.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
+fn succeeded(message: &Message<'_>) -> bool {
+    let head = br#"{"jsonrpc":"2.0","id":"#.len() + message.id.len();
+    message.lines.get(head..).is_some_and(|rest| rest.starts_with(br#","result":"#))
 }
 
 /// The session created by `session/new`.

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use super::Daemon;
 use super::attachments::{Attached, Kind, fresh_client};
 use super::build::Build;
-use super::frame::{Farewell, FrameWriter};
-use super::hello::{self, Answer, HELLO_BYTES_MAX};
+use super::handshake::{self, Answer, HELLO_BYTES_MAX};
+use super::messages::{Farewell, MessageWriter};
 use epitome_acp::connection::Connection;
-use epitome_acp::server::Parts;
+use epitome_acp::server::ConnectionConfig;
 use epitome_config::Settings;
 use epitome_files::paths::Paths;
 use epitome_provider::endpoint::{self, Environment};
@@ -45,7 +45,7 @@ pub fn configured(
 
 /// The connected front ends. Cheap to clone.
 #[derive(Clone)]
-pub struct Doors(Arc<Inner>);
+pub struct Frontends(Arc<Inner>);
 
 struct Inner {
     daemon: Arc<Daemon>,
@@ -57,20 +57,20 @@ struct Inner {
 
 #[derive(Default)]
 struct Open {
-    doors: HashMap<u64, Door>,
+    frontends: HashMap<u64, Frontend>,
     /// The daemon is shutting down: no new front ends are accepted.
     closing: bool,
 }
 
-struct Door {
+struct Frontend {
     stream: UnixStream,
     farewell: Arc<OnceLock<Farewell>>,
 }
 
-impl Doors {
+impl Frontends {
     /// Must be called on the runtime that the sessions run on.
-    pub fn new(daemon: Arc<Daemon>) -> Doors {
-        Doors(Arc::new(Inner {
+    pub fn new(daemon: Arc<Daemon>) -> Frontends {
+        Frontends(Arc::new(Inner {
             daemon,
             open: Mutex::default(),
             count: watch::Sender::new(0),
@@ -82,9 +82,9 @@ impl Doors {
     /// Serves a connection on its own threads.
     pub fn open(&self, stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        let doors = self.clone();
+        let frontends = self.clone();
         let serve = move || {
-            if let Err(error) = doors.serve(stream) {
+            if let Err(error) = frontends.serve(stream) {
                 tracing::info!(%error, "a front end was not attached");
             }
         };
@@ -101,11 +101,11 @@ impl Doors {
     pub fn close(&self, farewell: Farewell) {
         let mut open = self.opened();
         open.closing = true;
-        for door in open.doors.values() {
+        for frontend in open.frontends.values() {
             // A farewell that was set earlier takes precedence.
-            drop(door.farewell.set(farewell.clone()));
+            drop(frontend.farewell.set(farewell.clone()));
             // Everything sent before is still read. Shutting down a closed stream fails, which is harmless.
-            drop(door.stream.shutdown(Shutdown::Read));
+            drop(frontend.stream.shutdown(Shutdown::Read));
         }
     }
 
@@ -131,7 +131,7 @@ impl Doors {
         }
         let daemon = &self.0.daemon;
         let answer = |refused| Answer { build: Build::own().clone(), pid: std::process::id(), refused };
-        let hello = match hello::read(&line, &daemon.paths) {
+        let hello = match handshake::read(&line, &daemon.paths) {
             Ok(hello) => hello,
             Err(why) => {
                 tracing::warn!(why, "a front end is refused");
@@ -144,14 +144,14 @@ impl Doors {
         let farewell = Arc::default();
         // Before the answer: a front end that is answered is served or gets a farewell. One without an answer
         // retries.
-        let Some(_door) = self.enter(client, &stream, &farewell)? else { return Ok(()) };
+        let Some(_registered) = self.enter(client, &stream, &farewell)? else { return Ok(()) };
         (&stream).write_all(&answer(None).to_line())?;
         tracing::info!(
             client = client.0,
             pid = hello.pid,
             version = hello.build.version,
             sources = hello.build.sources,
-            "a front end is attached"
+            "a front end has attached"
         );
         let attached = Attached {
             client,
@@ -164,13 +164,13 @@ impl Doors {
         if hello.build.is_newer(Build::own()) {
             self.0.newer.send_replace(Some(hello.build.clone()));
         }
-        let (environment, overrides) = (Arc::new(hello.environment), Arc::new(hello.overrides));
+        let (environment, overrides) = (hello.environment.shared(), Arc::new(hello.overrides));
         let configured = {
             let (paths, environment, overrides) =
                 (daemon.paths.clone(), environment.clone(), overrides.clone());
             move || configured(&paths, &overrides, &environment)
         };
-        let parts = Parts {
+        let parts = ConnectionConfig {
             sessions: daemon.sessions.clone(),
             runtime: self.0.runtime.clone(),
             client,
@@ -179,14 +179,14 @@ impl Doors {
             configured: Box::new(configured),
             ids_above: hello.ids_above,
         };
-        let connection = Connection::open(FrameWriter::new(stream, farewell), parts, None);
+        let connection = Connection::open(MessageWriter::new(stream, farewell), parts, None);
         let _present = daemon.attachments.enter(attached, Box::new(connection.waiting()));
         // A panic here must not leave the client's turns running.
         if catch_unwind(AssertUnwindSafe(|| connection.read(reader))).is_err() {
             tracing::error!(client = client.0, "the reader of a front end panicked");
         }
         connection.closer().close();
-        tracing::info!(client = client.0, "a front end is gone");
+        tracing::info!(client = client.0, "a front end has disconnected");
         Ok(())
     }
 
@@ -196,25 +196,25 @@ impl Doors {
         client: ClientId,
         stream: &UnixStream,
         farewell: &Arc<OnceLock<Farewell>>,
-    ) -> io::Result<Option<Inside>> {
-        let door = Door { stream: stream.try_clone()?, farewell: farewell.clone() };
+    ) -> io::Result<Option<Registered>> {
+        let frontend = Frontend { stream: stream.try_clone()?, farewell: farewell.clone() };
         let mut open = self.opened();
         if open.closing {
             return Ok(None);
         }
-        open.doors.insert(client.0, door);
-        self.0.count.send_replace(open.doors.len());
-        Ok(Some(Inside(self.clone(), client)))
+        open.frontends.insert(client.0, frontend);
+        self.0.count.send_replace(open.frontends.len());
+        Ok(Some(Registered(self.clone(), client)))
     }
 }
 
 /// A registered front end; dropping it removes the entry.
-struct Inside(Doors, ClientId);
+struct Registered(Frontends, ClientId);
 
-impl Drop for Inside {
+impl Drop for Registered {
     fn drop(&mut self) {
         let mut open = self.0.opened();
-        open.doors.remove(&self.1.0);
-        self.0.0.count.send_replace(open.doors.len());
+        open.frontends.remove(&self.1.0);
+        self.0.0.count.send_replace(open.frontends.len());
     }
 }

@@ -13,8 +13,8 @@ use epitome_thread::{CallId, Change, Entry, Group, Origin, OutcomeStatus, Seq, T
 /// Remarks reported per hook run; the entry has all of them.
 const REMARKS_MAX: usize = 4;
 
-/// State of the walk.
-pub(super) struct Walk<'a> {
+/// State of the builder.
+pub(super) struct TimelineBuilder<'a> {
     thread: &'a Thread,
     facts: &'a Facts<'a>,
     /// Entries before this one are skipped, except layers.
@@ -35,9 +35,9 @@ pub(super) struct Walk<'a> {
     pub(super) permissions: Vec<PermissionMark>,
 }
 
-impl<'a> Walk<'a> {
-    pub(super) fn new(thread: &'a Thread, facts: &'a Facts<'a>, from: Seq) -> Walk<'a> {
-        Walk {
+impl<'a> TimelineBuilder<'a> {
+    pub(super) fn new(thread: &'a Thread, facts: &'a Facts<'a>, from: Seq) -> TimelineBuilder<'a> {
+        TimelineBuilder {
             thread,
             facts,
             from,

@@ -12,34 +12,34 @@ use epitome_thread::SessionId;
 
 /// Calls that may access the disk at once. If the disk hangs, their threads can't be reclaimed, and sessions
 /// share the runtime's 512 blocking threads.
-const AT_DISK_MAX: usize = 128;
+const DISK_ACCESSES_MAX: usize = 128;
 
 /// State of the control API, one per daemon.
-pub struct Desk {
+pub struct ControlState {
     /// Followers by session; a session without followers has no entry.
     tails: Mutex<HashMap<SessionId, NonZero<usize>>>,
-    at_disk: Arc<Semaphore>,
+    disk_permits: Arc<Semaphore>,
     pub limits: Limits,
 }
 
-impl Default for Desk {
-    fn default() -> Desk {
-        Desk {
+impl Default for ControlState {
+    fn default() -> ControlState {
+        ControlState {
             tails: Mutex::default(),
-            at_disk: Arc::new(Semaphore::new(AT_DISK_MAX)),
+            disk_permits: Arc::new(Semaphore::new(DISK_ACCESSES_MAX)),
             limits: Limits::default(),
         }
     }
 }
 
-impl Desk {
-    pub(super) fn looks_on(&self, session: &SessionId) {
+impl ControlState {
+    pub(super) fn add_follower(&self, session: &SessionId) {
         let mut tails = self.tails();
         let more = tails.get(session).map_or(NonZero::<usize>::MIN, |count| count.saturating_add(1));
         tails.insert(session.clone(), more);
     }
 
-    pub(super) fn looks_away(&self, session: &SessionId) {
+    pub(super) fn remove_follower(&self, session: &SessionId) {
         let mut tails = self.tails();
         match tails.get(session).and_then(|count| NonZero::new(count.get() - 1)) {
             Some(fewer) => tails.insert(session.clone(), fewer),
@@ -53,8 +53,8 @@ impl Desk {
     }
 
     /// Waits for a permit for one more disk access. The caller's time limit also bounds this wait.
-    pub(super) async fn room_at_disk(&self) -> OwnedSemaphorePermit {
-        self.at_disk.clone().acquire_owned().await.expect("nobody closes it")
+    pub(super) async fn disk_permit(&self) -> OwnedSemaphorePermit {
+        self.disk_permits.clone().acquire_owned().await.expect("nobody closes it")
     }
 
     fn tails(&self) -> MutexGuard<'_, HashMap<SessionId, NonZero<usize>>> {

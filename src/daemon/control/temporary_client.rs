@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::fault::{Fault, Kind};
 use super::params::Environment;
-use super::tray::{Next, Tray};
+use super::queue::{ClientQueue, Next};
 use crate::Daemon;
 use crate::attachments::fresh_client;
 use epitome_session::event_queue::Limits;
@@ -37,18 +37,18 @@ pub fn fresh_tickets(count: u64) -> Ticket {
 
 /// Client-specific settings of a visit.
 #[derive(Default)]
-pub struct Luggage {
+pub struct ClientSettings {
     /// Defaults to the environment of this process.
     pub environment: Option<Environment>,
     pub overrides: Overrides,
 }
 
 /// A temporary client attached to a session; dropping it detaches.
-pub struct Visit {
+pub struct TemporaryClient {
     daemon: Arc<Daemon>,
     pub session: SessionId,
     client: ClientId,
-    tray: Arc<Tray>,
+    queue: Arc<ClientQueue>,
     knows_commands: bool,
     /// Open questions; a session asks only a few at once.
     asks: Vec<AskId>,
@@ -56,30 +56,51 @@ pub struct Visit {
     said: Option<String>,
 }
 
-impl Visit {
-    fn new(daemon: &Arc<Daemon>, session: SessionId, client: ClientId, tray: Arc<Tray>) -> Visit {
+impl TemporaryClient {
+    fn new(
+        daemon: &Arc<Daemon>,
+        session: SessionId,
+        client: ClientId,
+        queue: Arc<ClientQueue>,
+    ) -> TemporaryClient {
         let daemon = daemon.clone();
-        Visit { daemon, session, client, tray, knows_commands: false, asks: Vec::new(), said: None }
+        TemporaryClient {
+            daemon,
+            session,
+            client,
+            queue,
+            knows_commands: false,
+            asks: Vec::new(),
+            said: None,
+        }
     }
 
     /// Attaches to an existing session.
-    pub async fn to(daemon: &Arc<Daemon>, session: SessionId, luggage: Luggage) -> Result<Visit, Fault> {
-        let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::new(LIMITS)), fresh_tickets(1));
+    pub async fn to(
+        daemon: &Arc<Daemon>,
+        session: SessionId,
+        settings: ClientSettings,
+    ) -> Result<TemporaryClient, Fault> {
+        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_tickets(1));
         // An existing session keeps its own directory; the one in an opening applies only to new sessions.
-        let opening = opening(client, tray.clone(), PathBuf::new(), luggage);
-        let visit = Visit::new(daemon, session.clone(), client, tray);
+        let opening = opening(client, queue.clone(), PathBuf::new(), settings);
+        let visit = TemporaryClient::new(daemon, session.clone(), client, queue);
         visit.daemon.sessions.attach(ticket, session, opening, Replay::Nothing);
         visit.entered(ticket).await
     }
 
     /// Creates a session and attaches to it.
-    pub async fn to_new(daemon: &Arc<Daemon>, cwd: PathBuf, luggage: Luggage) -> Result<Visit, Fault> {
-        let (client, tray, ticket) = (fresh_client(), Arc::new(Tray::new(LIMITS)), fresh_tickets(1));
-        let session = daemon.sessions.create(ticket, opening(client, tray.clone(), cwd, luggage));
-        Visit::new(daemon, session, client, tray).entered(ticket).await
+    pub async fn to_new(
+        daemon: &Arc<Daemon>,
+        cwd: PathBuf,
+        settings: ClientSettings,
+    ) -> Result<TemporaryClient, Fault> {
+        let (client, queue, ticket) = (fresh_client(), Arc::new(ClientQueue::new(LIMITS)), fresh_tickets(1));
+        let session = daemon.sessions.create(ticket, opening(client, queue.clone(), cwd, settings));
+        TemporaryClient::new(daemon, session, client, queue).entered(ticket).await
     }
 
-    async fn entered(mut self, ticket: Ticket) -> Result<Visit, Fault> {
+    async fn entered(mut self, ticket: Ticket) -> Result<TemporaryClient, Fault> {
         let mut is_attached = false;
         // Until the recipes are known, `/name` would be taken for plain text.
         while !is_attached || !self.knows_commands {
@@ -135,7 +156,7 @@ impl Visit {
 
     /// Waits for the next event and notes what it says. Returns the answer to this ticket.
     async fn next_answer(&mut self, ticket: Ticket) -> Result<Option<Result<Answer, SessionError>>, Fault> {
-        let Next::Item(_, out) = self.tray.next().await else {
+        let Next::Item(_, out) = self.queue.next().await else {
             return Err(Fault::new(Kind::Internal, "events of the session were lost"));
         };
         match out {
@@ -182,7 +203,7 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for TemporaryClient {
     fn drop(&mut self) {
         // If the session is gone, there is nothing to detach from.
         let client = self.client;
@@ -190,13 +211,13 @@ impl Drop for Visit {
     }
 }
 
-fn opening(client: ClientId, tray: Arc<Tray>, cwd: PathBuf, luggage: Luggage) -> Opening {
+fn opening(client: ClientId, queue: Arc<ClientQueue>, cwd: PathBuf, settings: ClientSettings) -> Opening {
     Opening {
-        attachment: Attachment { client, outlet: tray },
+        attachment: Attachment { client, outlet: queue },
         cwd,
         directories: Vec::new(),
         mcp_servers: Vec::new(),
-        environment: luggage.environment.unwrap_or_else(Environment::of_this_process).shared(),
-        overrides: Arc::new(luggage.overrides),
+        environment: settings.environment.unwrap_or_else(Environment::of_this_process).shared(),
+        overrides: Arc::new(settings.overrides),
     }
 }

@@ -1,9 +1,9 @@
 //! Tests of what a client is shown for each event, live and in a replay. Every update is parsed back with the
 //! schema's own types.
 
-#[path = "to_wire_tests/around.rs"]
+#[path = "around.rs"]
 mod around;
-#[path = "to_wire_tests/calls.rs"]
+#[path = "calls.rs"]
 mod calls;
 
 use std::path::PathBuf;

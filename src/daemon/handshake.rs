@@ -3,20 +3,18 @@
 //! One JSON line each way. Everything after them may change with `PROTOCOL`; these two lines only gain
 //! fields, so that any two versions can at least detect that they are incompatible.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, VERSION};
+use super::control::Environment;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -34,9 +32,8 @@ pub struct Hello {
     #[serde(with = "bytes")]
     pub cwd: OsString,
     pub place: Home,
-    /// The editor's environment: names and values, each in base64 because they need not be valid UTF-8.
-    #[serde(with = "pairs")]
-    pub environment: Vec<(OsString, OsString)>,
+    /// The editor's environment.
+    pub environment: Environment,
     /// Overrides from the command line that the editor launched.
     #[serde(default)]
     pub overrides: Overrides,
@@ -66,7 +63,7 @@ pub struct Answer {
     #[serde(flatten)]
     pub build: Build,
     pub pid: u32,
-    /// Why the front end is refused, as a sentence. If absent, frames follow.
+    /// Why the front end is refused, as a sentence. If absent, messages follow.
     pub refused: Option<String>,
 }
 
@@ -127,53 +124,29 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Serializes an `OsString` as base64.
+/// Serializes an `OsString`, which need not be valid UTF-8, as base64.
 mod bytes {
-    use serde::{Deserializer, Serializer};
+    use std::ffi::{OsStr, OsString};
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-    use super::{OsStr, OsString, decode, encode};
-    use serde::Deserialize;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(text: &OsStr, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&encode(text))
+        to.serialize_str(&STANDARD.encode(text.as_bytes()))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<OsString, D::Error> {
-        decode(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+        let decoded = STANDARD.decode(String::deserialize(from)?);
+        decoded.map(OsString::from_vec).map_err(serde::de::Error::custom)
     }
-}
-
-/// Serializes pairs of `OsString`s as base64.
-mod pairs {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::{OsString, decode, encode};
-
-    pub fn serialize<S: Serializer>(pairs: &[(OsString, OsString)], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(pairs.iter().map(|(name, value)| (encode(name), encode(value))))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(OsString, OsString)>, D::Error> {
-        let pairs = Vec::<(String, String)>::deserialize(from)?;
-        let read = |(name, value): (String, String)| Ok((decode(&name)?, decode(&value)?));
-        pairs
-            .into_iter()
-            .map(read)
-            .collect::<Result<_, base64::DecodeError>>()
-            .map_err(serde::de::Error::custom)
-    }
-}
-
-fn encode(text: &OsStr) -> String {
-    STANDARD.encode(text.as_bytes())
-}
-
-fn decode(text: &str) -> Result<OsString, base64::DecodeError> {
-    Ok(OsString::from_vec(STANDARD.decode(text)?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
 
     fn hello() -> Hello {
@@ -183,10 +156,10 @@ mod tests {
             pid: 7,
             cwd: "/w".into(),
             place: Home::of(&Paths::below(Path::new("/h"))),
-            environment: vec![
+            environment: Environment(vec![
                 ("A".into(), OsString::from_vec(vec![0xff, b'\n', b'"'])),
                 ("B".into(), "".into()),
-            ],
+            ]),
             overrides: Overrides { model: Some("a/b".into()), ..Overrides::default() },
             ids_above: 12,
         }

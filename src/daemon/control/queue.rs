@@ -14,7 +14,7 @@ const LIMITS: Limits =
     Limits { items: 2048, text_bytes: 256 * 1024, output_bytes: 16 * 1024, ..Limits::NONE };
 
 /// Events waiting for one client.
-pub struct Tray {
+pub struct ClientQueue {
     state: Mutex<State>,
     changed: Notify,
 }
@@ -26,29 +26,29 @@ struct State {
     shows: Shows,
 }
 
-impl Default for Tray {
-    fn default() -> Tray {
-        Tray::new(LIMITS)
+impl Default for ClientQueue {
+    fn default() -> ClientQueue {
+        ClientQueue::new(LIMITS)
     }
 }
 
 /// The queues of one connection: its own, and one for each session that it follows.
 #[derive(Default)]
-pub struct Trays(Mutex<Vec<Weak<Tray>>>);
+pub struct ClientQueues(Mutex<Vec<Weak<ClientQueue>>>);
 
-impl Trays {
-    pub fn add(&self, tray: &Arc<Tray>) {
-        let mut trays = self.trays();
-        trays.retain(|tray| tray.strong_count() > 0);
-        trays.push(Arc::downgrade(tray));
+impl ClientQueues {
+    pub fn add(&self, queue: &Arc<ClientQueue>) {
+        let mut queues = self.queues();
+        queues.retain(|queue| queue.strong_count() > 0);
+        queues.push(Arc::downgrade(queue));
     }
 
     /// Number of events waiting in all of them.
     pub fn waiting(&self) -> usize {
-        self.trays().iter().filter_map(Weak::upgrade).map(|tray| tray.state().events.len()).sum()
+        self.queues().iter().filter_map(Weak::upgrade).map(|queue| queue.state().events.len()).sum()
     }
 
-    fn trays(&self) -> MutexGuard<'_, Vec<Weak<Tray>>> {
+    fn queues(&self) -> MutexGuard<'_, Vec<Weak<ClientQueue>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -61,10 +61,10 @@ pub enum Next {
     Lagged,
 }
 
-impl Tray {
-    pub fn new(limits: Limits) -> Tray {
+impl ClientQueue {
+    pub fn new(limits: Limits) -> ClientQueue {
         let state = State { events: EventQueue::new(limits), lagged: false, shows: Shows::default() };
-        Tray { state: Mutex::new(state), changed: Notify::new() }
+        ClientQueue { state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Waits for the next event. The future may be dropped at any time.
@@ -95,7 +95,7 @@ impl Tray {
     }
 }
 
-impl Outlet for Tray {
+impl Outlet for ClientQueue {
     fn put(&self, session: &SessionId, out: Out) {
         let mut state = self.state();
         if state.lagged {
@@ -130,34 +130,34 @@ mod tests {
     /// A client that follows a session but does not read is visible in the counts.
     #[tokio::test]
     async fn unread_events_are_counted() {
-        let (trays, tray) = (Trays::default(), Arc::new(Tray::default()));
-        trays.add(&tray);
+        let (queues, queue) = (ClientQueues::default(), Arc::new(ClientQueue::default()));
+        queues.add(&queue);
         for call in 0..2 {
-            tray.put(&session(), started(call));
+            queue.put(&session(), started(call));
         }
-        assert_eq!(trays.waiting(), 2);
-        tray.next().await;
-        assert_eq!(trays.waiting(), 1);
-        drop(tray);
-        assert_eq!(trays.waiting(), 0, "it keeps no tray alive");
+        assert_eq!(queues.waiting(), 2);
+        queue.next().await;
+        assert_eq!(queues.waiting(), 1);
+        drop(queue);
+        assert_eq!(queues.waiting(), 0, "it keeps no queue alive");
     }
 
     #[tokio::test]
     async fn a_slow_client_lags_after_the_queued_events() {
-        let tray = Tray::default();
+        let queue = ClientQueue::default();
         for call in 0..LIMITS.items + 5 {
-            tray.put(&session(), started(call));
+            queue.put(&session(), started(call));
         }
         for call in 0..LIMITS.items {
-            let next = tray.next().await;
+            let next = queue.next().await;
             let wanted = call.to_string();
             assert!(
                 matches!(&next, Next::Item(_, Out::CallStarted { call }) if call.0 == wanted),
                 "{next:?}"
             );
         }
-        assert!(matches!(tray.next().await, Next::Lagged));
-        tray.put(&session(), started(0));
-        assert!(matches!(tray.next().await, Next::Lagged), "nothing comes behind a hole");
+        assert!(matches!(queue.next().await, Next::Lagged));
+        queue.put(&session(), started(0));
+        assert!(matches!(queue.next().await, Next::Lagged), "nothing comes behind a hole");
     }
 }

@@ -47,15 +47,15 @@ impl Socket {
 
 /// A listening socket with two handles: the runtime's, to wait for connections, and the original, to accept
 /// connections that the runtime has not noticed yet.
-pub struct Entrance {
+pub struct Listener {
     waiting: tokio::net::UnixListener,
     at_once: Socket,
 }
 
-impl Entrance {
-    pub fn new(socket: Socket) -> io::Result<Entrance> {
+impl Listener {
+    pub fn new(socket: Socket) -> io::Result<Listener> {
         let waiting = tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?;
-        Ok(Entrance { waiting, at_once: socket })
+        Ok(Listener { waiting, at_once: socket })
     }
 
     /// Whether connections to the path still reach this socket.

@@ -20,22 +20,22 @@ const LONGEST_NAME: &str = "control.sock";
 
 /// The runtime files of the daemon that serves one home.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RuntimeDir {
     pub directory: PathBuf,
 }
 
-impl Place {
+impl RuntimeDir {
     /// Derives the paths without touching the disk.
-    pub fn of(paths: &Paths) -> Place {
+    pub fn of(paths: &Paths) -> RuntimeDir {
         let longest = paths.runtime.join(LONGEST_NAME);
         if longest.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
-            return Place { directory: paths.runtime.clone() };
+            return RuntimeDir { directory: paths.runtime.clone() };
         }
         // The configured path is too long for a socket: use a short name derived from its hash instead.
         let digest = Sha256::digest(paths.runtime.as_os_str().as_bytes());
         let name = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
         let user = rustix::process::getuid().as_raw();
-        Place { directory: std::env::temp_dir().join(format!("epitome-{user}-{name}")) }
+        RuntimeDir { directory: std::env::temp_dir().join(format!("epitome-{user}-{name}")) }
     }
 
     /// Socket that front ends connect to.
@@ -74,7 +74,7 @@ impl Place {
             Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
         };
         if !metadata.is_dir() {
-            return refused("it is no directory");
+            return refused("it is not a directory");
         }
         if metadata.uid() != rustix::process::getuid().as_raw() {
             return refused("it belongs to another user");
@@ -98,10 +98,11 @@ mod tests {
 
     #[test]
     fn a_long_home_gets_short_socket_paths() {
-        let short = Place::of(&Paths::below(Path::new("/h")));
+        let short = RuntimeDir::of(&Paths::below(Path::new("/h")));
         assert_eq!(short.acp_socket(), Path::new("/h/run/acp.sock"));
         let (a, b) = (format!("/{}", "a".repeat(120)), format!("/{}", "b".repeat(120)));
-        let (a, b) = (Place::of(&Paths::below(Path::new(&a))), Place::of(&Paths::below(Path::new(&b))));
+        let (a, b) =
+            (RuntimeDir::of(&Paths::below(Path::new(&a))), RuntimeDir::of(&Paths::below(Path::new(&b))));
         assert!(a.control_socket().as_os_str().len() < SOCKET_PATH_BYTES_MAX);
         assert_ne!(a, b);
     }
@@ -109,13 +110,14 @@ mod tests {
     #[test]
     fn the_directory_is_private_and_not_a_symlink() {
         let scratch = tempfile::tempdir().expect("a temporary directory");
-        let place = Place { directory: scratch.path().join("run") };
-        place.prepare().expect("a new directory");
-        std::fs::set_permissions(&place.directory, std::fs::Permissions::from_mode(0o755)).expect("ours");
-        place.prepare().expect("our own directory");
-        assert_eq!(std::fs::metadata(&place.directory).expect("it is there").mode() & 0o777, 0o700);
-        let link = Place { directory: scratch.path().join("link") };
-        std::os::unix::fs::symlink(&place.directory, &link.directory).expect("a link can be made");
+        let runtime_dir = RuntimeDir { directory: scratch.path().join("run") };
+        runtime_dir.prepare().expect("a new directory");
+        std::fs::set_permissions(&runtime_dir.directory, std::fs::Permissions::from_mode(0o755))
+            .expect("ours");
+        runtime_dir.prepare().expect("our own directory");
+        assert_eq!(std::fs::metadata(&runtime_dir.directory).expect("it is there").mode() & 0o777, 0o700);
+        let link = RuntimeDir { directory: scratch.path().join("link") };
+        std::os::unix::fs::symlink(&runtime_dir.directory, &link.directory).expect("a link can be made");
         assert!(link.prepare().is_err());
     }
 }

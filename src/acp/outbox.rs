@@ -86,18 +86,6 @@ impl Outbox {
         self.lock().traits = traits;
     }
 
-    /// The kinds of questions that the client can show.
-    pub fn shows(&self) -> Shows {
-        let traits = self.lock().traits;
-        Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
-    }
-
-    /// The file operations that the client offers on its buffers.
-    pub fn offers(&self) -> Offers {
-        let traits = self.lock().traits;
-        Offers { reads: traits.read_text_file, writes: traits.write_text_file }
-    }
-
     /// Queues a complete line.
     pub fn put_line(&self, line: Vec<u8>) {
         let mut pending = self.lock();
@@ -191,11 +179,13 @@ impl Outlet for Outbox {
     }
 
     fn shows(&self) -> Shows {
-        Outbox::shows(self)
+        let traits = self.lock().traits;
+        Shows { forms: traits.elicitation_form, urls: traits.elicitation_url }
     }
 
     fn offers(&self) -> Offers {
-        Outbox::offers(self)
+        let traits = self.lock().traits;
+        Offers { reads: traits.read_text_file, writes: traits.write_text_file }
     }
 
     fn shows_agents(&self) -> bool {
@@ -211,7 +201,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::post::Post;
+    use crate::writer::UpdateWriter;
     use epitome_session::TextKind;
     use epitome_thread::{Change, Content, Entry, Message, MessageId, ModelName, Seq};
 
@@ -231,14 +221,14 @@ mod tests {
     }
 
     /// Writes what is queued, and adds it to the text that the client has, by session.
-    fn deliver(outbox: &Outbox, post: &mut Post, client: &mut HashMap<String, String>) {
+    fn deliver(outbox: &Outbox, writer: &mut UpdateWriter, client: &mut HashMap<String, String>) {
         let (mut items, mut lines) = (VecDeque::new(), Vec::new());
         if outbox.waiting() == 0 {
             return;
         }
         let traits = outbox.take(&mut items).expect("the outbox is open");
         for item in items {
-            post.write(item, &traits, outbox, &mut lines);
+            writer.write(item, &traits, outbox, &mut lines);
         }
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let line: serde_json::Value = serde_json::from_slice(line).expect("each line is JSON");
@@ -260,7 +250,7 @@ mod tests {
         let whole = piece.repeat(100_000);
         outbox.put(&session(1), reply(7, &whole));
         let mut client = HashMap::new();
-        deliver(&outbox, &mut Post::default(), &mut client);
+        deliver(&outbox, &mut UpdateWriter::default(), &mut client);
         assert!(client[&session(1).0] == whole, "the client has another text");
     }
 
@@ -271,13 +261,13 @@ mod tests {
         outbox.put(&session(1), text(7, &first));
         outbox.put(&session(1), text(7, &large));
         outbox.put(&session(1), text(7, "3"));
-        let (mut post, mut client) = (Post::default(), HashMap::new());
-        deliver(&outbox, &mut post, &mut client);
+        let (mut writer, mut client) = (UpdateWriter::default(), HashMap::new());
+        deliver(&outbox, &mut writer, &mut client);
         assert!(client[&session(1).0] == first);
         outbox.put(&session(1), text(7, "4"));
         outbox.put(&session(1), reply(7, &format!("{first}{large}34")));
         outbox.put(&session(1), text(8, "5"));
-        deliver(&outbox, &mut post, &mut client);
+        deliver(&outbox, &mut writer, &mut client);
         assert!(client[&session(1).0] == format!("{first}{large}345"));
     }
 
@@ -303,20 +293,20 @@ mod tests {
         #[test]
         fn clients_get_all_text(steps in prop::collection::vec((0u64..3, 0usize..300_000, any::<bool>()), 1..40)) {
             let outbox = Outbox::new(0);
-            let (mut post, mut client, mut whole) = (Post::default(), HashMap::new(), HashMap::new());
+            let (mut writer, mut client, mut whole) = (UpdateWriter::default(), HashMap::new(), HashMap::new());
             for (step, (name, length, reads)) in steps.into_iter().enumerate() {
                 // All pieces are distinct, so that a missing one is detected.
                 let piece = format!("{step}é").repeat(length / 4);
                 outbox.put(&session(name), text(7, &piece));
                 whole.entry(name).or_insert_with(String::new).push_str(&piece);
                 if reads {
-                    deliver(&outbox, &mut post, &mut client);
+                    deliver(&outbox, &mut writer, &mut client);
                 }
             }
             for (name, whole) in &whole {
                 outbox.put(&session(*name), reply(7, whole));
             }
-            deliver(&outbox, &mut post, &mut client);
+            deliver(&outbox, &mut writer, &mut client);
             for (name, whole) in whole {
                 prop_assert!(client.get(&session(name).0).map_or("", String::as_str) == whole);
             }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::answers;
 use super::from_wire::ClientTraits;
-use super::outlet::{Item, Outbox};
+use super::outbox::{Item, Outbox};
 use super::requests::{Asked, RequestKind, What};
 use super::to_wire::Cursor;
 use super::tool_wire::{self, Detail};
@@ -26,41 +26,60 @@ const ADDRESSES_MAX: usize = 256;
 
 /// Turns items into lines.
 #[derive(Default)]
-pub struct Post {
+pub struct UpdateWriter {
     cursors: HashMap<SessionId, Cursor>,
     updates: Vec<wire::SessionUpdate>,
     /// Ids of the URL elicitations that the client was sent.
     addresses: HashSet<String>,
 }
 
-impl Post {
+/// The client that lines are written for.
+struct Target<'a> {
+    traits: &'a ClientTraits,
+    outbox: &'a Outbox,
+    buffer: &'a mut Vec<u8>,
+}
+
+impl Target<'_> {
+    /// Sends a request to the client for a session, which gets the answer.
+    fn request(
+        &mut self,
+        session: SessionId,
+        ask: AskId,
+        what: What,
+        method: &'static str,
+        params: &impl Serialize,
+    ) {
+        let id = self.outbox.requests().ask(Asked { session, ask, what });
+        request(self.buffer, id, method, params);
+    }
+}
+
+impl UpdateWriter {
     /// Appends the lines for an item.
     pub fn write(&mut self, item: Item, traits: &ClientTraits, outbox: &Outbox, buffer: &mut Vec<u8>) {
+        let target = &mut Target { traits, outbox, buffer };
         match item {
-            Item::Own(line) => buffer.extend_from_slice(&line),
+            Item::Own(line) => target.buffer.extend_from_slice(&line),
             Item::Event { session, out } => match out {
-                Out::Ask { ask, permission } => self.ask(session, ask, &permission, traits, outbox, buffer),
-                Out::Question { ask, question } => {
-                    self.question(session, ask, &question, traits, outbox, buffer);
-                }
+                Out::Ask { ask, permission } => self.ask(session, ask, &permission, target),
+                Out::Question { ask, question } => self.question(session, ask, &question, target),
                 Out::QuestionDone { id } => {
                     // Sent once, and only to a client that was sent the elicitation.
                     if self.addresses.remove(&id) {
-                        notification(buffer, "elicitation/complete", &json!({ "elicitationId": id }));
+                        notification(target.buffer, "elicitation/complete", &json!({ "elicitationId": id }));
                     }
                 }
-                Out::Wish { ask, wish } => wish_for(session, ask, &wish, outbox, buffer),
+                Out::Wish { ask, wish } => editor_request(session, ask, &wish, target),
                 Out::Withdrawn { ask } => {
-                    let asked = outbox.requests().withdraw(&session, ask);
+                    let asked = target.outbox.requests().withdraw(&session, ask);
                     if let Some(id) = asked {
                         let params = wire::CancelRequestNotification::new(wire::RequestId::Number(id as i64));
-                        notification(buffer, "$/cancel_request", &params);
+                        notification(target.buffer, "$/cancel_request", &params);
                     }
                 }
-                Out::Subagent(now) => self.agent(&session, now, traits, outbox, buffer),
-                Out::Answer { ticket, answer } => {
-                    self.answer(&session, ticket, answer, traits, outbox, buffer);
-                }
+                Out::Subagent(now) => self.agent(&session, now, target),
+                Out::Answer { ticket, answer } => self.answer(&session, ticket, answer, target),
                 out @ (Out::Entry { .. }
                 | Out::Text { .. }
                 | Out::CallStarted { .. }
@@ -71,30 +90,23 @@ impl Post {
                 | Out::Usage(_)
                 | Out::Commands(_)
                 | Out::Options(_)
-                | Out::Notice { .. }) => self.translate(&session, out, traits, buffer),
+                | Out::Notice { .. }) => self.translate(&session, out, target),
             },
         }
     }
 
-    fn translate(&mut self, session: &SessionId, out: Out, traits: &ClientTraits, buffer: &mut Vec<u8>) {
+    fn translate(&mut self, session: &SessionId, out: Out, target: &mut Target<'_>) {
         let mut updates = std::mem::take(&mut self.updates);
-        self.cursor(session).translate(out, traits, &mut updates);
+        self.cursor(session).translate(out, target.traits, &mut updates);
         for update in updates.drain(..) {
-            session_update(buffer, session, &update);
+            session_update(target.buffer, session, &update);
         }
         self.updates = updates;
     }
 
     /// Translates a subagent's state. The subagent has a cursor from its announcement to its end.
-    fn agent(
-        &mut self,
-        parent: &SessionId,
-        now: Subagent,
-        traits: &ClientTraits,
-        outbox: &Outbox,
-        buffer: &mut Vec<u8>,
-    ) {
-        if !traits.subagents {
+    fn agent(&mut self, parent: &SessionId, now: Subagent, target: &mut Target<'_>) {
+        if !target.traits.subagents {
             return;
         }
         let agent = now.session.clone();
@@ -103,31 +115,23 @@ impl Post {
         }
         match now.state {
             SubagentState::Running | SubagentState::RequiresAction => {
-                outbox.requests().agent_works(agent, parent.clone());
+                target.outbox.requests().agent_works(agent, parent.clone());
             }
             SubagentState::Ended(_) => {
-                outbox.requests().agent_ended(&agent);
+                target.outbox.requests().agent_ended(&agent);
                 let mut updates = Vec::new();
                 if let Some(mut cursor) = self.cursors.remove(&agent) {
                     cursor.end(&mut updates);
                 }
                 for update in &updates {
-                    session_update(buffer, &agent, update);
+                    session_update(target.buffer, &agent, update);
                 }
             }
         }
-        self.translate(parent, Out::Subagent(now), traits, buffer);
+        self.translate(parent, Out::Subagent(now), target);
     }
 
-    fn ask(
-        &mut self,
-        session: SessionId,
-        ask: AskId,
-        permission: &PermissionAsk,
-        traits: &ClientTraits,
-        outbox: &Outbox,
-        buffer: &mut Vec<u8>,
-    ) {
+    fn ask(&mut self, session: SessionId, ask: AskId, permission: &PermissionAsk, target: &mut Target<'_>) {
         // A subagent's permission request is shown in the subagent's session if the client shows that; the
         // answer still belongs to the session that asked.
         let of_agent = permission.agent.as_ref().filter(|agent| self.cursors.contains_key(&agent.session));
@@ -145,28 +149,18 @@ impl Post {
             input: permission.input.clone(),
             card: permission.card.clone(),
         };
-        if let Some(update) = self.cursor(&shown_in).announce(&call, traits, Detail::Live) {
-            session_update(buffer, &shown_in, &update);
+        if let Some(update) = self.cursor(&shown_in).announce(&call, target.traits, Detail::Live) {
+            session_update(target.buffer, &shown_in, &update);
         }
         let params = tool_wire::permission(&shown_in, &permission);
-        let id = outbox.requests().ask(Asked {
-            session,
-            ask,
-            what: What::Permission { always: permission.always.is_some(), never: permission.never.is_some() },
-        });
-        request(buffer, id, "session/request_permission", &params);
+        let what =
+            What::Permission { always: permission.always.is_some(), never: permission.never.is_some() };
+        target.request(session, ask, what, "session/request_permission", &params);
     }
 
     /// Sends a question, unless the client can't show that kind.
-    fn question(
-        &mut self,
-        session: SessionId,
-        ask: AskId,
-        question: &Question,
-        traits: &ClientTraits,
-        outbox: &Outbox,
-        buffer: &mut Vec<u8>,
-    ) {
+    fn question(&mut self, session: SessionId, ask: AskId, question: &Question, target: &mut Target<'_>) {
+        let traits = target.traits;
         let shows = Shows { forms: traits.elicitation_form, urls: traits.elicitation_url };
         if !shows.can(&question.wants) {
             return;
@@ -186,9 +180,7 @@ impl Post {
                 }
             }
         }
-        let asked = Asked { session, ask, what: What::Elicitation };
-        let id = outbox.requests().ask(asked);
-        request(buffer, id, "elicitation/create", &params);
+        target.request(session, ask, What::Elicitation, "elicitation/create", &params);
     }
 
     fn answer(
@@ -196,11 +188,9 @@ impl Post {
         session: &SessionId,
         ticket: Ticket,
         answer: Result<Answer, SessionError>,
-        traits: &ClientTraits,
-        outbox: &Outbox,
-        buffer: &mut Vec<u8>,
+        target: &mut Target<'_>,
     ) {
-        let Some(open) = outbox.requests().answer(ticket) else {
+        let Some(open) = target.outbox.requests().answer(ticket) else {
             tracing::warn!(%session, ?ticket, "a second answer to a request is dropped");
             return;
         };
@@ -214,12 +204,12 @@ impl Post {
         }
         let result = match answer {
             Ok(answer) => answers::result(open.kind, answer),
-            Err(error) if traits.details_alone => {
+            Err(error) if target.traits.details_alone => {
                 Err(answers::told_in_details(answers::session_error(&error)))
             }
             Err(error) => Err(answers::session_error(&error)),
         };
-        response(buffer, &open.id, result);
+        response(target.buffer, &open.id, result);
     }
 
     fn cursor(&mut self, session: &SessionId) -> &mut Cursor {
@@ -231,7 +221,7 @@ impl Post {
 }
 
 /// Requests a file's text from an editor, or to write one. Sent only to clients that offer it.
-fn wish_for(session: SessionId, ask: AskId, wish: &Wish, outbox: &Outbox, buffer: &mut Vec<u8>) {
+fn editor_request(session: SessionId, ask: AskId, wish: &Wish, target: &mut Target<'_>) {
     let (method, what, params) = match wish {
         Wish::Text { path } => {
             ("fs/read_text_file", What::Text, json!({ "sessionId": session.0, "path": wire_path(path) }))
@@ -242,8 +232,7 @@ fn wish_for(session: SessionId, ask: AskId, wish: &Wish, outbox: &Outbox, buffer
             json!({ "sessionId": session.0, "path": wire_path(path), "content": text }),
         ),
     };
-    let id = outbox.requests().ask(Asked { session, ask, what });
-    request(buffer, id, method, &params);
+    target.request(session, ask, what, method, &params);
 }
 
 /// Appends the response to a request. `id` is the request's JSON, unchanged.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::memory::{Heard, Line, Memory, unserved};
-use crate::frame::{Frame, Kind};
+use super::reconnect::{DaemonMessage, Line, ReconnectState, unserved};
+use crate::messages::{Kind, Message};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
 const NEW: &str =
@@ -13,22 +13,22 @@ const NEW: &str =
 /// A front end's memory, driven by a simulated editor and daemon.
 #[derive(Default)]
 struct Desk {
-    memory: Memory,
+    reconnect: ReconnectState,
 }
 
 impl Desk {
     /// Starts with an open session `s_1`.
     fn with_session() -> Desk {
         let mut desk = Desk::default();
-        assert_eq!(desk.memory.from_editor(INITIALIZE.as_bytes()), Line::Forward);
+        assert_eq!(desk.reconnect.from_editor(INITIALIZE.as_bytes()), Line::Forward);
         desk.answered("0", "{}");
-        assert_eq!(desk.memory.from_editor(NEW.as_bytes()), Line::Forward);
+        assert_eq!(desk.reconnect.from_editor(NEW.as_bytes()), Line::Forward);
         desk.answered("1", r#"{"sessionId":"s_1","modes":{}}"#);
         desk
     }
 
     fn editor(&mut self, line: &str) -> Line {
-        self.memory.from_editor(line.as_bytes())
+        self.reconnect.from_editor(line.as_bytes())
     }
 
     fn request(&mut self, id: u64, method: &str, params: &str) {
@@ -36,16 +36,16 @@ impl Desk {
         assert_eq!(self.editor(&line), Line::Forward);
     }
 
-    fn frame(&mut self, kind: Kind, id: &str, body: &str) -> Heard {
+    fn frame(&mut self, kind: Kind, id: &str, body: &str) -> DaemonMessage {
         let body = format!("{body}\n");
-        self.memory.from_daemon(&Frame { kind, id, body: body.as_bytes() })
+        self.reconnect.from_daemon(&Message { kind, id, lines: body.as_bytes() })
     }
 
-    fn answered(&mut self, id: &str, result: &str) -> Heard {
+    fn answered(&mut self, id: &str, result: &str) -> DaemonMessage {
         self.frame(Kind::Response, id, &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
     }
 
-    fn refused(&mut self, id: &str) -> Heard {
+    fn refused(&mut self, id: &str) -> DaemonMessage {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"gone"}}}}"#);
         self.frame(Kind::Response, id, &body)
     }
@@ -53,7 +53,7 @@ impl Desk {
     /// The daemon sends a permission request with this id.
     fn card(&mut self, id: u64) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission"}}"#);
-        assert_eq!(self.frame(Kind::Request, &id.to_string(), &body), Heard::Show);
+        assert_eq!(self.frame(Kind::Request, &id.to_string(), &body), DaemonMessage::Show);
     }
 
     fn allow(&mut self, id: u64) -> Line {
@@ -90,12 +90,12 @@ fn methods(lines: &[u8]) -> Vec<String> {
 fn a_late_allow_for_a_dead_daemons_request_is_dropped() {
     let mut desk = Desk::with_session();
     desk.card(70);
-    let told = messages(&desk.memory.lost());
+    let told = messages(&desk.reconnect.lost());
     let [cancel] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((&cancel["method"], &cancel["params"]["requestId"]), (&"$/cancel_request".into(), &70.into()));
     assert_eq!(desk.allow(70), Line::Drop);
     // The next daemon uses ids above all that were seen.
-    assert_eq!(desk.memory.ids_above(), 70);
+    assert_eq!(desk.reconnect.ids_above(), 70);
     desk.card(71);
     assert_eq!(desk.allow(70), Line::Drop);
     assert_eq!(desk.allow(71), Line::Forward);
@@ -108,7 +108,7 @@ fn a_withdrawn_request_is_forgotten() {
     desk.card(70);
     desk.frame(Kind::Withdrawn, "70", "{}");
     assert_eq!(desk.allow(70), Line::Drop);
-    assert!(desk.memory.lost().is_empty());
+    assert!(desk.reconnect.lost().is_empty());
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn the_replay_initializes_and_resumes_open_sessions() {
     desk.answered("2", "{}");
     desk.request(3, "session/load", r#"{"sessionId":"s_gone","cwd":"/x","mcpServers":[]}"#);
     desk.refused("3");
-    assert!(desk.memory.lost().is_empty());
-    let replay = desk.memory.replay();
+    assert!(desk.reconnect.lost().is_empty());
+    let replay = desk.reconnect.replay();
     assert_eq!(methods(&replay), ["initialize", "session/resume", "session/resume"]);
     let told = messages(&replay);
     assert_eq!(told[0]["params"], serde_json::json!({ "protocolVersion": 1 }));
@@ -136,11 +136,11 @@ fn the_replay_initializes_and_resumes_open_sessions() {
     assert_eq!(told[2]["params"], again);
     // Responses to the replay are for the front end; ids of the editor still belong to the editor.
     for message in &told {
-        assert_eq!(desk.answered(&message["id"].to_string(), "{}"), Heard::Instead(Vec::new()));
+        assert_eq!(desk.answered(&message["id"].to_string(), "{}"), DaemonMessage::Instead(Vec::new()));
     }
-    assert!(desk.memory.is_settled());
+    assert!(desk.reconnect.is_settled());
     desk.request(4, "session/list", "{}");
-    assert_eq!(desk.answered("4", "{}"), Heard::Show);
+    assert_eq!(desk.answered("4", "{}"), DaemonMessage::Show);
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn closed_and_deleted_sessions_are_not_resumed() {
         if answers {
             desk.answered("2", "{}");
         }
-        desk.memory.lost();
-        let taken_up = methods(&desk.memory.replay()).contains(&"session/resume".to_owned());
+        desk.reconnect.lost();
+        let taken_up = methods(&desk.reconnect.replay()).contains(&"session/resume".to_owned());
         assert_eq!(taken_up, stays, "{method}");
     }
 }
@@ -170,13 +170,15 @@ fn interrupted_requests_are_answered_and_prompts_wait_for_their_session() {
     desk.request(6, "session/list", "{}");
     desk.request(7, "session/new", r#"{"cwd":"/w","mcpServers":[]}"#);
     desk.request(8, "session/prompt", r#"{"sessionId":"s_unknown","prompt":[]}"#);
-    assert!(desk.memory.lost().is_empty(), "nothing is answered before the next daemon has been told");
-    let replay = messages(&desk.memory.replay());
-    assert_eq!(interrupted(&desk.memory.answers_at_once()), ["6", "7", "8"]);
-    assert!(desk.memory.owes());
-    let Heard::Instead(answers) = desk.answered(&replay[1]["id"].to_string(), "{}") else { panic!("ours") };
+    assert!(desk.reconnect.lost().is_empty(), "nothing is answered before the next daemon has been told");
+    let replay = messages(&desk.reconnect.replay());
+    assert_eq!(interrupted(&desk.reconnect.answers_at_once()), ["6", "7", "8"]);
+    assert!(desk.reconnect.owes());
+    let DaemonMessage::Instead(answers) = desk.answered(&replay[1]["id"].to_string(), "{}") else {
+        panic!("ours")
+    };
     assert_eq!(interrupted(&answers), ["5"]);
-    assert!(!desk.memory.owes());
+    assert!(!desk.reconnect.owes());
 }
 
 /// It is unknown whether it entered the interrupted turn, so the editor has to ask the user.
@@ -185,9 +187,9 @@ fn an_interrupted_steering_request_is_answered_immediately() {
     let mut desk = Desk::with_session();
     desk.request(2, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
     desk.request(3, "_session/steering", r#"{"sessionId":"s_1","prompt":[]}"#);
-    desk.memory.lost();
-    desk.memory.replay();
-    assert_eq!(interrupted(&desk.memory.answers_at_once()), ["3"]);
+    desk.reconnect.lost();
+    desk.reconnect.replay();
+    assert_eq!(interrupted(&desk.reconnect.answers_at_once()), ["3"]);
 }
 
 #[test]
@@ -195,38 +197,38 @@ fn a_prompt_is_answered_even_if_its_session_is_not_resumed() {
     let prompted = || {
         let mut desk = Desk::with_session();
         desk.request(5, "session/prompt", r#"{"sessionId":"s_1","prompt":[]}"#);
-        desk.memory.lost();
-        let replay = messages(&desk.memory.replay());
-        assert!(desk.memory.answers_at_once().is_empty());
+        desk.reconnect.lost();
+        let replay = messages(&desk.reconnect.replay());
+        assert!(desk.reconnect.answers_at_once().is_empty());
         (desk, replay[1]["id"].to_string())
     };
     let (mut late, _) = prompted();
-    assert_eq!(interrupted(&late.memory.answers_overdue()), ["5"]);
+    assert_eq!(interrupted(&late.reconnect.answers_overdue()), ["5"]);
     let (mut gone, resume) = prompted();
-    let Heard::Instead(answers) = gone.refused(&resume) else { panic!("ours") };
+    let DaemonMessage::Instead(answers) = gone.refused(&resume) else { panic!("ours") };
     assert_eq!(interrupted(&answers), ["5"]);
-    gone.memory.lost();
-    assert_eq!(methods(&gone.memory.replay()), ["initialize"], "and it is forgotten");
+    gone.reconnect.lost();
+    assert_eq!(methods(&gone.reconnect.replay()), ["initialize"], "and it is forgotten");
     let (mut again, _) = prompted();
-    again.memory.lost();
-    assert!(again.memory.owes(), "a second death on the way changes nothing");
-    assert_eq!(interrupted(&again.memory.give_up()), ["5"]);
+    again.reconnect.lost();
+    assert!(again.reconnect.owes(), "a second death on the way changes nothing");
+    assert_eq!(interrupted(&again.reconnect.give_up()), ["5"]);
 }
 
 #[test]
 fn an_unanswered_initialize_is_sent_again_unchanged() {
     let mut desk = Desk::default();
     desk.editor(INITIALIZE);
-    assert!(desk.memory.lost().is_empty());
-    assert_eq!(desk.memory.replay(), format!("{INITIALIZE}\n").into_bytes());
-    assert!(desk.memory.answers_at_once().is_empty());
-    assert_eq!(desk.answered("0", "{}"), Heard::Show);
+    assert!(desk.reconnect.lost().is_empty());
+    assert_eq!(desk.reconnect.replay(), format!("{INITIALIZE}\n").into_bytes());
+    assert!(desk.reconnect.answers_at_once().is_empty());
+    assert_eq!(desk.answered("0", "{}"), DaemonMessage::Show);
     // Without an `initialize` there is nothing to replay.
-    assert!(Memory::default().replay().is_empty());
+    assert!(ReconnectState::default().replay().is_empty());
     let mut hopeless = Desk::default();
     hopeless.editor(INITIALIZE);
-    hopeless.memory.lost();
-    assert_eq!(interrupted(&hopeless.memory.give_up()), ["0"]);
+    hopeless.reconnect.lost();
+    assert_eq!(interrupted(&hopeless.reconnect.give_up()), ["0"]);
 }
 
 /// Regression: a prompt typed after the daemon died but before its end was noticed was lost.
@@ -238,24 +240,24 @@ fn a_line_that_a_daemon_did_not_receive_goes_to_the_next() {
         let mut desk = Desk::with_session();
         desk.editor(prompt);
         if noted {
-            desk.memory.lost();
+            desk.reconnect.lost();
         }
-        assert!(desk.memory.take_back(prompt.as_bytes()));
+        assert!(desk.reconnect.take_back(prompt.as_bytes()));
         if !noted {
-            desk.memory.lost();
+            desk.reconnect.lost();
         }
-        assert!(desk.memory.answers_overdue().is_empty(), "it has its answer from the next daemon");
-        assert!(!desk.memory.take_back(prompt.as_bytes()));
+        assert!(desk.reconnect.answers_overdue().is_empty(), "it has its answer from the next daemon");
+        assert!(!desk.reconnect.take_back(prompt.as_bytes()));
     }
     let mut desk = Desk::with_session();
     desk.editor(prompt);
-    desk.memory.lost();
-    assert_eq!(interrupted(&desk.memory.answers_overdue()), ["5"]);
-    assert!(!desk.memory.take_back(prompt.as_bytes()), "it was told to send it again");
+    desk.reconnect.lost();
+    assert_eq!(interrupted(&desk.reconnect.answers_overdue()), ["5"]);
+    assert!(!desk.reconnect.take_back(prompt.as_bytes()), "it was told to send it again");
     let mut early = Desk::default();
     early.editor(INITIALIZE);
-    assert!(!early.memory.take_back(INITIALIZE.as_bytes()), "the next daemon hears it first of all");
-    assert_eq!(methods(&early.memory.replay()), ["initialize"]);
+    assert!(!early.reconnect.take_back(INITIALIZE.as_bytes()), "the next daemon hears it first of all");
+    assert_eq!(methods(&early.reconnect.replay()), ["initialize"]);
 }
 
 #[test]
@@ -265,7 +267,7 @@ fn invalid_lines_are_left_to_the_daemon_to_answer() {
         assert_eq!(desk.editor(line), Line::Forward, "{line}");
     }
     assert_eq!(desk.editor("\n"), Line::Drop);
-    assert!(desk.memory.lost().is_empty() && desk.memory.answers_at_once().is_empty());
+    assert!(desk.reconnect.lost().is_empty() && desk.reconnect.answers_at_once().is_empty());
 }
 
 #[test]
@@ -291,7 +293,7 @@ proptest! {
     fn each_request_gets_exactly_one_response(steps in prop::collection::vec((0u8..7, 0usize..4), 1..60)) {
         let mut desk = Desk::with_session();
         let (mut next_id, mut next_card) = (100u64, 1000u64);
-        let (mut open, mut cards): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
+        let (mut open, mut requests): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
         let mut dead: Vec<u64> = Vec::new();
         let mut answers: Vec<String> = Vec::new();
         let mut asked = 0;
@@ -307,33 +309,33 @@ proptest! {
                 }
                 2 if !open.is_empty() => {
                     let id = open.remove(which % open.len());
-                    prop_assert_eq!(desk.answered(&id.to_string(), "{}"), Heard::Show);
+                    prop_assert_eq!(desk.answered(&id.to_string(), "{}"), DaemonMessage::Show);
                     answers.push(id.to_string());
                 }
                 3 => {
                     desk.card(next_card);
-                    cards.push(next_card);
+                    requests.push(next_card);
                     next_card += 1;
                 }
-                4 if !cards.is_empty() => {
-                    let card = cards.remove(which % cards.len());
+                4 if !requests.is_empty() => {
+                    let card = requests.remove(which % requests.len());
                     prop_assert_eq!(desk.allow(card), Line::Forward);
                 }
                 5 => {
-                    let told = messages(&desk.memory.lost());
-                    prop_assert_eq!(told.len(), cards.len());
-                    dead.append(&mut cards);
+                    let told = messages(&desk.reconnect.lost());
+                    prop_assert_eq!(told.len(), requests.len());
+                    dead.append(&mut requests);
                     open.clear();
-                    resumes = messages(&desk.memory.replay())
+                    resumes = messages(&desk.reconnect.replay())
                         .iter()
                         .filter(|message| message["method"] == "session/resume")
                         .map(|message| message["id"].to_string())
                         .collect();
-                    answers.extend(interrupted(&desk.memory.answers_at_once()));
+                    answers.extend(interrupted(&desk.reconnect.answers_at_once()));
                 }
                 6 => {
                     if let Some(resume) = resumes.pop()
-                        && let Heard::Instead(lines) = desk.answered(&resume, "{}")
+                        && let DaemonMessage::Instead(lines) = desk.answered(&resume, "{}")
                     {
                         answers.extend(interrupted(&lines));
                     }
@@ -344,8 +346,8 @@ proptest! {
                 prop_assert_eq!(desk.allow(*card), Line::Drop);
             }
         }
-        desk.memory.lost();
-        answers.extend(interrupted(&desk.memory.give_up()));
+        desk.reconnect.lost();
+        answers.extend(interrupted(&desk.reconnect.give_up()));
         prop_assert_eq!(answers.len(), asked);
         answers.sort();
         answers.dedup();

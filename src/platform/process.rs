@@ -1,0 +1,58 @@
+//! The process itself: its executable, its memory, and how it detaches from its parent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Path of the running executable. It also works after an upgrade has replaced or removed the file.
+pub fn this_program() -> io::Result<PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    if own.exists() { Ok(own.to_path_buf()) } else { std::env::current_exe() }
+}
+
+/// Resident memory of this process in bytes; `None` where the system does not report it as Linux does.
+pub fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// To be run in a child before exec: creates a new session, detaches from the process tree by a second fork, and drops
+/// the inherited descriptors and blocked signals. Makes system calls only, and does not allocate.
+pub fn detach() -> io::Result<()> {
+    rustix::process::setsid()?;
+    // SAFETY: `fork` is async-signal-safe; both processes continue with system calls only.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        // SAFETY: `_exit` ends this process without running destructors or exit handlers.
+        _ => unsafe { libc::_exit(0) },
+    }
+    close_on_exec();
+    // SAFETY: `none` is a local set that is initialized before use.
+    unsafe {
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+/// Marks all descriptors except stdin, stdout and stderr as close-on-exec.
+fn close_on_exec() {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: a system call on integers. The descriptors stay open until exec.
+        let marked = unsafe {
+            libc::syscall(libc::SYS_close_range, 3u32, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
+        };
+        if marked == 0 {
+            return;
+        }
+    }
+    /// Upper bound of the descriptors marked one by one where there is no `close_range`.
+    const DESCRIPTORS_MAX: i32 = 1024;
+    for descriptor in 3..DESCRIPTORS_MAX {
+        // SAFETY: only flags are set; a number that is not an open descriptor is rejected.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
