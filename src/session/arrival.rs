@@ -2,6 +2,7 @@
 //! of it is kept in the log, where `recall` reads it. Pure but for the session's own numbers.
 
 use super::actor::Session;
+use super::core::Core;
 use epitome_provider::models;
 use epitome_recall as recall;
 use epitome_secrets::Masker;
@@ -82,6 +83,13 @@ enum Source {
     Agent,
 }
 
+impl Core {
+    /// Bytes of one answer from the log, for the model in use.
+    pub(super) fn recall_bytes(&self) -> usize {
+        usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
+    }
+}
+
 impl Session {
     /// A change as it is committed next: an outcome with who decided about its call, without what looks like a key,
     /// and cut to its share.
@@ -95,35 +103,30 @@ impl Session {
         }
         match change {
             Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
-                let name = self.thread.call(&outcome.call).map(|call| call.name.as_str());
+                let name = self.core.thread.call(&outcome.call).map(|call| call.name.as_str());
                 let source = match name {
                     Some(recall::NAME) => Source::Recall,
                     Some(task::NAME) => Source::Agent,
                     Some(_) | None => Source::Tool,
                 };
                 let room = self.room_for_outcome();
-                let outcome = cut(&self.ruler(), outcome, source, self.thread.next_seq(), &room);
+                let outcome = cut(&self.core.ruler(), outcome, source, self.core.thread.next_seq(), &room);
                 Change::ToolFinished { outcome }
             }
             other => other,
         }
     }
 
-    /// Bytes of one answer from the log, for the model in use.
-    pub(super) fn recall_bytes(&self) -> usize {
-        usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
-    }
-
     fn room_for_outcome(&mut self) -> Room {
-        let used = self.tokens_in_context();
-        let (window, max_output) = match self.model.endpoint() {
+        let used = self.core.tokens_in_context();
+        let (window, max_output) = match self.core.model.endpoint() {
             Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
             None => (models::WINDOW_DEFAULT, 0),
         };
-        let taken = taken(&self.thread);
+        let taken = taken(&self.core.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
-        let open = self.thread.open_calls().len() as u64;
-        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.tools.stored_bytes(&self.thread));
+        let open = self.core.thread.open_calls().len() as u64;
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.tools.stored_bytes(&self.core.thread));
         Room { window, free, taken, open, keep_bytes }
     }
 }

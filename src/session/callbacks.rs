@@ -79,12 +79,12 @@ impl Session {
     /// Runs what a hook calls: a function, a recipe that makes a summary of this conversation, or any
     /// other recipe as a child.
     pub(super) fn call_back(&mut self, mut pending: Pending, by: &str, callback: Callback) {
-        if let Some(target) = callback.target.as_ref().filter(|target| **target != self.id.0) {
+        if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
             let why = format!("a callback works on its own conversation, and {target} is another one");
             refuse(&mut pending.resolution, by, why);
             return self.settle_round(pending);
         }
-        if self.services.functions.has_callback(&callback.name) {
+        if self.core.services.functions.has_callback(&callback.name) {
             let called = self.function_call(pending.event, callback.name, callback.args);
             return self.await_callback(pending, callback.asynchronous, called);
         }
@@ -107,7 +107,7 @@ impl Session {
             return self.settle_round(pending);
         }
         if recipe.is_compaction() && !callback.text_only {
-            let deciding = self.deciding(None, Why::Hook);
+            let deciding = self.compactor.deciding(&mut self.core, None, Why::Hook);
             return self.think(deciding, move |decided| {
                 Thought::Called(Box::new(pending), recipe, callback, decided)
             });
@@ -143,7 +143,7 @@ impl Session {
         match ordered {
             Ok(order) => {
                 pending.answer.compact = Some(Why::Hook);
-                self.order_compaction(order);
+                self.compactor.order(order);
             }
             Err(why) => {
                 let by = pending.resolution.action_by.clone();
@@ -156,7 +156,7 @@ impl Session {
     /// How a recipe that makes a summary of this conversation is run for a hook.
     fn compaction_called(&self, recipe: Arc<Recipe>, callback: Callback) -> Result<CompactionOrder, String> {
         let arguments = called_with(&recipe, &callback.args)?;
-        let (functions, path) = (&self.services.functions, recipe.source.path());
+        let (functions, path) = (&self.core.services.functions, recipe.source.path());
         let (declared, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
         let swap = compacting::without_swap(declared).0;
         Ok(CompactionOrder {
@@ -179,7 +179,7 @@ impl Session {
         name: String,
         args: BTreeMap<String, String>,
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
-        let view = self.thread.view();
+        let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
         let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
         let moment = self.moment(match event == HookEvent::AgentStop {
@@ -187,8 +187,8 @@ impl Session {
             false => What::TurnEnd(self.round()),
         });
         let input = CallbackInput { args, moment: Some(moment), messages };
-        let functions = self.services.functions.clone();
-        let limit = self.settings.hooks.callback_timeout;
+        let functions = self.core.services.functions.clone();
+        let limit = self.core.settings.hooks.callback_timeout;
         async move {
             let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
             let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;
@@ -211,7 +211,7 @@ impl Session {
     ) {
         let by = pending.resolution.action_by.clone();
         if asynchronous {
-            match self.start_side(by.clone(), called) {
+            match self.start_background_callback(by.clone(), called) {
                 Ok(()) => {}
                 Err(why) => refuse(&mut pending.resolution, &by, why),
             }
@@ -288,10 +288,10 @@ impl Session {
                 changes.push(self.replacement_once(by, messages, 0, through)?);
             }
             Output::Message => {
-                let message = Message { id: self.fresh_message(), content: text_content(text) };
+                let message = Message { id: self.core.fresh_message(), content: text_content(text) };
                 changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
             }
-            Output::Append => changes.push(self.context(by.to_owned(), text)),
+            Output::Append => changes.push(self.core.context(by.to_owned(), text)),
             Output::None => {}
         }
         Ok(Applied { changes, remarks })
@@ -308,7 +308,7 @@ impl Session {
         if self.is_compacted_since_reply() {
             return Err(REPLACED_ALREADY.to_owned());
         }
-        self.mutation(by, messages, preserve_recent, through)
+        self.core.mutation(by, messages, preserve_recent, through)
     }
 
     /// Runs a recipe as a child. An error is what keeps it from being begun.
@@ -320,7 +320,7 @@ impl Session {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
         let prompt = self.prompt_of(recipe, arguments);
-        let (services, news) = (self.services.clone(), self.subagents.sender());
+        let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };
             child::run(services, order, news).await
@@ -334,15 +334,15 @@ impl Session {
         arguments: &Arguments,
         args: &BTreeMap<String, String>,
     ) -> ChildOrder {
-        let view = self.thread.view().clone();
+        let view = self.core.thread.view().clone();
         let history = match (recipe.context, recipe.history) {
             (Some(Context::None), _) => History::None,
             (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
             (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
         };
-        let model = match (&recipe.model, self.model.endpoint()) {
+        let model = match (&recipe.model, self.core.model.endpoint()) {
             (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
-            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main) => {
+            (ModelChoice::Small, main) if let Some(small) = models::small(&self.core.settings, main) => {
                 ChildModel::Named(small)
             }
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
@@ -352,30 +352,30 @@ impl Session {
             &recipe.id,
             &recipe.hooks,
             &arguments.named,
-            &self.services.functions,
+            &self.core.services.functions,
             recipe.source.path(),
         );
-        self.show_problems(&problems);
+        self.core.show_problems(&problems);
         ChildOrder {
-            parent: self.id.clone(),
+            parent: self.core.id().clone(),
             name: recipe.id.clone(),
             prompt: String::new(),
             history,
-            frame: self.thread.frame_entry().cloned(),
-            cwd: self.workspace.cwd.clone(),
-            directories: self.workspace.directories.clone(),
-            environment: self.workspace.environment.clone(),
-            overrides: self.overrides.clone(),
+            frame: self.core.thread.frame_entry().cloned(),
+            cwd: self.core.workspace.cwd.clone(),
+            directories: self.core.workspace.directories.clone(),
+            environment: self.core.workspace.environment.clone(),
+            overrides: self.core.settings.overrides(),
             model,
-            thought: self.thread.thought(),
-            mode: self.thread.mode(),
-            session_permissions: self.permissions.shared(),
+            thought: self.core.thread.thought(),
+            mode: self.core.thread.mode(),
+            session_permissions: self.core.permissions.shared(),
             allowed_tools: recipe.allowed_tools.clone(),
             allowed_commands: recipe.allowed_commands.clone(),
             max_rounds: recipe.max_turns,
-            depth: self.lineage.depth + 1,
+            depth: self.core.lineage.depth + 1,
             callback_args: args.clone(),
-            time: self.settings.hooks.callback_timeout,
+            time: self.core.settings.hooks.callback_timeout,
             hooks: self.hooks.for_child(recipe.run_hooks),
             handlers,
             agent: None,

@@ -369,17 +369,17 @@ impl Child {
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
-        let mut settings = (*session.settings).clone();
-        settings.compaction.auto &= order.agent.is_some();
-        settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
-        session.settings = Arc::new(settings);
+        session.core.settings.change(|settings| {
+            settings.compaction.auto &= order.agent.is_some();
+            settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
+        });
         // A prompt of a child is no command, so no recipe is needed.
         session.recipes.give_up_reading();
         session.hooks = HookHost::of_child(order.hooks.clone());
-        session.model.inherit(endpoint.clone());
-        session.permissions.share(order.session_permissions.clone());
-        session.timed.span().record("parent", tracing::field::display(&order.parent));
-        session.lineage = Lineage {
+        session.core.model.inherit(endpoint.clone());
+        session.core.permissions.share(order.session_permissions.clone());
+        session.core.trace.session().record("parent", tracing::field::display(&order.parent));
+        session.core.lineage = Lineage {
             depth: order.depth,
             invoked_by: InvokedBy::Subagent,
             recipe: order.name.clone(),
@@ -392,11 +392,11 @@ impl Child {
             own_from,
             handed: Handover::default(),
         };
-        if session.thread.frame().is_none() {
+        if session.core.thread.frame().is_none() {
             session.look_before().await;
         }
         session.ensure_frame()?;
-        session.clients.join(opening);
+        session.core.clients.join(opening);
         let prompt = Prompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),
@@ -409,7 +409,7 @@ impl Child {
 
     /// The tokens that the first request takes with its reply, by estimate.
     fn tokens(&self) -> u64 {
-        let ruler = self.session.ruler();
+        let ruler = self.session.core.ruler();
         let text = self.prompt.content.iter().map(|content| match content {
             Content::Text { text } => ruler.text(text),
             Content::Thinking { .. }
@@ -419,6 +419,6 @@ impl Child {
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => 0,
         });
-        ruler.in_context(&self.session.thread) + text.sum::<u64>() + self.max_output
+        ruler.in_context(&self.session.core.thread) + text.sum::<u64>() + self.max_output
     }
 }

@@ -3,10 +3,14 @@
 //! A session lives as long as it has a client. Observers keep nothing alive: when the session ends they are
 //! handed back, to be there again when it is opened the next time.
 
+mod notices;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+
+use notices::Notices;
 
 use super::work::Closer;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, Shows};
@@ -35,6 +39,7 @@ pub(super) struct Clients {
     /// When somebody wanted something last.
     active_at: Instant,
     activity: Arc<Activity>,
+    notices: Notices,
 }
 
 impl Clients {
@@ -49,6 +54,7 @@ impl Clients {
             closing: false,
             active_at: Instant::now(),
             activity: Arc::default(),
+            notices: Notices::default(),
         }
     }
 

@@ -13,16 +13,17 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::actor::Session;
+use super::core::Core;
 use super::effects;
 use super::foreign::UNUSED_SUMMARY;
 use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
-use super::work::{Compacting, Done, LookedFor, Pending, Thought};
-use super::{CompactionState, Out, Severity, thinking};
+use super::work::{Done, LookedFor, Pending, Thought};
+use super::{CompactionState, Severity, thinking};
 use epitome_compaction::pace::Pace;
-use epitome_compaction::{self as compaction, Budget, Decision, Plan, Scene, Wish, Written};
+use epitome_compaction::{self as compaction, Decision, Plan, Scene, Wish, Written};
 use epitome_config::Summariser;
 use epitome_hooks::output::Keep;
 use epitome_provider::ProviderError;
@@ -35,8 +36,9 @@ use ahead::Ahead;
 pub(super) use budget::{keep_of, trigger_of};
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
+use shown::Announced;
 
-/// What a session knows of compactions beyond its turns.
+/// The compactions of a session: the one that the running turn makes, and what outlasts turns.
 #[derive(Default)]
 pub struct Compactor {
     pace: Pace,
@@ -44,12 +46,37 @@ pub struct Compactor {
     ahead: Ahead,
     /// Tokens in context when old outcomes were last looked through.
     eased_at: u64,
+    /// How the next compaction of the turn is to be made.
+    order: CompactionOrder,
+    /// The compaction that is planned.
+    draft: Option<Draft>,
+    /// The compaction that clients were told of.
+    announced: Option<Announced>,
+    /// The summary, as it is being written.
+    pieces: Option<mpsc::Receiver<String>>,
+    /// The summary that hooks see before it takes the history's place.
+    summary: Option<String>,
 }
 
 impl Compactor {
     /// What of it outlives a rest of its session.
     pub(super) fn at_rest(self) -> Compactor {
         Compactor { pace: self.pace, ..Compactor::default() }
+    }
+
+    /// Forgets what belonged to the turn.
+    pub(super) fn end_turn(&mut self) {
+        let Compactor { pace, ahead, eased_at, .. } = std::mem::take(self);
+        *self = Compactor { pace, ahead, eased_at, ..Compactor::default() };
+    }
+
+    pub(super) fn order(&mut self, order: CompactionOrder) {
+        self.order = order;
+    }
+
+    /// The summary that hooks see before it takes the history's place.
+    pub(super) fn summary(&self) -> Option<&String> {
+        self.summary.as_ref()
     }
 }
 
@@ -62,21 +89,31 @@ pub struct Draft {
     written: Written,
 }
 
+impl Core {
+    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
+    fn is_first_request_of_child(&self) -> bool {
+        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
+        self.lineage.is_child()
+            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
+    }
+
+    /// Whether the newest that the person said holds an image or a document, and is not sent any more.
+    fn drops_attachments(&self, change: &Change) -> bool {
+        let Change::Compacted { through, summary, .. } = change else { return false };
+        let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
+        let said = self.thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
+            Change::Said { message, .. } => Some((entry.seq, message)),
+            _ => None,
+        });
+        said.is_some_and(|(seq, message)| {
+            seq <= *through
+                && message.content.iter().any(is_attached)
+                && !summary.content.iter().any(is_attached)
+        })
+    }
+}
+
 impl Session {
-    pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
-        if let Some(work) = &mut self.work {
-            work.order = order;
-        }
-    }
-
-    pub(super) fn take_order(&mut self) -> CompactionOrder {
-        self.work.as_mut().map(|work| std::mem::take(&mut work.order)).unwrap_or_default()
-    }
-
-    pub(super) fn order(&self) -> Option<&CompactionOrder> {
-        self.work.as_ref().map(|work| &work.order)
-    }
-
     /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
     /// next one asks its hooks anew, and keeps what it should itself.
     pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
@@ -86,28 +123,42 @@ impl Session {
             CompactAnswer::Failed(why) => CompactionState::Failed(why.clone()),
         };
         self.drop_draft();
-        self.take_order();
-        self.compaction_came_to_nothing(state);
+        self.compactor.order = CompactionOrder::default();
+        self.show_compaction_ended(state);
         self.tell(Told::Compacted(answer));
     }
 
     /// A summary that is not used was paid for all the same.
     fn drop_draft(&mut self) {
-        let draft = self.work.as_mut().and_then(|work| work.draft.take());
+        let draft = self.compactor.draft.take();
         if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
             self.spend(model, usage, UNUSED_SUMMARY.to_owned());
         }
     }
 
-    pub(super) fn draft(&self) -> Option<&Draft> {
-        self.work.as_ref().and_then(|work| work.draft.as_ref())
+    /// Tells clients that a compaction which they were shown the beginning of will not be.
+    pub(super) fn show_compaction_ended(&mut self, state: CompactionState) {
+        if let Some(out) = self.compactor.came_to_nothing(state) {
+            self.core.announce(&out);
+        }
+    }
+
+    /// What the answer to the prompt tells programs of the compaction.
+    pub(super) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
+        let Some(work) = &mut self.work else { return };
+        let mut compaction = serde_json::json!({ "status": status });
+        if let Some((before, after)) = tokens {
+            compaction["pre_tokens"] = before.into();
+            compaction["post_tokens"] = after.into();
+        }
+        work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
     }
 
     // ── The plan ───────────────────────────────────────────────────────────────────────────────
 
     /// Plans a compaction, where it can be one, once the files of instructions were looked at.
     pub(super) fn plan_compaction(&mut self, why: Why) {
-        if why == Why::Overflow && self.is_first_request_of_child() {
+        if why == Why::Overflow && self.core.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
                 work.too_long = true;
             }
@@ -116,11 +167,11 @@ impl Session {
         }
         if why == Why::Overflow
             && let Some(pins) =
-                compaction::pins_too_large(&self.ruler(), &self.thread, self.view_tokens_max())
+                compaction::pins_too_large(&self.core.ruler(), &self.core.thread, self.core.view_tokens_max())
         {
             return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
         }
-        match self.thread.frame() {
+        match self.core.thread.frame() {
             None => self.look_first(LookedFor::Compaction(why)),
             Some(_) => self.plan(why),
         }
@@ -128,8 +179,8 @@ impl Session {
 
     /// Decides what the compaction does, away from this task.
     pub(super) fn plan(&mut self, why: Why) {
-        let focus = self.order().and_then(|order| order.focus.clone());
-        let deciding = self.deciding(focus, why);
+        let focus = self.compactor.order.focus.clone();
+        let deciding = self.compactor.deciding(&mut self.core, focus, why);
         self.think(deciding, move |decided| Thought::Planned(why, decided));
     }
 
@@ -138,39 +189,28 @@ impl Session {
         let Some((revision, decision)) = decided else {
             return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned()));
         };
-        if revision == self.thread.view().revision() {
+        if revision == self.core.thread.view().revision() {
             match decision {
                 Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
                 Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
                 Decision::Summarise(plan) => {
-                    if let Some(work) = &mut self.work {
-                        work.draft = Some(Draft { why, plan, written: Written::default() });
-                    }
+                    self.compactor.draft = Some(Draft { why, plan, written: Written::default() });
                 }
             }
         }
         self.tell(Told::Planned(revision));
     }
 
-    /// Hooks have given the planned compaction another focus.
-    pub(super) fn refocus(&mut self, focus: String) {
-        let Some(work) = &mut self.work else { return };
-        if let Some(draft) = &mut work.draft {
-            draft.plan.focus = Some(focus.clone());
-        }
-        work.order.focus = Some(focus);
-    }
-
     // ── The summary ────────────────────────────────────────────────────────────────────────────
 
     /// Gets what stands for the plan's part of the view: from a hook, from nobody, or from a model.
     pub(super) fn summarise(&mut self) {
-        let Some(Draft { why, plan, .. }) = self.draft().cloned() else { return };
-        if let Some(summary) = self.work.as_mut().and_then(|work| work.order.summary.take()) {
+        let Some(Draft { why, plan, .. }) = self.compactor.draft.clone() else { return };
+        if let Some(summary) = self.compactor.order.summary.take() {
             return self.written(Written { text: Some(summary), ..Written::default() });
         }
         // No model writes it, so that none need be configured.
-        if self.settings.compaction.model == Summariser::Nobody {
+        if self.core.settings.compaction.model == Summariser::Nobody {
             return self.written(Written::default());
         }
         // Once the model is found that was not there yet, the plan is another one.
@@ -179,18 +219,15 @@ impl Session {
             return self.end_compaction(CompactAnswer::Failed(message));
         }
         if let Some((ahead, written)) = self.take_ahead(&plan, why) {
-            if let Some(work) = &mut self.work {
-                work.draft = Some(Draft { why, plan: ahead, written: Written::default() });
-            }
+            self.compactor.draft = Some(Draft { why, plan: ahead, written: Written::default() });
             return self.written(written);
         }
         self.write_summary(endpoint, &plan);
     }
 
     fn written(&mut self, mut written: Written) {
-        let Some(work) = &mut self.work else { return };
-        written.text = with_context(written.text, &work.order.context);
-        if let Some(draft) = &mut work.draft {
+        written.text = with_context(written.text, &self.compactor.order.context);
+        if let Some(draft) = &mut self.compactor.draft {
             draft.written = written;
         }
         self.tell(Told::Summarised);
@@ -201,12 +238,11 @@ impl Session {
         let instruction = self.instruction();
         let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
         let writing = self.writing(main, plan, instruction, pieces);
-        let (id, tokens) = (self.fresh_message(), self.tokens_in_context());
-        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
+        let (id, tokens) = (self.core.fresh_message(), self.core.tokens_in_context());
+        let begun = self.compactor.show_begun(id, tokens, shown);
+        self.core.announce(&begun);
         let Some(work) = &mut self.work else { return };
-        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
-        work.pieces = Some(shown);
-        let scope = work.trace.scope().clone();
+        let scope = self.core.trace.scope().clone();
         let job = async move { Done::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
         work.jobs.spawn(job.instrument(scope));
     }
@@ -219,14 +255,15 @@ impl Session {
         instruction: String,
         pieces: mpsc::Sender<String>,
     ) -> impl Future<Output = Attempt> + Send + use<> {
-        let settings = self.settings.clone();
-        let ordered = self.order().and_then(|order| order.summary_tokens_max);
-        let mut snapshot = self.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
-        snapshot.view = self.thread.view().replaced_by(plan.through);
-        let (http, services) = (self.services.http.clone(), self.services.clone());
-        let environment = self.workspace.environment.clone();
+        let settings = self.core.settings.shared();
+        let ordered = self.compactor.order.summary_tokens_max;
+        let mut snapshot = self.core.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
+        snapshot.view = self.core.thread.view().replaced_by(plan.through);
+        let (http, services) = (self.core.services.http.clone(), self.core.services.clone());
+        let environment = self.core.workspace.environment.clone();
         let focus = plan.focus.is_some();
-        let (ruler, thread, budget, plan) = (self.ruler(), self.thread.clone(), self.budget(), plan.clone());
+        let (ruler, thread, budget, plan) =
+            (self.core.ruler(), self.core.thread.clone(), self.compactor.budget(&self.core), plan.clone());
         async move {
             let tables = compaction::tables(&ruler, &thread, &budget, &plan);
             let instruction = summary::with_tables(instruction, &tables);
@@ -257,7 +294,7 @@ impl Session {
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
     fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
-        let (ruler, thread) = (self.ruler(), self.thread.clone());
+        let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
         self.think(pruning, move |pruned| Thought::Pruned(revision, pruned));
@@ -265,7 +302,7 @@ impl Session {
 
     pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
         let change = match pruned {
-            Some(change) if revision == self.thread.view().revision() => self.sized(change),
+            Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
             Some(_) => return self.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
             None => return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
         };
@@ -275,29 +312,9 @@ impl Session {
         self.end_compaction(CompactAnswer::Done(Box::new(change)));
     }
 
-    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
-    fn is_first_request_of_child(&self) -> bool {
-        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
-        self.lineage.is_child()
-            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
-    }
-
-    /// The work of deciding what a compaction would do to the conversation as it is now. It comes to the revision
-    /// that it is for, and the decision.
-    pub(super) fn deciding(
-        &mut self,
-        focus: Option<String>,
-        why: Why,
-    ) -> impl FnOnce() -> (Seq, Decision) + Send + use<> {
-        let (ruler, thread) = (self.ruler(), self.thread.clone());
-        let used = Some(self.tokens_in_context());
-        let (budget, wish) = (Budget { used, ..self.budget() }, self.wish(focus, why));
-        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
-    }
-
     /// What the model is told to write.
     fn instruction(&self) -> String {
-        let Some(order) = self.order() else { return self.summary_instruction() };
+        let order = &self.compactor.order;
         match (&order.instruction, &order.recipe) {
             (Some(instruction), _) => instruction.clone(),
             (None, Some(recipe)) => match self.render(recipe, &order.arguments, &ShellOutputs::new()) {
@@ -309,16 +326,12 @@ impl Session {
     }
 
     pub(super) fn summarised(&mut self, attempt: Attempt) {
-        // What was written last may have come at the same moment.
-        let pieces = self.work.as_mut().and_then(|work| work.pieces.take());
-        for piece in
-            pieces.into_iter().flat_map(|mut pieces| std::iter::from_fn(move || pieces.try_recv().ok()))
-        {
-            self.compaction_wrote(piece);
+        for out in self.compactor.last_pieces() {
+            self.core.announce(&out);
         }
         let summary = self.take_attempt(attempt);
         if let Err(error) = &summary {
-            tracing::warn!(session = %self.id, %error, "no summary: the computed tables stand for it");
+            tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables stand for it");
         }
         let written = match summary {
             Ok(summary) => summary.written(),
@@ -330,8 +343,8 @@ impl Session {
     /// What an attempt came to, once what it tells of windows is known.
     pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
         for (model, limit) in attempt.limits {
-            let effect = self.model.narrow(&model, limit);
-            self.model_learned(effect);
+            let effect = self.core.model.narrow(&model, limit);
+            self.core.model_learned(effect);
         }
         attempt.summary
     }
@@ -340,19 +353,20 @@ impl Session {
 
     /// Makes the one change of a compaction away from this task, or finds out why it gains nothing.
     pub(super) fn compose(&mut self) {
-        let Some(Draft { plan, written, .. }) = self.draft().cloned() else { return };
-        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
-        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
-        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
+        let Some(Draft { plan, written, .. }) = self.compactor.draft.clone() else { return };
+        let announced = self.compactor.announced.as_ref();
+        let id = announced.map_or_else(|| self.core.fresh_message(), |announced| announced.id);
+        let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
+        let budget = self.compactor.budget(&self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
         self.think(composing, Thought::Composed);
     }
 
     pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
-        let why = self.draft().map_or(Why::Command, |draft| draft.why);
+        let why = self.compactor.draft.as_ref().map_or(Why::Command, |draft| draft.why);
         match composed {
             Some(Ok(change)) => {
-                let change = self.sized(change);
+                let change = self.core.sized(change);
                 self.tell(Told::Composed(Box::new(change)));
             }
             Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
@@ -363,15 +377,13 @@ impl Session {
     /// A composed change that still fits the view: it is told of, and hooks see the stop of the recipe that
     /// wrote its summary, where one of them called it.
     pub(super) fn accept(&mut self, change: Change) {
-        let Some(Draft { why, plan, written }) = self.work.as_mut().and_then(|work| work.draft.take()) else {
-            return;
-        };
+        let Some(Draft { why, plan, written }) = self.compactor.draft.take() else { return };
         if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
             let status = if written.fallback.is_some() { "truncated" } else { "compacted" };
             self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
         }
-        if plan.trigger == Trigger::Overflow && self.drops_attachments(&change) {
-            self.say(
+        if plan.trigger == Trigger::Overflow && self.core.drops_attachments(&change) {
+            self.core.say(
                 Severity::Warning,
                 "The request was larger than the provider takes, so what you attached to your last message is \
                  not sent any more: the model only gets its name. Attach fewer or smaller files, or send them one \
@@ -383,40 +395,22 @@ impl Session {
         if why == Why::Hook && self.ask_of_callback(&shown, &change) {
             return;
         }
-        if let Some(work) = &mut self.work {
-            work.summary = (why == Why::Command).then_some(shown);
-        }
+        self.compactor.summary = (why == Why::Command).then_some(shown);
         self.end_compaction(CompactAnswer::Done(Box::new(change)));
-    }
-
-    /// Whether the newest that the person said holds an image or a document, and is not sent any more.
-    fn drops_attachments(&self, change: &Change) -> bool {
-        let Change::Compacted { through, summary, .. } = change else { return false };
-        let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
-        let said = self.thread.view().entries().iter().rev().find_map(|entry| match &entry.change {
-            Change::Said { message, .. } => Some((entry.seq, message)),
-            _ => None,
-        });
-        said.is_some_and(|(seq, message)| {
-            seq <= *through
-                && message.content.iter().any(is_attached)
-                && !summary.content.iter().any(is_attached)
-        })
     }
 
     /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`), for
     /// the hook whose action this is.
     pub(super) fn swap_text(&mut self, pending: Pending, text: &str, keep: Keep) {
-        let revision = self.thread.view().revision();
+        let revision = self.core.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
             let why = "the reply has no text that could be a summary".to_owned();
             return self.text_made(pending, Err(why));
         };
-        let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
-        let used = Some(self.tokens_in_context());
-        let (ruler, budget) = (self.ruler(), Budget { used, ..self.budget() });
-        let thread = self.thread.clone();
-        let id = self.fresh_message();
+        let wish = Wish { keep: keep_of(&keep), ..self.compactor.wish(&self.core, None, Why::Hook) };
+        let (budget, ruler) = (self.compactor.budget_now(&mut self.core), self.core.ruler());
+        let thread = self.core.thread.clone();
+        let id = self.core.fresh_message();
         let composing = move || {
             let scene = Scene::of(&ruler, &thread, &budget);
             match compaction::decided(&scene, &wish) {
@@ -438,7 +432,7 @@ impl Session {
         made: Option<Result<Change, String>>,
     ) {
         let made = made.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
-        let made = match revision == self.thread.view().revision() {
+        let made = match revision == self.core.thread.view().revision() {
             true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
             false => Err(CHANGED.to_owned()),
         };
@@ -461,19 +455,19 @@ impl Session {
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
             Why::Command | Why::Overflow => {
-                let message = self.fresh_message();
-                if let Err(error) = self.commit(Change::Noted { message, text }) {
+                let message = self.core.fresh_message();
+                if let Err(error) = self.core.commit(Change::Noted { message, text }) {
                     return self.abandon(&error);
                 }
             }
             Why::Threshold | Why::Hook | Why::Must => {
                 if why == Why::Hook {
-                    self.say(Severity::Info, text);
+                    self.core.say(Severity::Info, text);
                 }
-                if self.compactor.pace.gained_nothing(&self.thread) {
+                if self.compactor.pace.gained_nothing(&self.core.thread) {
                     let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact or the \
                                 conversation has grown.";
-                    self.say(Severity::Info, text.to_owned());
+                    self.core.say(Severity::Info, text.to_owned());
                 }
             }
         }

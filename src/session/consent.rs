@@ -32,6 +32,12 @@ pub struct Consent {
     looks: u64,
 }
 
+impl Consent {
+    pub(super) fn verdict(&self, item: &Item) -> Option<Verdict> {
+        self.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
+    }
+}
+
 /// Whether a repository's recipe may run its shell calls.
 pub(super) enum MayRun {
     Yes,
@@ -45,16 +51,16 @@ impl Session {
 
     /// Looks for hooks, off this task, and watches their places from then on. Prompts wait for it.
     pub(super) fn load_hooks(&mut self) {
-        let cwd = self.thread.cwd().to_path_buf();
-        let services = self.services.clone();
-        let settings = self.settings.hooks.clone();
-        let environment = self.workspace.environment.clone();
-        let sessions = self.commands_sender();
+        let cwd = self.core.thread.cwd().to_path_buf();
+        let services = self.core.services.clone();
+        let settings = self.core.settings.hooks.clone();
+        let environment = self.core.workspace.environment.clone();
+        let sessions = self.inbox.sender();
         let watch = self.hooks.watch();
         let known = self.hooks.consent.trust.clone();
         self.hooks.consent.looks += 1;
         let look = self.hooks.consent.looks;
-        self.background.spawn_blocking(move || {
+        self.core.background.spawn_blocking(move || {
             let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with what is newer.
@@ -95,21 +101,22 @@ impl Session {
         if look != self.hooks.consent.looks {
             return;
         }
-        tracing::debug!(session = %self.id, hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
+        tracing::debug!(session = %self.core.id(), hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
         let problems = found.problems.clone();
         self.hooks.take_in(found, watch);
         self.hooks.consent.trust = Some(trust);
-        self.show_problems(&problems);
+        self.core.show_problems(&problems);
         self.start_trusted_servers();
     }
 
     /// What hooks are run with. Resident ones live as long as the session.
     pub(super) fn runner(&mut self) -> Arc<Runner> {
-        let at = At { workspace: self.workspace.clone(), functions: self.services.functions.clone() };
+        let at =
+            At { workspace: self.core.workspace.clone(), functions: self.core.services.functions.clone() };
         // The environment is that of the editor that sent the prompt.
-        let http = self.services.http.within(Network::read(&self.workspace.environment));
-        let (services, session) = (&self.services, &self.id.0);
-        let calls = &self.service_calls.0;
+        let http = self.core.services.http.within(Network::read(&self.core.workspace.environment));
+        let (services, session) = (&self.core.services, &self.core.id().0);
+        let calls = self.hooks.calls();
         self.hooks.runner(at, http, |at, http| Runner {
             session: session.clone(),
             at,
@@ -117,27 +124,22 @@ impl Session {
             http,
             residents: Arc::default(),
             transcript: Arc::new(Transcript::of(&services.paths, session)),
-            services: Arc::new(super::services::ServiceDoor { calls: calls.clone() }),
+            services: Arc::new(super::services::ServiceDoor { calls }),
         })
-    }
-
-    /// What the person has said of something of a repository's; `None` until that is known.
-    pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
-        self.hooks.consent.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
     }
 
     // ── Asking ─────────────────────────────────────────────────────────────────────────────────
 
     /// Whether prompts have to wait: hooks are looked for, or the person is asked about them.
     pub(super) fn waits_for_hooks(&mut self) -> bool {
-        if self.work.is_some() || self.waiting.is_empty() || self.lineage.is_child() {
+        if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
             return false;
         }
         if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
             return true;
         }
         // Our own commands run nothing of the repository's.
-        if self.waiting.front().is_some_and(|prompt| self.is_built_in(prompt)) {
+        if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
             return false;
         }
         let new: Vec<(Item, String)> = self
@@ -147,14 +149,14 @@ impl Session {
             .iter()
             .map(|untrusted| {
                 let item = Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() };
-                (item, format!("{} ({})", untrusted.what, self.workspace.display(&untrusted.path)))
+                (item, format!("{} ({})", untrusted.what, self.core.workspace.display(&untrusted.path)))
             })
             .filter(|(item, _)| !self.hooks.consent.asked.contains(item))
             .collect();
         if !new.is_empty() {
             return self.ask_consent(new, "hooks", None);
         }
-        let mut servers = self.untrusted_servers();
+        let mut servers = self.mcp.untrusted(&self.core, &self.hooks);
         servers.retain(|(item, _)| !self.hooks.consent.asked.contains(item));
         if !servers.is_empty() {
             return self.ask_consent(servers, "MCP servers", None);
@@ -166,10 +168,10 @@ impl Session {
     fn ask_consent(&mut self, items: Vec<(Item, String)>, kind: &str, prompt: Option<Prompt>) -> bool {
         self.hooks.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
-        if self.clients.is_empty() {
+        if self.core.clients.is_empty() {
             let text =
                 format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
-            self.say(Severity::Warning, text);
+            self.core.say(Severity::Warning, text);
             return false;
         }
         let ask = AskId::fresh();
@@ -200,7 +202,7 @@ impl Session {
             never: Some("these versions".to_owned()),
             agent: None,
         });
-        self.announce(&Out::Ask { ask, permission: permission.clone() });
+        self.core.announce(&Out::Ask { ask, permission: permission.clone() });
         let items = items.into_iter().map(|(item, _)| item).collect();
         self.hooks.consent.open = Some(OpenConsent { ask, permission, items, prompt });
         true
@@ -214,7 +216,7 @@ impl Session {
     /// Takes a decision in; `false` if it is about something else.
     pub(super) fn consented(&mut self, ask: AskId, decision: &Decision) -> bool {
         let Some(open) = self.hooks.consent.open.take_if(|open| open.ask == ask) else { return false };
-        self.announce(&Out::Withdrawn { ask });
+        self.core.announce(&Out::Withdrawn { ask });
         let (status, words, kept) = match decision {
             Decision::AllowOnce => {
                 (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once))
@@ -229,11 +231,11 @@ impl Session {
         if *decision == Decision::Absent {
             outcome.decided = Some(Decided { allowed: false, by: Decider::Nobody });
         }
-        self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        self.core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
         if let (Some(trust), Some(kept)) = (&mut self.hooks.consent.trust, kept)
             && let Err(why) = trust.remember(&open.items, kept)
         {
-            self.say(Severity::Warning, why);
+            self.core.say(Severity::Warning, why);
         }
         match open.prompt {
             Some(prompt) => self.begin_command(prompt, ShellOutputs::new()),
@@ -258,10 +260,10 @@ impl Session {
         for item in &open.items {
             self.hooks.consent.asked.remove(item);
         }
-        self.announce(&Out::Withdrawn { ask: open.ask });
+        self.core.announce(&Out::Withdrawn { ask: open.ask });
         let outcome =
             ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
-        self.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        self.core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
         open.prompt
     }
 
@@ -270,7 +272,7 @@ impl Session {
     /// What the person has said of this version of a recipe's commands. Their own need no consent.
     pub(super) fn recipe_may_run(&self, recipe: &Recipe) -> MayRun {
         let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
-        let roots = self.services.paths.repository_roots(self.thread.cwd());
+        let roots = self.core.services.paths.repository_roots(self.core.thread.cwd());
         let (Some(trust), Ok(digest)) =
             (&self.hooks.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
         else {
@@ -287,8 +289,8 @@ impl Session {
 
     /// Asks whether a recipe may run its commands; the prompt waits. Gives it back where nobody is there.
     pub(super) fn ask_for_recipe(&mut self, item: Item, recipe: &Recipe, prompt: Prompt) -> Option<Prompt> {
-        let what = format!("the commands of /{} ({})", recipe.id, self.workspace.display(&item.path));
-        if self.clients.is_empty() {
+        let what = format!("the commands of /{} ({})", recipe.id, self.core.workspace.display(&item.path));
+        if self.core.clients.is_empty() {
             self.hooks.consent.asked.insert(item);
             return Some(prompt);
         }

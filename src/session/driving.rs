@@ -10,28 +10,26 @@ impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.recipes.are_rendering() || self.rewinding || self.waits_for_hooks() {
+            if self.recipes.are_rendering() || self.inbox.is_held() || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
                 // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
-                let may_be_command = self.waiting.front().is_some_and(Prompt::may_be_command);
+                let may_be_command = self.inbox.first().is_some_and(Prompt::may_be_command);
                 let names_known =
-                    self.recipes.are_read() || (self.thread.frame().is_some() && !may_be_command);
-                match self.waiting.pop_front_if(|_| names_known) {
-                    Some(prompt) => {
-                        if !self.begin(prompt) {
-                            return;
-                        }
-                        continue;
-                    }
-                    None => return,
+                    self.recipes.are_read() || (self.core.thread.frame().is_some() && !may_be_command);
+                if !names_known {
+                    return;
+                }
+                match self.inbox.take_first().map(|prompt| self.begin(prompt)) {
+                    Some(true) => continue,
+                    Some(false) | None => return,
                 }
             };
-            match work.turn.next(&self.thread) {
+            match work.turn.next(&self.core.thread) {
                 Next::Commit(change) => {
                     let change = self.arrived(*change);
-                    if let Err(error) = self.commit(change) {
+                    if let Err(error) = self.core.commit(change) {
                         self.abandon(&error);
                     }
                 }
@@ -46,10 +44,8 @@ impl Session {
         match ask {
             Ask::RunHooks(ask) => self.ask_hooks(ask),
             Ask::CallModel => {
-                let from = self.thread.next_seq();
-                if let Some(work) = &mut self.work {
-                    work.trace.asks_model(from);
-                }
+                let from = self.core.thread.next_seq();
+                self.core.trace.asks_model(from);
                 self.look_first(LookedFor::Call);
             }
             Ask::Permission(call) => self.ask_permission(call),
@@ -70,9 +66,7 @@ impl Session {
             HookAsk::BeforeTool(call) => self.before_tool(call),
             HookAsk::AfterTool(outcome) => self.after_tool(*outcome),
             HookAsk::RoundEnd { last } => {
-                if let Some(work) = &mut self.work {
-                    work.trace.round_ended(&self.thread);
-                }
+                self.core.trace.round_ended(&self.core.thread);
                 self.round_ended(last);
             }
             HookAsk::Stop(reason) => self.would_stop(reason),
@@ -141,13 +135,14 @@ impl Session {
         if !self.hooks.has_started() {
             work.turn.start_session();
         }
+        self.core.trace.begin_turn(self.core.thread.next_seq());
         self.work = Some(work);
-        self.sync_beside();
+        self.core.sync_beside();
     }
 
     pub(super) fn tell(&mut self, answer: Told) {
         if let Some(work) = &mut self.work {
-            work.turn.tell(answer, &self.thread);
+            work.turn.tell(answer, &self.core.thread);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::actor::Session;
+use super::core::Core;
 use super::hooks::refuse;
 use super::registry::Services;
 use super::rounds::room;
@@ -103,6 +104,25 @@ pub(super) fn replacement(
     compaction::mutated(ruler, thread, replacement, by, tokens_max)
 }
 
+impl Core {
+    /// Hooks of a callback's run may change the history of the conversation that called it.
+    pub(super) fn hand_to_parent(
+        &self,
+        by: &str,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        target: &str,
+    ) -> Result<(), String> {
+        if self.lineage.parent.as_ref().is_none_or(|parent| parent.0 != target) {
+            return Err(format!(
+                "a callback run can change the conversation that called it, and {target} is not it"
+            ));
+        }
+        self.lineage.handed.put(Handed { by: by.to_owned(), messages, preserve_recent });
+        Ok(())
+    }
+}
+
 impl Session {
     /// Takes a hook's history to another conversation; the turn waits for what comes of it.
     pub(super) fn mutate_elsewhere(
@@ -113,9 +133,9 @@ impl Session {
         target: String,
     ) {
         let by = pending.resolution.action_by.clone();
-        let way = match (SessionId::parse(&target), self.others.upgrade()) {
+        let way = match (SessionId::parse(&target), self.core.process.sessions()) {
             (None, _) => Err(format!("{target:?} is not the id of a conversation")),
-            (Some(_), _) if !self.settings.hooks.cross_session => Err(format!(
+            (Some(_), _) if !self.core.settings.hooks.cross_session => Err(format!(
                 "{target} is another conversation ({} messages), and the configuration does not let hooks change \
                  others (hooks.cross_session)",
                 messages.len()
@@ -131,8 +151,8 @@ impl Session {
             }
         };
         let count = messages.len();
-        let (from, cwd) = (self.id.clone(), self.thread.cwd().to_path_buf());
-        let (settings, environment) = (self.settings.clone(), self.workspace.environment.clone());
+        let (from, cwd) = (self.core.id().clone(), self.core.thread.cwd().to_path_buf());
+        let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
         let around = Around { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
         let Some(work) = &mut self.work else { return };
@@ -154,7 +174,7 @@ impl Session {
         let by = pending.resolution.action_by.clone();
         match told {
             Ok(words) => {
-                tracing::info!(session = %self.id, hook = by, words, "another conversation was changed");
+                tracing::info!(session = %self.core.id(), hook = by, words, "another conversation was changed");
                 if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
                     run.verdict = Verdict::Done;
                     run.remarks.push(words);
@@ -167,47 +187,30 @@ impl Session {
 
     /// A hook of another conversation replaces this one's history.
     pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
-        let is_busy = self.work.is_some() || !self.waiting.is_empty() || self.recipes.are_rendering();
+        let is_busy = self.work.is_some() || self.inbox.has_prompts() || self.recipes.are_rendering();
         let made = match is_busy {
-            true => Err(format!("a prompt runs in {}", self.id)),
-            false => may_change(&self.thread, mutation).and_then(|()| {
+            true => Err(format!("a prompt runs in {}", self.core.id())),
+            false => may_change(&self.core.thread, mutation).and_then(|()| {
                 let (author, messages) = (mutation.author(), mutation.messages.clone());
-                self.mutation(&author, messages, mutation.preserve_recent, None)
+                self.core.mutation(&author, messages, mutation.preserve_recent, None)
             }),
         };
         let committed = made.and_then(|change| {
-            let replaced = replaced(&change, mutation, &self.id);
-            self.commit(change).map(|_| replaced).map_err(|error| error.to_string())
+            let replaced = replaced(&change, mutation, self.core.id());
+            self.core.commit(change).map(|_| replaced).map_err(|error| error.to_string())
         });
         let replaced = match committed {
             Ok(replaced) => replaced,
             // Who gave up meanwhile wants no answer.
             Err(why) => return drop(answer.send(Err(why))),
         };
-        let syncer = self.log.syncer();
-        self.background.spawn_blocking(move || {
+        let syncer = self.core.log.syncer();
+        self.core.background.spawn_blocking(move || {
             let synced = syncer.sync();
             let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
             drop(answer.send(told));
             Background::Synced(synced)
         });
-    }
-
-    /// Hooks of a callback's run may change the history of the conversation that called it.
-    pub(super) fn hand_to_parent(
-        &self,
-        by: &str,
-        messages: Vec<Utterance>,
-        preserve_recent: usize,
-        target: &str,
-    ) -> Result<(), String> {
-        if self.lineage.parent.as_ref().is_none_or(|parent| parent.0 != target) {
-            return Err(format!(
-                "a callback run can change the conversation that called it, and {target} is not it"
-            ));
-        }
-        self.lineage.handed.put(Handed { by: by.to_owned(), messages, preserve_recent });
-        Ok(())
     }
 }
 

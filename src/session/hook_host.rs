@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+
+use super::background_callback::BackgroundCallback;
 use super::consent::Consent;
+use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use epitome_hooks::chain::{self, Link};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
@@ -10,11 +14,11 @@ use epitome_hooks::handlers::{self, At, Declared, Fired};
 use epitome_hooks::hook::{Hook, Place};
 use epitome_hooks::moment::Moment;
 use epitome_hooks::run::Runner;
+use epitome_hooks::trust::{Item, Verdict};
 use epitome_provider::http::Http;
 use epitome_recipe::watch::Registration;
 
 /// The hooks of one session.
-#[derive(Default)]
 pub struct HookHost {
     found: Arc<Found>,
     /// Whether hooks were looked for.
@@ -30,6 +34,27 @@ pub struct HookHost {
     source: Option<&'static str>,
     /// What hooks add to the system text, until that is frozen.
     contexts: Vec<String>,
+    /// What resident hooks ask of the session.
+    calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
+    background_callback: BackgroundCallback,
+}
+
+impl Default for HookHost {
+    fn default() -> HookHost {
+        HookHost {
+            found: Arc::default(),
+            is_read: false,
+            watch: None,
+            consent: Consent::default(),
+            runner: None,
+            fired: Fired::default(),
+            has_started: false,
+            source: None,
+            contexts: Vec::new(),
+            calls: mpsc::channel(SERVICE_CALLS_MAX),
+            background_callback: BackgroundCallback::default(),
+        }
+    }
 }
 
 impl HookHost {
@@ -72,6 +97,11 @@ impl HookHost {
 
     pub(super) fn set_read(&mut self, is_read: bool) {
         self.is_read = is_read;
+    }
+
+    /// What the user has said of something of a repository's; `None` until that is known.
+    pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
+        self.consent.verdict(item)
     }
 
     // ── Running them ───────────────────────────────────────────────────────────────────────────
@@ -127,6 +157,24 @@ impl HookHost {
         if let Some(link) = handlers.chain(scripts).find(|link| link.name() == name) {
             self.fired.succeeded(event, &link);
         }
+    }
+
+    /// Where resident hooks send their calls.
+    pub(super) fn calls(&self) -> mpsc::Sender<ServiceCall> {
+        self.calls.0.clone()
+    }
+
+    /// The next call of a resident hook.
+    pub(super) async fn next_call(&mut self) -> Option<ServiceCall> {
+        self.calls.1.recv().await
+    }
+
+    pub(super) fn background_callback(&mut self) -> &mut BackgroundCallback {
+        &mut self.background_callback
+    }
+
+    pub(super) fn has_background_callback(&self) -> bool {
+        self.background_callback.is_there()
     }
 
     // ── The session's start ────────────────────────────────────────────────────────────────────

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::actor::Session;
-use super::{Out, Severity};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::{Attachment, Call, CallResult, What};
 use epitome_hooks::output::Resolution;
@@ -35,9 +34,9 @@ impl Session {
         self.hooks.set_started();
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
-            match self.thread.frame() {
+            match self.core.thread.frame() {
                 None => self.hooks.add_context(text),
-                Some(_) => commits.push(self.context(by, text)),
+                Some(_) => commits.push(self.core.context(by, text)),
             }
         }
         self.tell(Told::Started(commits));
@@ -46,7 +45,7 @@ impl Session {
     /// A prompt is about to enter the view. A callback's prompt is no person's.
     pub(super) fn greet(&mut self, said: Change) {
         let asked = match &said {
-            Change::Said { message, .. } if self.lineage.depth == 0 => {
+            Change::Said { message, .. } if self.core.lineage.depth == 0 => {
                 let what =
                     What::UserMessageSend { message: message.text(), attachments: attachments(message) };
                 self.run_hooks(what, HookAsk::Prompt(Box::new(said.clone())))
@@ -73,7 +72,7 @@ impl Session {
         let mut commits = self.record(HookEvent::UserMessageSend, &mut resolution);
         let Change::Said { mut message, origin } = said else { return };
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
-            let note = self.fresh_message();
+            let note = self.core.fresh_message();
             commits.push(match origin {
                 // It is in the log already.
                 Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
@@ -96,25 +95,19 @@ impl Session {
         }
         commits.push(Change::Said { message, origin });
         let context: Vec<Change> =
-            resolution.context.into_iter().map(|(by, text)| self.context(by, text)).collect();
+            resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);
         self.tell(Told::Greeted { commits, enters: true });
-    }
-
-    /// Something that the model is told beside what the person says.
-    pub(super) fn context(&mut self, by: String, text: String) -> Change {
-        let text = format!("<context from=\"{by}\">\n{text}\n</context>");
-        let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
-        Change::Said { message, origin: Origin::Context { by } }
     }
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
     /// The model wants a call; hooks see it before anybody is asked for permission.
     pub(super) fn before_tool(&mut self, id: CallId) {
-        let known = self.thread.call(&id).and_then(|call| {
+        let known = self.core.thread.call(&id).and_then(|call| {
             let input = call.input.as_object()?;
-            let runs = self.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
+            let runs =
+                self.core.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
             runs.then(|| self.hook_call(call, input.clone()))
         });
         let asked = known
@@ -158,8 +151,8 @@ impl Session {
 
     /// The change that has a call run with another input; the chain has seen to it that the tool takes it.
     fn changed_call(&self, id: &CallId, input: Map<String, Value>, by: String) -> Option<Change> {
-        let call = self.thread.call(id)?;
-        let tool = self.services.toolbox.get(&call.name)?;
+        let call = self.core.thread.call(id)?;
+        let tool = self.core.services.toolbox.get(&call.name)?;
         let input = match tool.stands_for(&call.input) {
             Some((name, _)) => tool.standing_for(&name, Value::Object(input)),
             None => Value::Object(input),
@@ -167,7 +160,7 @@ impl Session {
         if input == call.input {
             return None;
         }
-        let card = tool.card(&input, &self.workspace);
+        let card = tool.card(&input, &self.core.workspace);
         Some(Change::CallChanged { call: id.clone(), input, card, by })
     }
 
@@ -176,8 +169,8 @@ impl Session {
         let id = outcome.call.clone();
         let started = self.work.as_mut().and_then(|work| work.started.remove(&id));
         let took = started.map_or(Duration::ZERO, |at| at.elapsed());
-        let what = self.thread.call(&id).map(|call| {
-            let (input, _) = self.thread.input_of(&id).unwrap_or((&call.input, &call.card));
+        let what = self.core.thread.call(&id).map(|call| {
+            let (input, _) = self.core.thread.input_of(&id).unwrap_or((&call.input, &call.card));
             let input = input.as_object().cloned().unwrap_or_default();
             What::AfterToolCall { call: self.hook_call(call, input), result: result_of(call, &outcome, took) }
         });
@@ -230,7 +223,7 @@ impl Session {
     /// A call as hooks know it: one that stands for a call of another tool is that one.
     fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> Call {
         let input = Value::Object(input);
-        let other = self.services.toolbox.get(&call.name).and_then(|tool| tool.stands_for(&input));
+        let other = self.core.services.toolbox.get(&call.name).and_then(|tool| tool.stands_for(&input));
         let (tool, input) = other.unwrap_or_else(|| (call.name.clone(), input));
         let input = input.as_object().cloned().unwrap_or_default();
         Call { id: call.id.0.clone(), tool, input, kind: call.card.kind }
@@ -239,7 +232,7 @@ impl Session {
     /// Commits what does not wait for the turn's own order.
     pub(super) fn commit_all(&mut self, changes: Vec<Change>) {
         for change in changes {
-            if let Err(error) = self.commit(change) {
+            if let Err(error) = self.core.commit(change) {
                 return self.abandon(&error);
             }
         }
@@ -250,11 +243,6 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.started.insert(id.clone(), Instant::now());
         }
-    }
-
-    /// Tells the person something that is no part of the conversation.
-    pub(super) fn say(&self, severity: Severity, text: String) {
-        self.announce(&Out::Notice { severity, text });
     }
 }
 

@@ -152,7 +152,7 @@ impl Session {
     /// parent's.
     pub(super) fn look_first(&mut self, before: LookedFor) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if self.thread.frame().is_some() && (is_paused || self.lineage.is_child()) {
+        if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
             return self.go_on_looked(before);
         }
         let look = self.look();
@@ -173,14 +173,14 @@ impl Session {
     fn look(&mut self) -> Look {
         let watch = std::mem::take(&mut self.instructions);
         // Those that were told of are followed from the first look on.
-        let told = if watch.places.is_empty() { told_paths(&self.thread) } else { BTreeSet::new() };
+        let told = if watch.places.is_empty() { told_paths(&self.core.thread) } else { BTreeSet::new() };
         Look {
             watch,
-            workspace: self.workspace.clone(),
-            home: self.services.paths.home.clone(),
+            workspace: self.core.workspace.clone(),
+            home: self.core.services.paths.home.clone(),
             told,
-            touched: touched(&self.thread),
-            agents: self.wants_agents().then(|| self.services.paths.clone()),
+            touched: touched(&self.core.thread),
+            agents: self.core.wants_agents().then(|| self.core.services.paths.clone()),
         }
     }
 
@@ -188,7 +188,7 @@ impl Session {
     pub(super) fn looked(&mut self, looked: Option<Looked>) {
         let Looked { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
-        self.show_problems(&problems);
+        self.core.show_problems(&problems);
         if let Some(agents) = agents {
             self.agents_found(agents);
         }
@@ -199,21 +199,21 @@ impl Session {
     pub(super) fn tell_instructions(&mut self) -> Result<(), String> {
         // A reply that its provider paused is what it goes on from: nothing may stand behind it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if is_paused || self.lineage.is_child() {
+        if is_paused || self.core.lineage.is_child() {
             return Ok(());
         }
-        let at = (self.thread.view().revision(), self.model.window());
+        let at = (self.core.thread.view().revision(), self.core.model.window());
         if self.instructions.told_at == Some(at) {
             return Ok(());
         }
-        let left = TOLD_MAX.saturating_sub(instructed(&self.thread).count());
-        let untold = self.instructions.untold(&self.thread).into_iter();
+        let left = TOLD_MAX.saturating_sub(instructed(&self.core.thread).count());
+        let untold = self.instructions.untold(&self.core.thread).into_iter();
         let fitting: Vec<_> =
             untold.filter(|(path, text)| self.has_room_for(path, text)).take(left).collect();
         for (path, text) in fitting {
-            let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
+            let message = Message { id: self.core.fresh_message(), content: vec![Content::Text { text }] };
             let said = Change::Said { message, origin: Origin::Instructions { path } };
-            self.commit(said).map_err(|error| error.to_string())?;
+            self.core.commit(said).map_err(|error| error.to_string())?;
         }
         self.instructions.told_at = Some(at);
         Ok(())

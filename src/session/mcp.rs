@@ -11,6 +11,8 @@ use tokio::sync::mpsc;
 
 use super::Severity;
 use super::actor::Session;
+use super::core::Core;
+use super::hook_host::HookHost;
 use super::reminders::{Topic, What};
 use super::work::Background;
 use epitome_config::{McpServer, McpSource};
@@ -78,8 +80,32 @@ impl Mcp {
         self.given
     }
 
+    /// What of a repository's servers nobody has allowed or refused.
+    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<(Item, String)> {
+        let servers = core.settings.mcp.servers.iter().filter(|server| server.enabled);
+        servers
+            .filter_map(|server| {
+                let item = server_item(server)?;
+                let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
+                if is_known || hooks.trusts(&item) != Some(Verdict::Unknown) {
+                    return None;
+                }
+                let what = format!("{} ({})", server.told(), core.workspace.display(&item.path));
+                Some((item, what))
+            })
+            .collect()
+    }
+
     pub fn standings(&self) -> Vec<Standing> {
         self.hub.as_ref().map(Hub::standings).unwrap_or_default()
+    }
+}
+
+/// What consent to a repository's server is about; `None` for those that need none.
+fn server_item(server: &McpServer) -> Option<Item> {
+    match &server.from {
+        McpSource::Client | McpSource::Person => None,
+        McpSource::Repository { file, digest } => Some(Item { path: file.clone(), digest: digest.clone() }),
     }
 }
 
@@ -94,7 +120,7 @@ impl Session {
     /// Begins to connect to what the client gave and the person configured. Nothing waits for it. A later
     /// client's servers are not for this session, and it is told so.
     pub(super) fn begin_mcp(&mut self, given: &[McpServer]) {
-        if self.lineage.is_child() {
+        if self.core.lineage.is_child() {
             return;
         }
         if self.mcp.begun {
@@ -108,15 +134,16 @@ impl Session {
                     "This session is open already, with the MCP servers of who opened it. Left aside: {}.",
                     others.join(", ")
                 );
-                self.say(Severity::Warning, text);
+                self.core.say(Severity::Warning, text);
             }
             return;
         }
         self.mcp.begun = true;
         self.mcp.given = given.to_vec();
-        let of_person = self.settings.mcp.servers.iter().filter(|server| server.from == McpSource::Person);
+        let of_person =
+            self.core.settings.mcp.servers.iter().filter(|server| server.from == McpSource::Person);
         let all: Vec<McpServer> = given.iter().chain(of_person).cloned().collect();
-        let was_framed = self.thread.frame().is_some_and(|(_, tools)| tools.iter().any(is_mcp));
+        let was_framed = self.core.thread.frame().is_some_and(|(_, tools)| tools.iter().any(is_mcp));
         if was_framed {
             self.hub();
         }
@@ -128,44 +155,19 @@ impl Session {
         if !self.mcp.begun {
             return;
         }
-        let allowed = |server: &&McpServer| match self.server_item(server) {
-            Some(item) => self.trusts(&item) == Some(Verdict::Trusted),
+        let allowed = |server: &&McpServer| match server_item(server) {
+            Some(item) => self.hooks.trusts(&item) == Some(Verdict::Trusted),
             None => false,
         };
-        let servers: Vec<McpServer> = self.settings.mcp.servers.iter().filter(allowed).cloned().collect();
+        let servers: Vec<McpServer> =
+            self.core.settings.mcp.servers.iter().filter(allowed).cloned().collect();
         self.start_servers(servers);
-    }
-
-    /// What of a repository's servers nobody has allowed or refused.
-    pub(super) fn untrusted_servers(&self) -> Vec<(Item, String)> {
-        let servers = self.settings.mcp.servers.iter().filter(|server| server.enabled);
-        servers
-            .filter_map(|server| {
-                let item = self.server_item(server)?;
-                let is_known = self.mcp.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
-                if is_known || self.trusts(&item) != Some(Verdict::Unknown) {
-                    return None;
-                }
-                let what = format!("{} ({})", server.told(), self.workspace.display(&item.path));
-                Some((item, what))
-            })
-            .collect()
-    }
-
-    /// What consent to a repository's server is about; `None` for those that need none.
-    fn server_item(&self, server: &McpServer) -> Option<Item> {
-        match &server.from {
-            McpSource::Client | McpSource::Person => None,
-            McpSource::Repository { file, digest } => {
-                Some(Item { path: file.clone(), digest: digest.clone() })
-            }
-        }
     }
 
     fn start_servers(&mut self, servers: Vec<McpServer>) {
         let (used, off): (Vec<_>, Vec<_>) = servers.into_iter().partition(|server| server.enabled);
         for server in off {
-            tracing::debug!(session = %self.id, server = %server.name, "an MCP server is switched off");
+            tracing::debug!(session = %self.core.id(), server = %server.name, "an MCP server is switched off");
         }
         if !used.is_empty() {
             self.hub().start(used);
@@ -176,11 +178,11 @@ impl Session {
     fn hub(&mut self) -> &mut Hub {
         if self.mcp.hub.is_none() {
             let around = Surroundings {
-                cwd: self.workspace.cwd.clone(),
-                environment: self.workspace.environment.clone(),
-                reaper: self.services.reaper.clone(),
-                http: self.services.http.within(Network::read(&self.workspace.environment)),
-                logins: self.services.paths.data.join(LOGINS),
+                cwd: self.core.workspace.cwd.clone(),
+                environment: self.core.workspace.environment.clone(),
+                reaper: self.core.services.reaper.clone(),
+                http: self.core.services.http.within(Network::read(&self.core.workspace.environment)),
+                logins: self.core.services.paths.data.join(LOGINS),
             };
             let (hub, news) = Hub::new(around, self.questions.sender());
             (self.mcp.hub, self.mcp.news) = (Some(hub), Some(news));
@@ -199,8 +201,8 @@ impl Session {
             Wait::Running => true,
             Wait::Possible => {
                 self.mcp.wait = Wait::Running;
-                let wait = self.settings.mcp.wait;
-                self.background.spawn(async move {
+                let wait = self.core.settings.mcp.wait;
+                self.core.background.spawn(async move {
                     tokio::time::sleep(wait).await;
                     Background::ServersAwaited
                 });
@@ -213,13 +215,13 @@ impl Session {
         self.mcp.wait = Wait::Over;
         let connecting = self.mcp.hub.as_ref().map(Hub::connecting).unwrap_or_default();
         // Nobody waits where the prompt was cancelled meanwhile.
-        if !connecting.is_empty() && !self.waiting.is_empty() {
+        if !connecting.is_empty() && self.inbox.has_prompts() {
             let text = format!(
                 "Not connected yet, so going on without: MCP server {}. The model is told of its tools once they are \
                  there.",
                 connecting.join(", ")
             );
-            self.say(Severity::Warning, text);
+            self.core.say(Severity::Warning, text);
         }
     }
 
@@ -248,15 +250,15 @@ impl Session {
     /// Tells the person something once.
     fn remark(&mut self, severity: Severity, text: String) {
         if self.mcp.told.len() < REMARKS_MAX && self.mcp.told.insert(text.clone()) {
-            self.say(severity, text);
+            self.core.say(severity, text);
         }
     }
 
     /// Makes the session's tools anew, of what its servers have now.
     pub(super) fn refresh_tools(&mut self) {
         let Some(hub) = &self.mcp.hub else { return };
-        let framed = self.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
-        self.services.toolbox = self.mcp.base.with(hub.tools(framed));
+        let framed = self.core.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
+        self.core.services.toolbox = self.mcp.base.with(hub.tools(framed));
     }
 
     // ── The conversation ───────────────────────────────────────────────────────────────────────
@@ -267,27 +269,27 @@ impl Session {
         if self.mcp.hub.is_none() {
             return Ok(());
         }
-        let Some((system, framed)) = self.thread.frame() else { return Ok(()) };
-        let now = self.services.toolbox.specs();
+        let Some((system, framed)) = self.core.thread.frame() else { return Ok(()) };
+        let now = self.core.services.toolbox.specs();
         let own = framed.iter().filter(|spec| !is_mcp(spec));
         let tools: Vec<ToolSpec> = own.chain(now.iter().filter(|spec| is_mcp(spec))).cloned().collect();
         if tools == framed {
             return Ok(());
         }
-        let since = self.thread.frame_entry().map(|frame| frame.seq);
-        let newer = self.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
+        let since = self.core.thread.frame_entry().map(|frame| frame.seq);
+        let newer = self.core.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
         if !newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. })) {
             return Ok(());
         }
         let system = system.to_owned();
-        self.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
+        self.core.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
         self.refresh_tools();
         Ok(())
     }
 
     /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the person is told.
     pub(super) fn late_tools(&mut self) -> Option<Topic> {
-        let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.thread.frame()) else { return None };
+        let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.core.thread.frame()) else { return None };
         let lines = hub.lines_beside(framed);
         if lines.is_empty() {
             return None;

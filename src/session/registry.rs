@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::actor::Session;
 use super::client_list::{Activity, ActivityNow, Watcher};
+use super::core::Process;
 use super::counts::{Counts, Reading};
 use super::resting::Resting;
 use super::work::Responder;
@@ -187,8 +188,8 @@ impl Sessions {
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    live.join_process(again.others(), again.inner.counts.clone(), activity);
-                    live.adopt_settings();
+                    live.join_process(again.process(), activity);
+                    live.core.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
                 }
@@ -351,8 +352,8 @@ impl Sessions {
         awake.chain(asleep).collect()
     }
 
-    fn others(&self) -> Others {
-        Others(Arc::downgrade(&self.inner))
+    fn process(&self) -> Process {
+        Process::new(Others(Arc::downgrade(&self.inner)), self.inner.counts.clone())
     }
 
     /// A client's connection is gone.

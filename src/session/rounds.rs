@@ -3,6 +3,7 @@
 use super::Severity;
 use super::actor::Session;
 use super::compacting::CompactionOrder;
+use super::core::Core;
 use super::elsewhere::replacement;
 use super::hooks::refuse;
 use super::work::Pending;
@@ -14,10 +15,39 @@ use epitome_hooks::settle::{self, Guards};
 use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
 use epitome_turn::{Answer as Told, HookAsk, HooksAnswer, Why};
 
+impl Core {
+    /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
+    pub(super) fn pin_tokens_max(&self) -> u64 {
+        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
+    }
+
+    /// The change that puts these messages in the place of the history, or why it can't be.
+    pub(super) fn mutation(
+        &mut self,
+        by: &str,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        through: Option<Seq>,
+    ) -> Result<Change, String> {
+        let first = self.fresh_message();
+        // One more may be put before those that begin with the agent.
+        self.log.skip_messages(messages.len());
+        let (by, room) = (by.to_owned(), self.view_tokens_max());
+        replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
+    }
+
+    /// Tokens that a view may take beside the frame and the room for a reply.
+    pub(super) fn view_tokens_max(&self) -> u64 {
+        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
+        let frame = self.ruler().frame_of(&self.thread);
+        room(endpoint.window, endpoint.max_output, frame)
+    }
+}
+
 impl Session {
     /// A reply and the outcomes of its calls are in. `last`: without hooks the agent would stop here.
     pub(super) fn round_ended(&mut self, last: bool) {
-        self.apply_side_result();
+        self.apply_background_callback();
         if let Some((hook, reason)) = self.work.as_mut().and_then(|work| work.halt.take()) {
             let answer = self.halted(&hook, &reason);
             return self.tell(Told::Hooks(answer));
@@ -31,7 +61,7 @@ impl Session {
 
     /// The agent would stop work on the prompt; hooks may give it more to do.
     pub(super) fn would_stop(&mut self, reason: StopReason) {
-        self.apply_side_result();
+        self.apply_background_callback();
         let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
@@ -53,7 +83,7 @@ impl Session {
         let hook = work.wanted_compaction.take()?;
         if work.turn.compacted_since_reply() {
             let text = format!("{hook}: not compacted, because it was since the last model call.");
-            self.say(Severity::Info, text);
+            self.core.say(Severity::Info, text);
             return None;
         }
         Some(Why::Hook)
@@ -64,19 +94,24 @@ impl Session {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
         };
-        let note = Change::Noted { message: self.fresh_message(), text };
+        let note = Change::Noted { message: self.core.fresh_message(), text };
         HooksAnswer { commits: vec![note], halt: true, ..HooksAnswer::default() }
+    }
+
+    /// Whether the configured share of the window is used, and a compaction would help.
+    fn compaction_is_due(&mut self) -> bool {
+        self.compactor.is_due(&mut self.core) && !self.is_compacted_since_reply()
     }
 
     fn guards(&self) -> Guards {
         let work = self.work.as_ref();
         Guards {
             continuations: work.map_or(0, |work| work.continuations),
-            continuations_max: self.settings.hooks.max_continuations,
+            continuations_max: self.core.settings.hooks.max_continuations,
             last_follow_up: work.and_then(|work| work.last_follow_up.clone()),
             compacted_since_call: work.is_some_and(|work| work.turn.compacted_since_reply()),
-            auto_compact_paused: self.compaction_is_paused(),
-            depth: self.lineage.depth,
+            auto_compact_paused: self.compactor.is_paused(&self.core),
+            depth: self.core.lineage.depth,
             running_recipe: work.and_then(|work| work.recipe.as_ref()).map(|recipe| recipe.id.clone()),
         }
     }
@@ -91,13 +126,13 @@ impl Session {
             return self.tell(Told::Hooks(answer));
         }
         let mut pending = Pending { event, last, resolution, answer: HooksAnswer::default() };
-        let made_for = self.thread.view().revision();
+        let made_for = self.core.thread.view().revision();
         self.edit(&mut pending, made_for);
         let by = pending.resolution.action_by.clone();
         match std::mem::take(&mut pending.resolution.action) {
             Action::None => pending.answer.compact = self.wanted_compaction(),
             Action::Mutate { messages, preserve_recent, target: Some(target) }
-                if target != self.id.0 && !self.lineage.is_child() =>
+                if target != self.core.id().0 && !self.core.lineage.is_child() =>
             {
                 return self.mutate_elsewhere(pending, messages, preserve_recent, target);
             }
@@ -113,7 +148,7 @@ impl Session {
                 pending.answer.compact = Some(if threshold { Why::Threshold } else { Why::Hook });
                 let keep = Some(keep);
                 let by_recipe = !threshold;
-                self.order_compaction(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
+                self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
             }
             Action::Callback(callback) => return self.call_back(pending, &by, callback),
         }
@@ -134,11 +169,11 @@ impl Session {
             }
         }
         for (hook, utterance) in follow_ups {
-            let message = Message { id: self.fresh_message(), content: text_content(utterance.text) };
+            let message = Message { id: self.core.fresh_message(), content: text_content(utterance.text) };
             answer.commits.push(Change::Said { message, origin: Origin::Hook { hook } });
         }
         for (by, text) in std::mem::take(&mut resolution.context) {
-            let context = self.context(by, text);
+            let context = self.core.context(by, text);
             answer.commits.push(context);
         }
         let trail = self.record(event, &mut resolution);
@@ -154,7 +189,7 @@ impl Session {
         if pending.resolution.edits.is_empty() {
             return;
         }
-        let mut edited = self.thread.clone();
+        let mut edited = self.core.thread.clone();
         for (by, RequestedEdits { revision, edits }) in std::mem::take(&mut pending.resolution.edits) {
             let edits: Vec<Edit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
             // Another hook's edits of this same moment don't make these stale.
@@ -162,16 +197,16 @@ impl Session {
                 Some(revision) if revision != made_for => revision,
                 Some(_) | None => edited.view().revision(),
             };
-            let first = MessageId(self.fresh_message().0 + 1);
+            let first = MessageId(self.core.fresh_message().0 + 1);
             match edits::check(&edited, revision, first, &edits) {
                 Ok(edits) => {
-                    self.skip_messages(edits.len());
+                    self.core.log.skip_messages(edits.len());
                     let pins = edits.iter().any(|edit| matches!(edit, Edit::Pin { .. }));
                     let change = Change::Edited { by: by.clone(), edits };
                     let mut trial = edited.clone();
                     apply_to(&mut trial, change.clone());
                     let too_large = if pins {
-                        compaction::pins_too_large(&self.ruler(), &trial, self.pin_tokens_max())
+                        compaction::pins_too_large(&self.core.ruler(), &trial, self.core.pin_tokens_max())
                     } else {
                         None
                     };
@@ -188,11 +223,6 @@ impl Session {
         }
     }
 
-    /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
-    pub(super) fn pin_tokens_max(&self) -> u64 {
-        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
-    }
-
     fn wanted_edit(&mut self, edit: RequestedEdit) -> Edit {
         match edit {
             RequestedEdit::Pin(at) => Edit::Pin { at },
@@ -202,7 +232,7 @@ impl Session {
             RequestedEdit::Replace(at, text) => Edit::Replace { at, content: text_content(text) },
             RequestedEdit::Append(Utterance { role, text }) => Edit::Append {
                 role,
-                message: Message { id: self.fresh_message(), content: text_content(text) },
+                message: Message { id: self.core.fresh_message(), content: text_content(text) },
             },
         }
     }
@@ -215,12 +245,12 @@ impl Session {
         preserve_recent: usize,
         target: Option<String>,
     ) {
-        let made = match target.filter(|target| *target != self.id.0) {
-            Some(target) => self.hand_to_parent(by, messages, preserve_recent, &target),
-            None if self.lineage.depth > 0 => {
+        let made = match target.filter(|target| *target != self.core.id().0) {
+            Some(target) => self.core.hand_to_parent(by, messages, preserve_recent, &target),
+            None if self.core.lineage.depth > 0 => {
                 Err("a callback run has no history of its own to replace".to_owned())
             }
-            None => self.mutation(by, messages, preserve_recent, None).map(|change| {
+            None => self.core.mutation(by, messages, preserve_recent, None).map(|change| {
                 pending.answer.commits.push(change);
                 pending.answer.replaced = true;
             }),
@@ -228,28 +258,6 @@ impl Session {
         if let Err(why) = made {
             refuse(&mut pending.resolution, by, why);
         }
-    }
-
-    /// The change that puts these messages in the place of the history, or why it can't be.
-    pub(super) fn mutation(
-        &mut self,
-        by: &str,
-        messages: Vec<Utterance>,
-        preserve_recent: usize,
-        through: Option<Seq>,
-    ) -> Result<Change, String> {
-        let first = self.fresh_message();
-        // One more may be put before those that begin with the agent.
-        self.skip_messages(messages.len());
-        let (by, room) = (by.to_owned(), self.view_tokens_max());
-        replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
-    }
-
-    /// Tokens that a view may take beside the frame and the room for a reply.
-    pub(super) fn view_tokens_max(&self) -> u64 {
-        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
-        let frame = self.ruler().frame_of(&self.thread);
-        room(endpoint.window, endpoint.max_output, frame)
     }
 }
 

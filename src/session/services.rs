@@ -11,6 +11,7 @@ use super::Severity;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
+use super::core::Core;
 use super::thinking;
 use super::work::Background;
 use epitome_compaction::Decision;
@@ -62,44 +63,7 @@ impl Services for ServiceDoor {
     }
 }
 
-impl Session {
-    pub(super) fn serve(&mut self, call: ServiceCall) {
-        let ServiceCall { hook, method, params, answer } = call;
-        let none = Map::new();
-        let params = params.as_object().unwrap_or(&none);
-        let served = match method.as_str() {
-            "context.read" => self.read_context(params),
-            "notice" => self.service_notice(&hook, params),
-            "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
-                "do" => self.service_compact(&hook),
-                "plan" => return self.service_plan(hook, None, answer),
-                "dry_run" => return self.service_plan(hook, Some(self.summary_instruction()), answer),
-                other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
-            },
-            "recipe.run" => return self.service_recipe(hook, params, answer),
-            "model.complete" => return self.service_model(hook, params, answer),
-            other => Err(format!(
-                "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
-            )),
-        };
-        self.serve_noted(&hook, &method, served.as_ref().map(drop).map_err(Clone::clone));
-        // A hook that gave up meanwhile wants no answer.
-        let _ = answer.send(served);
-    }
-
-    fn serve_noted(&mut self, hook: &str, method: &str, served: Result<(), String>) {
-        let run = HookRun {
-            hook: hook.to_owned(),
-            event: "service".to_owned(),
-            end: "answered".to_owned(),
-            asked: method.to_owned(),
-            verdict: if served.is_ok() { Verdict::Done } else { Verdict::Refused },
-            remarks: served.err().into_iter().collect(),
-            ..HookRun::default()
-        };
-        self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
-    }
-
+impl Core {
     /// Messages of the view, or of the whole log: by id, by a range of entries, by kind.
     fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
@@ -137,9 +101,48 @@ impl Session {
         self.say(Severity::Info, format!("{hook}: {text}"));
         Ok(Value::Null)
     }
+}
+
+impl Session {
+    pub(super) fn serve(&mut self, call: ServiceCall) {
+        let ServiceCall { hook, method, params, answer } = call;
+        let none = Map::new();
+        let params = params.as_object().unwrap_or(&none);
+        let served = match method.as_str() {
+            "context.read" => self.core.read_context(params),
+            "notice" => self.core.service_notice(&hook, params),
+            "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
+                "do" => self.service_compact(&hook),
+                "plan" => return self.service_plan(hook, None, answer),
+                "dry_run" => return self.service_plan(hook, Some(self.summary_instruction()), answer),
+                other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
+            },
+            "recipe.run" => return self.service_recipe(hook, params, answer),
+            "model.complete" => return self.service_model(hook, params, answer),
+            other => Err(format!(
+                "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
+            )),
+        };
+        self.serve_noted(&hook, &method, served.as_ref().map(drop).map_err(Clone::clone));
+        // A hook that gave up meanwhile wants no answer.
+        let _ = answer.send(served);
+    }
+
+    fn serve_noted(&mut self, hook: &str, method: &str, served: Result<(), String>) {
+        let run = HookRun {
+            hook: hook.to_owned(),
+            event: "service".to_owned(),
+            end: "answered".to_owned(),
+            asked: method.to_owned(),
+            verdict: if served.is_ok() { Verdict::Done } else { Verdict::Refused },
+            remarks: served.err().into_iter().collect(),
+            ..HookRun::default()
+        };
+        self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
+    }
 
     fn service_compact(&mut self, hook: &str) -> Result<Value, String> {
-        if self.lineage.is_child() {
+        if self.core.lineage.is_child() {
             return Err("a callback run is not compacted by hooks".to_owned());
         }
         let work = self.work.as_mut().ok_or("no turn runs; the next one can be asked")?;
@@ -154,8 +157,11 @@ impl Session {
         instruction: Option<String>,
         answer: oneshot::Sender<Result<Value, String>>,
     ) {
-        let (deciding, ruler, view) =
-            (self.deciding(None, Why::Hook), self.ruler(), self.thread.view().clone());
+        let (deciding, ruler, view) = (
+            self.compactor.deciding(&mut self.core, None, Why::Hook),
+            self.core.ruler(),
+            self.core.thread.view().clone(),
+        );
         let planning = move || {
             let (_, decision) = deciding();
             let replaced = match &decision {
@@ -172,7 +178,7 @@ impl Session {
             }
             plan
         };
-        self.think_beside(planning, move |plan| Background::ServicePlan(hook, plan, answer));
+        self.core.think_beside(planning, move |plan| Background::ServicePlan(hook, plan, answer));
     }
 
     pub(super) fn service_planned(
@@ -205,7 +211,7 @@ impl Session {
     ) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.may_pay().and_then(|()| {
-            if self.lineage.is_child() {
+            if self.core.lineage.is_child() {
                 return Err("a callback run starts no other recipe".to_owned());
             }
             let recipe =
@@ -220,7 +226,7 @@ impl Session {
             Err(why) => return self.serve_refused(&hook, "recipe.run", why, answer),
         };
         self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
-        self.background.spawn(async move {
+        self.core.background.spawn(async move {
             let text = async move {
                 let child = run.await?;
                 // Its hooks may have made a history, which is nobody's here.
@@ -245,12 +251,15 @@ impl Session {
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let small = params.get("model").and_then(Value::as_str) == Some("small");
-        let small = small.then(|| models::small(&self.settings, self.model.endpoint())).flatten();
-        let main = self.model.endpoint().cloned();
+        let small = small.then(|| models::small(&self.core.settings, self.core.model.endpoint())).flatten();
+        let main = self.core.model.endpoint().cloned();
         let news = self.subagents.sender();
-        let (services, settings, environment) =
-            (self.services.clone(), self.settings.clone(), self.workspace.environment.clone());
-        self.background.spawn(async move {
+        let (services, settings, environment) = (
+            self.core.services.clone(),
+            self.core.settings.shared(),
+            self.core.workspace.environment.clone(),
+        );
+        self.core.background.spawn(async move {
             let work = async move {
                 let endpoint = match (small, main) {
                     (None, Some(endpoint)) => endpoint,

@@ -22,20 +22,20 @@ impl Session {
     /// Puts the skills of a catalog that was read into the toolbox. What a child has is its parent's.
     pub(super) fn offer_skills(&mut self) {
         let skills = self.skills();
-        let has_tool = self.services.toolbox.get(skill_tool::NAME).is_some();
-        if !self.lineage.is_child() && (has_tool || !skills.is_empty()) {
+        let has_tool = self.core.services.toolbox.get(skill_tool::NAME).is_some();
+        if !self.core.lineage.is_child() && (has_tool || !skills.is_empty()) {
             let skills = skills.into_iter().map(|(skill, _)| skill).collect();
-            self.services.toolbox = self.services.toolbox.renewed(Arc::new(SkillTool::new(skills)));
+            self.core.services.toolbox = self.core.services.toolbox.renewed(Arc::new(SkillTool::new(skills)));
         }
     }
 
     /// Skills that the frame does not name, for the model to know.
     pub(super) fn late_skills(&self) -> Option<Topic> {
-        let said = self.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
-        if self.lineage.is_child() || said.count() >= TOLD_MAX {
+        let said = self.core.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
+        if self.core.lineage.is_child() || said.count() >= TOLD_MAX {
             return None;
         }
-        let (_, tools) = self.thread.frame()?;
+        let (_, tools) = self.core.thread.frame()?;
         let tool = tools.iter().find(|tool| tool.name == skill_tool::NAME);
         let listed = tool.map(|tool| tool.description.as_str()).unwrap_or_default();
         if listed.contains("without room") {

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::SubagentAbout;
 use super::actor::Session;
 use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
+use super::core::Core;
 use super::registry::{Services, new_id};
 use super::subagents::{agent_id, call_with_place};
 use epitome_config::Settings;
@@ -58,10 +59,17 @@ struct Desk {
     news: mpsc::UnboundedSender<ChildNews>,
 }
 
+impl Core {
+    /// Whether the agents' files are to be read: the model is told of them once.
+    pub(super) fn wants_agents(&self) -> bool {
+        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
+    }
+}
+
 impl Session {
     /// Who starts the agent of this call.
     pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::Agents> {
-        let offered = self.options().models.iter().map(|choice| choice.name.clone()).collect();
+        let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
         let work = self.work.as_mut();
         let (number, limits, commands, endpoint, recipe) = match work {
             Some(work) => {
@@ -71,47 +79,47 @@ impl Session {
             }
             None => (1, None, None, None, None),
         };
-        let tools = self.services.toolbox.specs().into_iter().map(|spec| spec.name);
+        let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let diary = Arc::new(Diary::default());
         if let (Some(work), Some(order)) = (&mut self.work, order) {
             work.running_agents.insert(id.clone(), Running { order, diary: diary.clone() });
         }
         // Every call that runs stands in a reply.
-        let (session, title) = call_with_place(&self.thread, id).map_or_else(
+        let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
-            |(reply, call)| (agent_id(&self.id, reply, id), call.card.title.clone()),
+            |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
         let template = ChildOrder {
-            parent: self.id.clone(),
+            parent: self.core.id().clone(),
             name: String::new(),
             prompt: String::new(),
             history: History::None,
             frame: None,
-            cwd: self.workspace.cwd.clone(),
-            directories: self.workspace.directories.clone(),
-            environment: self.workspace.environment.clone(),
-            overrides: self.overrides.clone(),
+            cwd: self.core.workspace.cwd.clone(),
+            directories: self.core.workspace.directories.clone(),
+            environment: self.core.workspace.environment.clone(),
+            overrides: self.core.settings.overrides(),
             model: ChildModel::Configured,
-            thought: self.thread.thought(),
-            mode: self.thread.mode(),
-            session_permissions: self.permissions.shared(),
+            thought: self.core.thread.thought(),
+            mode: self.core.thread.mode(),
+            session_permissions: self.core.permissions.shared(),
             allowed_tools: None,
             allowed_commands: commands,
             max_rounds: None,
-            depth: self.lineage.depth + 1,
+            depth: self.core.lineage.depth + 1,
             callback_args: Default::default(),
-            time: self.settings.agents.timeout,
+            time: self.core.settings.agents.timeout,
             hooks: self.hooks.for_child(runs_hooks),
             handlers: Table::new(),
             agent: None,
         };
         Arc::new(Desk {
-            services: self.services.clone(),
-            settings: self.settings.clone(),
+            services: self.core.services.clone(),
+            settings: self.core.settings.shared(),
             template,
-            main: endpoint.or_else(|| self.model.endpoint().cloned()),
+            main: endpoint.or_else(|| self.core.model.endpoint().cloned()),
             offered,
             tools: tools.filter(is_allowed).collect(),
             slots: self.subagents.slots(),
@@ -125,10 +133,10 @@ impl Session {
 
     /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
     pub(super) fn stop_agents(&mut self) {
-        self.subagents.show_all_ended(&self.clients);
+        self.subagents.show_all_ended(&self.core.clients);
         let Some(work) = &mut self.work else { return };
         for (call, Running { order, diary }) in std::mem::take(&mut work.running_agents) {
-            if !self.thread.open_calls().contains(&call) {
+            if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
             let text = "The agent was stopped with the turn; what it did until then stands.";
@@ -136,14 +144,14 @@ impl Session {
                 whole: Some(report::transcript(&order, &diary.entries())),
                 ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
             };
-            work.turn.tell(Told::Tool(call, Box::new(outcome)), &self.thread);
+            work.turn.tell(Told::Tool(call, Box::new(outcome)), &self.core.thread);
         }
     }
 
     /// Puts the agents that there are into what the model is told of `task`, which is then frozen. Takes the tool
     /// away where no agent may be started.
     pub(super) fn name_agents(&self, tools: &mut Vec<ToolSpec>) {
-        if self.lineage.depth >= self.settings.agents.max_depth {
+        if self.core.lineage.depth >= self.core.settings.agents.max_depth {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
@@ -156,14 +164,10 @@ impl Session {
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
-    /// Whether the agents' files are to be read: the model is told of them once.
-    pub(super) fn wants_agents(&self) -> bool {
-        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
-    }
-
     /// Takes in what was found of agents, and tells what is wrong with it.
     pub(super) fn agents_found(&mut self, found: Agents) {
-        let names: Vec<String> = self.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+        let names: Vec<String> =
+            self.core.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
         let without_any = found.agents.iter().filter(|agent| {
             agent.tools.as_ref().is_some_and(|tools| !tools.is_empty())
                 && !names.iter().any(|name| name != recall::NAME && has(agent, name))
@@ -175,7 +179,7 @@ impl Session {
             hint: Some(format!("there are {}", names.join(", "))),
         });
         let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
-        self.show_problems(&problems);
+        self.core.show_problems(&problems);
         self.subagents.define(found);
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
+use super::core::Core;
 use super::work::{Background, Done, Thought};
 
 /// Pieces of work that wait; whoever has one more waits until there is room.
@@ -86,6 +87,17 @@ fn give_way() {
     }
 }
 
+impl Core {
+    /// The same outside of turns.
+    pub(super) fn think_beside<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
+    ) -> AbortHandle {
+        self.background.spawn(async move { named(think(work).await) })
+    }
+}
+
 impl Session {
     /// Has the running turn wait for what this work comes to; a cancel takes it with it. Nothing happens where no
     /// turn runs.
@@ -96,15 +108,6 @@ impl Session {
     ) {
         let Some(running) = &mut self.work else { return };
         running.jobs.spawn(async move { Done::Thought(Box::new(named(think(work).await))) });
-    }
-
-    /// The same outside of turns.
-    pub(super) fn think_beside<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
-    ) -> AbortHandle {
-        self.background.spawn(async move { named(think(work).await) })
     }
 }
 

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::callbacks::Called;
 use super::clients::outer_texts;
 use super::commands::OnDisk;
-use super::compacting::{CompactionOrder, Draft};
 use super::editor_buffers::Waited;
 use super::effects::ModelCall;
 use super::instructions::Looked;
@@ -21,7 +20,6 @@ use super::model_link::Asked;
 use super::recipes::Previewed;
 use super::summary::Attempt;
 use super::tasks::Running;
-use super::trace::TurnTrace;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use epitome_checkpoint::{CheckpointError, Report};
 use epitome_compaction::{Decision, Plan};
@@ -36,9 +34,7 @@ use epitome_recipe::parse::Recipe;
 use epitome_recipe::render::ShellOutputs;
 use epitome_recipe::watch::Registration;
 use epitome_store::StoreError;
-use epitome_thread::{
-    CallId, Change, Content, Decided, MessageId, PlanStep, Seq, SessionId, Shown, ToolOutcome,
-};
+use epitome_thread::{CallId, Change, Content, Decided, PlanStep, Seq, SessionId, Shown, ToolOutcome};
 use epitome_turn::{Ask, HookAsk, HooksAnswer, Turn, Why};
 
 /// A client that leaves once the turn has ended.
@@ -72,8 +68,6 @@ impl Prompt {
 /// A running turn and what belongs to it.
 pub struct Work {
     pub turn: Turn,
-    /// What the log tells of it.
-    pub trace: TurnTrace,
     /// Who is answered when it ends; a queued prompt with the entry that holds it.
     pub responders: Vec<(Responder, Option<Seq>)>,
     /// The tools that the recipe of this turn is limited to.
@@ -87,16 +81,6 @@ pub struct Work {
     /// The recipe that runs, and what it declares to be done at moments of its run.
     pub recipe: Option<Arc<Recipe>>,
     pub handlers: Table,
-    /// How the next compaction is to be made.
-    pub order: CompactionOrder,
-    /// The compaction that is planned.
-    pub draft: Option<Draft>,
-    /// The compaction that clients were told of.
-    pub compacting: Option<Compacting>,
-    /// The summary, as it is being written.
-    pub pieces: Option<mpsc::Receiver<String>>,
-    /// The summary that hooks see before it takes the history's place.
-    pub summary: Option<String>,
     /// What hooks decided about calls: by whom, and why.
     pub decisions: HashMap<CallId, (PermissionDecision, String, Option<String>)>,
     /// Who let calls run or refused them, until it stands in their outcomes.
@@ -127,22 +111,11 @@ pub struct Work {
     pub jobs: JoinSet<Done>,
 }
 
-/// A compaction that clients were told the beginning of.
-pub struct Compacting {
-    /// The id of its summary's message.
-    pub id: MessageId,
-    /// The tokens that it began with.
-    pub tokens: u64,
-    /// What of the summary was shown, for a client that joins in the middle.
-    pub wrote: String,
-}
-
 impl Work {
     /// A turn with the one who sent it and nothing else yet.
-    pub fn new(turn: Turn, trace: TurnTrace, responder: Responder) -> Work {
+    pub fn new(turn: Turn, responder: Responder) -> Work {
         Work {
             turn,
-            trace,
             responders: vec![(responder, None)],
             allowed_tools: None,
             allowed_commands: None,
@@ -150,11 +123,6 @@ impl Work {
             endpoint: None,
             recipe: None,
             handlers: Table::new(),
-            order: CompactionOrder::default(),
-            draft: None,
-            compacting: None,
-            pieces: None,
-            summary: None,
             decisions: HashMap::new(),
             decided: HashMap::new(),
             notes: HashMap::new(),
@@ -289,7 +257,7 @@ pub enum Background {
     /// The first prompt has waited long enough for MCP servers.
     ServersAwaited,
     /// A callback in the background.
-    Side(Result<Called, String>),
+    Callback(Result<Called, String>),
     /// A resident hook's call was answered.
     Served,
     Synced(Result<(), StoreError>),

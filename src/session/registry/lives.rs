@@ -40,7 +40,7 @@ impl Sessions {
             match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    live.join_process(again.others(), again.inner.counts.clone(), activity);
+                    live.join_process(again.process(), activity);
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
@@ -94,10 +94,10 @@ impl Sessions {
     /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
     pub(crate) fn lay_down(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.live();
-        if session.has_commands() {
+        if session.inbox.has_commands() {
             return Some(session);
         }
-        let id = session.id.clone();
+        let id = session.core.id().clone();
         let resting = session.lie_down();
         live.remove(&id);
         self.resting().insert(id, Box::new(resting));
@@ -121,7 +121,7 @@ impl Sessions {
             match read_log(&services.store, &session).await {
                 Ok((journal, thread)) => {
                     let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
-                    live.join_process(again.others(), again.inner.counts.clone(), activity);
+                    live.join_process(again.process(), activity);
                     for watcher in again.parked().remove(&session).unwrap_or_default() {
                         live.watch(watcher);
                     }
