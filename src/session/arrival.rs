@@ -95,7 +95,7 @@ impl Session {
     /// and cut to its share.
     pub(super) fn arrived(&mut self, mut change: Change) -> Change {
         if let Change::ToolFinished { outcome } = &mut change {
-            outcome.decided = self.work.as_mut().and_then(|work| work.decided.remove(&outcome.call));
+            outcome.decided = self.tools.call(&outcome.call).decided.take();
             // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
             if let Some(masker) = self.masker() {
                 mask_said(outcome, &masker);

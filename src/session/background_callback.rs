@@ -2,8 +2,7 @@
 //! safe point, in the place of what it was made from.
 
 use super::actor::Session;
-use super::callbacks::Called;
-use super::effects;
+use super::callbacks::{Called, guarded};
 use super::work::Background;
 use epitome_thread::{Change, HookRun, Seq, Verdict};
 
@@ -44,10 +43,7 @@ impl Session {
         }
         let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
         *slot = Some(Started { by, through, revision: self.core.thread.view().revision(), result: None });
-        self.core.background.spawn(async move {
-            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
-            Background::Callback(effects::guarded(called, fault).await)
-        });
+        self.core.background.spawn(async move { Background::Callback(guarded(called).await) });
         Ok(())
     }
 

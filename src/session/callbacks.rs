@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use super::actor::Session;
-use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History};
+use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History, Lineage};
 use super::compacting::{self, CompactionOrder};
 use super::effects;
 use super::elsewhere::Handed;
-use super::hooks::refuse;
 use super::rounds::text_content;
 use super::thinking;
-use super::work::{Done, Pending, Thought};
+use super::work::{Done, Pending};
 use epitome_compaction::{self as compaction, Decision};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
@@ -21,7 +23,7 @@ use epitome_hooks::output::{Callback, Utterance};
 use epitome_provider::models;
 use epitome_recipe::command::{self, Arguments};
 use epitome_recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
-use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
+use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
 use epitome_turn::Why;
 
 /// Why a history is not replaced twice: the model would never have seen the first one.
@@ -67,6 +69,13 @@ impl Called {
     }
 }
 
+/// What a hook calls, ready to begin.
+enum Callable {
+    /// A recipe that makes a summary of this conversation.
+    Compaction(Arc<Recipe>, Callback),
+    Run(BoxFuture<'static, Result<Called, String>>),
+}
+
 /// What a callback's output is made into.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
@@ -78,61 +87,56 @@ pub(super) struct Applied {
 impl Session {
     /// Runs what a hook calls: a function, a recipe that makes a summary of this conversation, or any
     /// other recipe as a child.
-    pub(super) fn call_back(&mut self, mut pending: Pending, by: &str, callback: Callback) {
+    pub(super) fn call_back(&mut self, pending: Pending, callback: Callback) {
+        let asynchronous = callback.asynchronous;
+        match self.callable(pending.event, callback) {
+            Ok(Callable::Compaction(recipe, callback)) => {
+                let deciding = self.compactor.deciding(&mut self.core, None, Why::Hook);
+                self.wait_with(pending);
+                self.think(deciding, move |decided| Done::Called(recipe, callback, decided));
+            }
+            Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
+            Err(why) => self.refuse_action(pending, why),
+        }
+    }
+
+    fn callable(&mut self, event: HookEvent, callback: Callback) -> Result<Callable, String> {
         if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
-            let why = format!("a callback works on its own conversation, and {target} is another one");
-            refuse(&mut pending.resolution, by, why);
-            return self.settle_round(pending);
+            return Err(format!("a callback works on its own conversation, and {target} is another one"));
         }
         if self.core.services.functions.has_callback(&callback.name) {
-            let called = self.function_call(pending.event, callback.name, callback.args);
-            return self.await_callback(pending, callback.asynchronous, called);
+            let called = self.function_call(event, callback.name, callback.args);
+            return Ok(Callable::Run(called.boxed()));
         }
-        let Some(recipe) = self.recipes.catalog().find(&callback.name).cloned() else {
-            let why = format!(
+        let recipe = self.recipes.catalog().find(&callback.name).cloned().ok_or_else(|| {
+            format!(
                 "there is no recipe or function called {:?}; epitome recipes list shows what there is",
                 callback.name
-            );
-            refuse(&mut pending.resolution, by, why);
-            return self.settle_round(pending);
-        };
+            )
+        })?;
         if !recipe.callable_by.hook {
-            let why = format!("the recipe {} does not let hooks call it (callable_by)", recipe.id);
-            refuse(&mut pending.resolution, by, why);
-            return self.settle_round(pending);
+            return Err(format!("the recipe {} does not let hooks call it (callable_by)", recipe.id));
         }
         let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == Output::Mutate);
         if replaces && self.is_compacted_since_reply() {
-            refuse(&mut pending.resolution, by, REPLACED_ALREADY.to_owned());
-            return self.settle_round(pending);
+            return Err(REPLACED_ALREADY.to_owned());
         }
         if recipe.is_compaction() && !callback.text_only {
-            let deciding = self.compactor.deciding(&mut self.core, None, Why::Hook);
-            return self.think(deciding, move |decided| {
-                Thought::Called(Box::new(pending), recipe, callback, decided)
-            });
+            return Ok(Callable::Compaction(recipe, callback));
         }
-        match self.child_run(&recipe, &callback.args) {
-            Ok(run) => {
-                let becomes = if callback.text_only { Output::Message } else { recipe.output };
-                let called = async move { Ok(Called::by_child(run.await?, becomes)) };
-                self.await_callback(pending, callback.asynchronous, called);
-            }
-            Err(why) => {
-                refuse(&mut pending.resolution, by, why);
-                self.settle_round(pending);
-            }
-        }
+        let run = self.child_run(&recipe, &callback.args)?;
+        let becomes = if callback.text_only { Output::Message } else { recipe.output };
+        Ok(Callable::Run(async move { Ok(Called::by_child(run.await?, becomes)) }.boxed()))
     }
 
     /// A hook calls a recipe that makes a summary of this conversation, and it is known whether that gains anything.
     pub(super) fn compaction_weighed(
         &mut self,
-        mut pending: Pending,
         recipe: Arc<Recipe>,
         callback: Callback,
         decided: Option<(Seq, Decision)>,
     ) {
+        let Some(mut pending) = self.take_pending() else { return };
         let ordered = match decided {
             Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
             Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
@@ -144,13 +148,10 @@ impl Session {
             Ok(order) => {
                 pending.answer.compact = Some(Why::Hook);
                 self.compactor.order(order);
+                self.settle_round(pending);
             }
-            Err(why) => {
-                let by = pending.resolution.action_by.clone();
-                refuse(&mut pending.resolution, &by, why);
-            }
+            Err(why) => self.refuse_action(pending, why),
         }
-        self.settle_round(pending);
     }
 
     /// How a recipe that makes a summary of this conversation is run for a hook.
@@ -181,7 +182,7 @@ impl Session {
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
-        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+        let continuations = self.hooks.of_turn().continuations;
         let moment = self.moment(match event == HookEvent::AgentStop {
             true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
             false => What::TurnEnd(self.round()),
@@ -205,46 +206,39 @@ impl Session {
 
     fn await_callback(
         &mut self,
-        mut pending: Pending,
+        pending: Pending,
         asynchronous: bool,
-        called: impl Future<Output = Result<Called, String>> + Send + 'static,
+        called: BoxFuture<'static, Result<Called, String>>,
     ) {
-        let by = pending.resolution.action_by.clone();
         if asynchronous {
-            match self.start_background_callback(by.clone(), called) {
-                Ok(()) => {}
-                Err(why) => refuse(&mut pending.resolution, &by, why),
-            }
-            return self.settle_round(pending);
+            let by = pending.resolution.action_by.clone();
+            return match self.start_background_callback(by, called) {
+                Ok(()) => self.settle_round(pending),
+                Err(why) => self.refuse_action(pending, why),
+            };
         }
+        self.wait_with(pending);
         let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
-            Done::Callback(Box::new(pending), effects::guarded(called, fault).await)
-        });
+        work.jobs.spawn(async move { Done::Callback(guarded(called).await) });
     }
 
-    pub(super) fn called_back(&mut self, mut pending: Pending, called: Result<Called, String>) {
+    pub(super) fn called_back(&mut self, called: Result<Called, String>) {
         // What it spent is told before it ends.
         self.hear_children();
+        let Some(mut pending) = self.take_pending() else { return };
         let by = pending.resolution.action_by.clone();
-        match called.and_then(|called| {
+        let applied = called.and_then(|called| {
             let took = called.took.clone();
             pending.resolution.go_on |= called.output.go_on;
             self.apply_called(&by, called, None).map(|applied| (applied, took))
-        }) {
-            Ok((Applied { changes, remarks }, took)) => {
-                pending.answer.replaced |=
-                    changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
-                pending.answer.commits.extend(changes);
-                if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
-                    run.verdict = Verdict::Done;
-                    run.remarks.push(format!("the callback took {took}"));
-                    run.remarks.extend(remarks);
-                }
-            }
-            Err(why) => refuse(&mut pending.resolution, &by, format!("the callback failed: {why}")),
-        }
+        });
+        let (Applied { changes, remarks }, took) = match applied {
+            Ok(applied) => applied,
+            Err(why) => return self.refuse_action(pending, format!("the callback failed: {why}")),
+        };
+        pending.answer.replaced |= changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
+        pending.answer.commits.extend(changes);
+        pending.done(std::iter::once(format!("the callback took {took}")).chain(remarks));
         self.settle_round(pending);
     }
 
@@ -356,31 +350,29 @@ impl Session {
             recipe.source.path(),
         );
         self.core.show_problems(&problems);
+        let hooks = self.hooks.for_child(recipe.run_hooks);
+        let time = self.core.settings.hooks.callback_timeout;
+        let order = self.core.child_order(recipe.id.clone(), time, hooks);
         ChildOrder {
-            parent: self.core.id().clone(),
-            name: recipe.id.clone(),
-            prompt: String::new(),
+            lineage: Lineage {
+                callback_args: args.clone(),
+                allowed_commands: recipe.allowed_commands.clone(),
+                handlers,
+                ..order.lineage
+            },
             history,
             frame: self.core.thread.frame_entry().cloned(),
-            cwd: self.core.workspace.cwd.clone(),
-            directories: self.core.workspace.directories.clone(),
-            environment: self.core.workspace.environment.clone(),
-            overrides: self.core.settings.overrides(),
             model,
-            thought: self.core.thread.thought(),
-            mode: self.core.thread.mode(),
-            session_permissions: self.core.permissions.shared(),
             allowed_tools: recipe.allowed_tools.clone(),
-            allowed_commands: recipe.allowed_commands.clone(),
             max_rounds: recipe.max_turns,
-            depth: self.core.lineage.depth + 1,
-            callback_args: args.clone(),
-            time: self.core.settings.hooks.callback_timeout,
-            hooks: self.hooks.for_child(recipe.run_hooks),
-            handlers,
-            agent: None,
+            ..order
         }
     }
+}
+
+/// Runs what a hook called; a panic is an error, in words.
+pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    effects::guarded(called, || Err(thinking::FAULT.to_owned())).await
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.

@@ -1,6 +1,7 @@
 //! A session's tool calls: who may run, who is asked, and what came of it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tracing::field::Empty;
 use tracing::{Instrument as _, info_span};
@@ -62,9 +63,9 @@ impl Session {
                 settings: &self.core.settings,
                 workspace: &self.core.workspace,
                 saved: &saved,
-                allowed_tools: work.and_then(|work| work.allowed_tools.as_deref()),
-                allowed_commands: work.and_then(|work| work.allowed_commands.as_deref()),
-                by_hook: work.and_then(|work| work.decisions.get(&id)),
+                allowed_tools: work.and_then(|work| work.run.allowed_tools.as_deref()),
+                allowed_commands: work.and_then(|work| work.run.allowed_commands.as_deref()),
+                by_hook: self.tools.decided_by_hook(&id),
                 wraps_up: self.core.lineage.wraps_up(),
                 is_alone: self.core.clients.is_empty(),
             },
@@ -97,8 +98,8 @@ impl Session {
 
     /// Keeps who decided about a call, for its outcome.
     pub(super) fn note_decided(&mut self, id: &CallId, decided: Option<Decided>) {
-        if let (Some(work), Some(decided)) = (&mut self.work, decided) {
-            work.decided.insert(id.clone(), decided);
+        if let Some(decided) = decided {
+            self.tools.call(id).decided = Some(decided);
         }
     }
 
@@ -155,7 +156,7 @@ impl Session {
         {
             preview.push(Shown::Text { text });
         }
-        let by_hook = self.work.as_ref().and_then(|work| work.decisions.get(id));
+        let by_hook = self.tools.decided_by_hook(id);
         if let Some(card) = self.core.permissions.show(&call, preview, by_hook) {
             self.core.announce(&card);
         }
@@ -181,7 +182,7 @@ impl Session {
     pub(super) fn run_tool(&mut self, id: CallId) {
         let Some(call) = self.core.effective_call(&id) else { return };
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
-        self.mark_started(&id);
+        self.tools.call(&id).started = Some(Instant::now());
         self.core.announce(&Out::CallStarted { call: id.clone() });
         let access = tool.access(&call.input, &self.core.workspace);
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
@@ -231,9 +232,7 @@ impl Session {
         {
             return self.abandon(&error);
         }
-        if let Some(work) = &mut self.work {
-            work.running_agents.remove(call);
-        }
+        self.subagents.ended(call);
         // What an agent spent is told before it ends, and what a call printed before its outcome.
         self.hear_children();
         self.hear_progress();

@@ -54,13 +54,11 @@ impl Session {
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::SetMode { ticket, client, mode } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                let chosen = self.choose("mode", &mode);
-                responder.answer(chosen.map(|()| Answer::Options(self.core.options())));
+                responder.answer(self.choose("mode", &mode));
             }
             SessionCommand::SetOption { ticket, client, option, value } => {
                 let Some(responder) = self.core.responder(ticket, client) else { return };
-                let chosen = self.choose(&option, &value);
-                responder.answer(chosen.map(|()| Answer::Options(self.core.options())));
+                responder.answer(self.choose(&option, &value));
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
@@ -164,34 +162,19 @@ impl Session {
 
     /// Refuses what came too late; gives back a client that wanted to attach.
     pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<TooLate> {
-        let gone = || Err(SessionError::NotFound(self.core.id().clone()));
-        match command {
-            SessionCommand::Watch(watcher) => self.watch(watcher),
-            SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
-            SessionCommand::Attach { ticket, opening, replay } => {
+        let asker = command.asker();
+        match (command, asker) {
+            (SessionCommand::Watch(watcher), _) => self.watch(watcher),
+            (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
+            (SessionCommand::Attach { ticket, opening, replay }, _) => {
                 return Some(TooLate { ticket, opening, replay });
             }
-            SessionCommand::Prompt { ticket, client, .. }
-            | SessionCommand::Steer { ticket, client, .. }
-            | SessionCommand::SetMode { ticket, client, .. }
-            | SessionCommand::SetOption { ticket, client, .. }
-            | SessionCommand::Close { ticket, client } => {
+            (_, Some((ticket, client))) => {
                 if let Some(responder) = self.core.responder(ticket, client) {
-                    responder.answer(gone());
+                    responder.answer(Err(SessionError::NotFound(self.core.id().clone())));
                 }
             }
-            SessionCommand::Cancel
-            | SessionCommand::CancelAgent { .. }
-            | SessionCommand::CancelPrompt { .. }
-            | SessionCommand::Decide { .. }
-            | SessionCommand::Absent { .. }
-            | SessionCommand::Answer { .. }
-            | SessionCommand::Fulfil { .. }
-            | SessionCommand::Detach { .. }
-            | SessionCommand::End
-            | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged
-            | SessionCommand::Mutate { .. } => {}
+            (_, None) => {}
         }
         None
     }
@@ -442,8 +425,8 @@ impl Session {
                 let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
                 self.begin_said(said, prompt.responder, rounds);
                 if let Some(work) = &mut self.work {
-                    work.allowed_commands = self.core.lineage.allowed_commands.clone();
-                    work.handlers = self.core.lineage.handlers.clone();
+                    work.run.allowed_commands = self.core.lineage.allowed_commands.clone();
+                    work.run.handlers = self.core.lineage.handlers.clone();
                 }
             }
         }

@@ -22,6 +22,7 @@ use super::core::Core;
 use super::hook_host::HookHost;
 use super::mcp::Mcp;
 use super::recipe_catalog::Recipes;
+use super::rounds::apply_to;
 use super::work::{Background, Prompt};
 use super::{Answer, CommandInfo, Severity, summary, thinking};
 use epitome_checkpoint::{CheckpointError, Report, TurnRecord};
@@ -30,7 +31,7 @@ use epitome_config::Summariser;
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_recipe::command;
-use epitome_thread::{Change, StopReason, Usage};
+use epitome_thread::{Change, ModelName, StopReason, Usage};
 
 /// The longest title that a person may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
@@ -186,6 +187,32 @@ impl Ran {
     /// With what a machine is told of it, below the command's name.
     fn with(self, command: &str, told: serde_json::Value) -> Ran {
         Ran { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
+    }
+}
+
+/// The window does not hold what would be in view; all in tokens.
+struct NoRoom {
+    after: u64,
+    /// Kept for the reply.
+    reserve: u64,
+    model: ModelName,
+    window: u64,
+}
+
+impl Core {
+    /// The tokens in context before and after a change of the view, where the window has room for what they become.
+    fn sizes_with(&self, change: Change) -> Result<(u64, u64), NoRoom> {
+        let mut then = self.thread.clone();
+        apply_to(&mut then, change);
+        let ruler = self.ruler();
+        let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
+        let reserve = self.reserve();
+        match self.model.endpoint() {
+            Some(endpoint) if after > before && after.saturating_add(reserve) > endpoint.window => {
+                Err(NoRoom { after, reserve, model: endpoint.name.clone(), window: endpoint.window })
+            }
+            Some(_) | None => Ok((before, after)),
+        }
     }
 }
 

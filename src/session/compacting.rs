@@ -16,11 +16,10 @@ use super::actor::Session;
 use super::core::Core;
 use super::effects;
 use super::foreign::UNUSED_SUMMARY;
-use super::hooks::refuse;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
-use super::work::{Done, LookedFor, Pending, Thought};
+use super::work::{Done, Fault, LookedFor, Pending};
 use super::{CompactionState, Severity, thinking};
 use epitome_compaction::pace::Pace;
 use epitome_compaction::{self as compaction, Decision, Plan, Scene, Wish, Written};
@@ -160,7 +159,7 @@ impl Session {
     pub(super) fn plan_compaction(&mut self, why: Why) {
         if why == Why::Overflow && self.core.is_first_request_of_child() {
             if let Some(work) = &mut self.work {
-                work.too_long = true;
+                work.fault = Fault::TooLong;
             }
             let reason = "the history that it was given is too long".to_owned();
             return self.end_compaction(CompactAnswer::Failed(reason));
@@ -181,7 +180,7 @@ impl Session {
     pub(super) fn plan(&mut self, why: Why) {
         let focus = self.compactor.order.focus.clone();
         let deciding = self.compactor.deciding(&mut self.core, focus, why);
-        self.think(deciding, move |decided| Thought::Planned(why, decided));
+        self.think(deciding, move |decided| Done::Planned(why, decided));
     }
 
     /// The turn has it planned anew where the view is another one by now.
@@ -297,7 +296,7 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.think(pruning, move |pruned| Thought::Pruned(revision, pruned));
+        self.think(pruning, move |pruned| Done::Pruned(revision, pruned));
     }
 
     pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
@@ -359,7 +358,7 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget(&self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
-        self.think(composing, Thought::Composed);
+        self.think(composing, Done::Composed);
     }
 
     pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
@@ -405,7 +404,7 @@ impl Session {
         let revision = self.core.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
             let why = "the reply has no text that could be a summary".to_owned();
-            return self.text_made(pending, Err(why));
+            return self.refuse_action(pending, why);
         };
         let wish = Wish { keep: keep_of(&keep), ..self.compactor.wish(&self.core, None, Why::Hook) };
         let (budget, ruler) = (self.compactor.budget_now(&mut self.core), self.core.ruler());
@@ -422,32 +421,24 @@ impl Session {
                 Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
             }
         };
-        self.think(composing, move |made| Thought::Swapped(Box::new(pending), revision, made));
+        self.wait_with(pending);
+        self.think(composing, move |made| Done::Swapped(revision, made));
     }
 
-    pub(super) fn text_composed(
-        &mut self,
-        pending: Pending,
-        revision: Seq,
-        made: Option<Result<Change, String>>,
-    ) {
+    pub(super) fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
+        let Some(mut pending) = self.take_pending() else { return };
         let made = made.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
         let made = match revision == self.core.thread.view().revision() {
             true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
             false => Err(CHANGED.to_owned()),
         };
-        self.text_made(pending, made);
-    }
-
-    fn text_made(&mut self, mut pending: Pending, made: Result<Change, String>) {
         match made {
-            Ok(change) => pending.answer.swap = Some(Box::new(change)),
-            Err(why) => {
-                let by = pending.resolution.action_by.clone();
-                refuse(&mut pending.resolution, &by, why);
+            Ok(change) => {
+                pending.answer.swap = Some(Box::new(change));
+                self.settle_round(pending);
             }
+            Err(why) => self.refuse_action(pending, why),
         }
-        self.settle_round(pending);
     }
 
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::actor::Session;
+use super::callbacks::guarded;
 use super::core::Core;
-use super::hooks::refuse;
 use super::registry::Services;
 use super::rounds::room;
 use super::work::{Background, Done, Pending};
@@ -23,9 +23,7 @@ use epitome_hooks::settle;
 use epitome_provider::endpoint::{self, Choice};
 use epitome_provider::models;
 use epitome_store::StoreError;
-use epitome_thread::{
-    Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, Verdict, edits,
-};
+use epitome_thread::{Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, edits};
 use epitome_tokens::Ruler;
 
 /// A history on its way to another conversation.
@@ -127,12 +125,11 @@ impl Session {
     /// Takes a hook's history to another conversation; the turn waits for what comes of it.
     pub(super) fn mutate_elsewhere(
         &mut self,
-        mut pending: Pending,
+        pending: Pending,
         messages: Vec<Utterance>,
         preserve_recent: usize,
         target: String,
     ) {
-        let by = pending.resolution.action_by.clone();
         let way = match (SessionId::parse(&target), self.core.process.sessions()) {
             (None, _) => Err(format!("{target:?} is not the id of a conversation")),
             (Some(_), _) if !self.core.settings.hooks.cross_session => Err(format!(
@@ -145,44 +142,38 @@ impl Session {
         };
         let (target, sessions) = match way {
             Ok(way) => way,
-            Err(why) => {
-                refuse(&mut pending.resolution, &by, why);
-                return self.settle_round(pending);
-            }
+            Err(why) => return self.refuse_action(pending, why),
         };
-        let count = messages.len();
+        let (count, by) = (messages.len(), pending.resolution.action_by.clone());
         let (from, cwd) = (self.core.id().clone(), self.core.thread.cwd().to_path_buf());
         let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
         let around = Around { settings, environment };
         let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
+        self.wait_with(pending);
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
-            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
-            let came_to = super::effects::guarded(sessions.mutate(&target, mutation), fault).await;
-            let told = came_to.map(|Replaced { tokens_before, tokens_after }| {
+            let replaced = guarded(sessions.mutate(&target, mutation)).await;
+            Done::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
                 format!(
                     "{count} messages took the place of the history of {target}: about {tokens_before} tokens became \
                      {tokens_after}"
                 )
-            });
-            Done::Elsewhere(Box::new(pending), told)
+            }))
         });
     }
 
     /// What came of it, in words: the round's end that waited for it is settled.
-    pub(super) fn mutated_elsewhere(&mut self, mut pending: Pending, told: Result<String, String>) {
-        let by = pending.resolution.action_by.clone();
+    pub(super) fn mutated_elsewhere(&mut self, told: Result<String, String>) {
+        let Some(mut pending) = self.take_pending() else { return };
         match told {
             Ok(words) => {
-                tracing::info!(session = %self.core.id(), hook = by, words, "another conversation was changed");
-                if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
-                    run.verdict = Verdict::Done;
-                    run.remarks.push(words);
-                }
+                let hook = &pending.resolution.action_by;
+                tracing::info!(session = %self.core.id(), hook, words, "another conversation was changed");
+                pending.done([words]);
+                self.settle_round(pending);
             }
-            Err(why) => refuse(&mut pending.resolution, &by, why),
+            Err(why) => self.refuse_action(pending, why),
         }
-        self.settle_round(pending);
     }
 
     /// A hook of another conversation replaces this one's history.

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::Core;
 use super::registry::Sessions;
-use super::work::{Background, Done, TooLate, Work};
+use super::work::{Background, Done, Fault, TooLate, Work};
 use super::{Answer, CompactionState, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
-use epitome_turn::interrupted;
+use epitome_turn::{HookAsk, interrupted};
 
 /// How long what was written of a conversation is kept behind a turn: a person who reads the answer and
 /// types on finds it there, and an idle session does not hold its conversation twice.
@@ -38,8 +38,7 @@ impl Session {
             self.compaction_meta("cancelled", None);
         }
         self.show_compaction_ended(CompactionState::Cancelled);
-        let Some(work) = self.work.take() else { return };
-        self.compactor.end_turn();
+        let Some(work) = self.take_work() else { return };
         self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
         // A cancelled turn passes by no other safe point.
         self.apply_background_callback();
@@ -71,11 +70,19 @@ impl Session {
         });
     }
 
+    /// The turn is over, for the components, too.
+    fn take_work(&mut self) -> Option<Work> {
+        self.compactor.end_turn();
+        self.hooks.end_turn();
+        self.subagents.end_turn();
+        self.tools.end_turn();
+        self.work.take()
+    }
+
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
         self.show_compaction_ended(CompactionState::Failed(error.to_string()));
-        if let Some(Work { responders, turn, .. }) = self.work.take() {
-            self.compactor.end_turn();
+        if let Some(Work { responders, turn, .. }) = self.take_work() {
             self.core.trace.end_turn(&self.core.thread, StopReason::Failed, &turn.usage());
             self.withdraw_card();
             // The next prompt tries again where this fails; until then the turn is open in the log.
@@ -122,22 +129,10 @@ impl Session {
     /// A tool that finished at the moment of a cancel has done its work: the model is told so.
     fn take_finished_tools(&mut self) {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
-            match job {
-                Ok(Done::Tool(call, outcome, plan)) => {
-                    self.tool_done(&call, outcome.clone(), plan);
-                    // Hooks that would see it are ended with everything else.
-                    self.after_tool(*outcome);
-                }
-                Ok(
-                    Done::Preview(..)
-                    | Done::Summary(..)
-                    | Done::Thought(..)
-                    | Done::Looked(..)
-                    | Done::Hooks(..)
-                    | Done::Callback(..)
-                    | Done::Elsewhere(..),
-                )
-                | Err(_) => {}
+            if let Ok(Done::Tool(call, outcome, plan)) = job {
+                self.tool_done(&call, outcome.clone(), plan);
+                // Hooks that would see it are ended with everything else.
+                self.ask_hooks(HookAsk::AfterTool(outcome));
             }
         }
     }
@@ -188,12 +183,10 @@ impl Session {
 
 fn failed(work: &Work) -> SessionError {
     let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
-    if work.too_long {
-        return SessionError::TooLong(message);
-    }
-    match work.unauthorised {
-        true => SessionError::AuthRequired(message),
-        false => SessionError::Provider { message, hint: None },
+    match work.fault {
+        Fault::TooLong => SessionError::TooLong(message),
+        Fault::Unauthorised => SessionError::AuthRequired(message),
+        Fault::Provider => SessionError::Provider { message, hint: None },
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::background_callback::BackgroundCallback;
 use super::consent::Consent;
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
+use super::work::Pending;
 use epitome_hooks::chain::{self, Link};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
@@ -37,6 +38,23 @@ pub struct HookHost {
     /// What resident hooks ask of the session.
     calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
     background_callback: BackgroundCallback,
+    turn: TurnHooks,
+}
+
+/// What hooks want of the running turn.
+#[derive(Default)]
+pub struct TurnHooks {
+    /// One ends the turn at the end of this round: by whom, and why.
+    pub(super) halt: Option<(String, String)>,
+    /// Times that they continued this prompt, and by what text last.
+    pub(super) continuations: u32,
+    pub(super) last_follow_up: Option<String>,
+    /// A resident one asked for a compaction at the next safe point.
+    pub(super) wanted_compaction: Option<String>,
+    /// Recipes and model calls that resident ones started.
+    pub(super) paid_calls: u32,
+    /// The round's end that waits for its action.
+    pub(super) pending: Option<Pending>,
 }
 
 impl Default for HookHost {
@@ -53,6 +71,7 @@ impl Default for HookHost {
             contexts: Vec::new(),
             calls: mpsc::channel(SERVICE_CALLS_MAX),
             background_callback: BackgroundCallback::default(),
+            turn: TurnHooks::default(),
         }
     }
 }
@@ -175,6 +194,18 @@ impl HookHost {
 
     pub(super) fn has_background_callback(&self) -> bool {
         self.background_callback.is_there()
+    }
+
+    pub(super) fn turn(&mut self) -> &mut TurnHooks {
+        &mut self.turn
+    }
+
+    pub(super) fn of_turn(&self) -> &TurnHooks {
+        &self.turn
+    }
+
+    pub(super) fn end_turn(&mut self) {
+        self.turn = TurnHooks::default();
     }
 
     // ── The session's start ────────────────────────────────────────────────────────────────────

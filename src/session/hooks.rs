@@ -1,6 +1,6 @@
 //! Hooks at prompts and tool calls: what is asked of them, and what their answers mean.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -14,19 +14,10 @@ use epitome_thread::{
     CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
     ToolCall, ToolOutcome, Verdict, Withheld,
 };
-use epitome_turn::{Answer as Told, HookAsk};
+use epitome_turn::Answer as Told;
 
 impl Session {
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
-
-    /// The session starts, before its first prompt or compaction.
-    pub(super) fn session_starts(&mut self) {
-        // Where a cancel overtakes them, the next turn starts the session again.
-        if !self.run_hooks(What::SessionStart { source: self.hooks.source() }, HookAsk::SessionStart) {
-            self.hooks.set_started();
-            self.tell(Told::Started(Vec::new()));
-        }
-    }
 
     /// What a session begins with goes into the system text while that is open, else behind what is
     /// there.
@@ -43,18 +34,10 @@ impl Session {
     }
 
     /// A prompt is about to enter the view. A callback's prompt is no person's.
-    pub(super) fn greet(&mut self, said: Change) {
-        let asked = match &said {
-            Change::Said { message, .. } if self.core.lineage.depth == 0 => {
-                let what =
-                    What::UserMessageSend { message: message.text(), attachments: attachments(message) };
-                self.run_hooks(what, HookAsk::Prompt(Box::new(said.clone())))
-            }
-            _ => false,
-        };
-        if !asked {
-            self.tell(Told::Greeted { commits: vec![said], enters: true });
-        }
+    pub(super) fn of_prompt(&self, said: &Change) -> Option<What> {
+        let Change::Said { message, .. } = said else { return None };
+        let what = What::UserMessageSend { message: message.text(), attachments: attachments(message) };
+        (self.core.lineage.depth == 0).then_some(what)
     }
 
     pub(super) fn greeted(&mut self, said: Change, mut resolution: Resolution) {
@@ -103,18 +86,12 @@ impl Session {
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
     /// The model wants a call; hooks see it before anybody is asked for permission.
-    pub(super) fn before_tool(&mut self, id: CallId) {
-        let known = self.core.thread.call(&id).and_then(|call| {
-            let input = call.input.as_object()?;
-            let runs =
-                self.core.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
-            runs.then(|| self.hook_call(call, input.clone()))
-        });
-        let asked = known
-            .is_some_and(|call| self.run_hooks(What::BeforeToolCall(call), HookAsk::BeforeTool(id.clone())));
-        if !asked {
-            self.tell(Told::ToolSeen(id, Vec::new()));
-        }
+    pub(super) fn of_call(&self, id: &CallId) -> Option<What> {
+        let call = self.core.thread.call(id)?;
+        let input = call.input.as_object()?;
+        let runs =
+            self.core.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
+        runs.then(|| What::BeforeToolCall(self.hook_call(call, input.clone())))
     }
 
     pub(super) fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
@@ -123,12 +100,9 @@ impl Session {
         let denied = resolution.block.take();
         let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
-        if let Some(work) = &mut self.work {
-            work.halt = work.halt.take().or(resolution.halt);
-            if !resolution.context.is_empty() {
-                work.notes.insert(id.clone(), resolution.context);
-            }
-        }
+        let halt = &mut self.hooks.turn().halt;
+        *halt = halt.take().or(resolution.halt);
+        self.tools.call(&id).notes = resolution.context;
         if let Some((hook, reason)) = denied {
             self.commit_all(commits);
             let by = Decider::Hook { hook: hook.clone() };
@@ -140,11 +114,7 @@ impl Session {
             let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
             return self.tell(Told::Ran(Box::new(outcome)));
         }
-        if let Some(decided) = decided
-            && let Some(work) = &mut self.work
-        {
-            work.decisions.insert(id.clone(), decided);
-        }
+        self.tools.call(&id).by_hook = decided;
         commits.extend(changed);
         self.tell(Told::ToolSeen(id, commits));
     }
@@ -165,20 +135,17 @@ impl Session {
     }
 
     /// A call has its outcome; hooks see it before the model, the client and the log do.
-    pub(super) fn after_tool(&mut self, outcome: ToolOutcome) {
-        let id = outcome.call.clone();
-        let started = self.work.as_mut().and_then(|work| work.started.remove(&id));
+    pub(super) fn of_outcome(&mut self, outcome: &ToolOutcome) -> Option<What> {
+        let id = &outcome.call;
+        let started = self.tools.call(id).started;
         let took = started.map_or(Duration::ZERO, |at| at.elapsed());
-        let what = self.core.thread.call(&id).map(|call| {
-            let (input, _) = self.core.thread.input_of(&id).unwrap_or((&call.input, &call.card));
-            let input = input.as_object().cloned().unwrap_or_default();
-            What::AfterToolCall { call: self.hook_call(call, input), result: result_of(call, &outcome, took) }
-        });
-        let asked =
-            what.is_some_and(|what| self.run_hooks(what, HookAsk::AfterTool(Box::new(outcome.clone()))));
-        if !asked {
-            self.outcome_settled(outcome);
-        }
+        let call = self.core.thread.call(id)?;
+        let (input, _) = self.core.thread.input_of(id).unwrap_or((&call.input, &call.card));
+        let input = input.as_object().cloned().unwrap_or_default();
+        Some(What::AfterToolCall {
+            call: self.hook_call(call, input),
+            result: result_of(call, outcome, took),
+        })
     }
 
     /// Whether a hook will see what this tool prints: then it is not shown before.
@@ -192,16 +159,15 @@ impl Session {
         let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
         let scripts = self.hooks.scripts(&moment, true);
         let declared =
-            self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
+            self.work.as_ref().is_some_and(|work| work.run.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()
     }
 
     pub(super) fn outcome_seen(&mut self, mut outcome: ToolOutcome, mut resolution: Resolution) {
         let commits = self.record(HookEvent::AfterToolCall, &mut resolution);
         self.commit_all(commits);
-        if let Some(work) = &mut self.work {
-            work.halt = work.halt.take().or(resolution.halt);
-        }
+        let halt = &mut self.hooks.turn().halt;
+        *halt = halt.take().or(resolution.halt);
         // A hook that takes secrets out has seen what is shown alone: nobody may read the rest.
         outcome.whole = None;
         if let Some(result) = resolution.result {
@@ -211,9 +177,9 @@ impl Session {
     }
 
     /// No hook changes an outcome any more. Behind it stands what they said before the call ran.
-    fn outcome_settled(&mut self, mut outcome: ToolOutcome) {
+    pub(super) fn outcome_settled(&mut self, mut outcome: ToolOutcome) {
         let id = outcome.call.clone();
-        let notes = self.work.as_mut().and_then(|work| work.notes.remove(&id)).unwrap_or_default();
+        let notes = std::mem::take(&mut self.tools.call(&id).notes);
         for (by, text) in notes {
             outcome.content.push(OutcomeContent::Text { text: words::note(&by, &text) });
         }
@@ -235,13 +201,6 @@ impl Session {
             if let Err(error) = self.core.commit(change) {
                 return self.abandon(&error);
             }
-        }
-    }
-
-    /// When a call began to run.
-    pub(super) fn mark_started(&mut self, id: &CallId) {
-        if let Some(work) = &mut self.work {
-            work.started.insert(id.clone(), Instant::now());
         }
     }
 }

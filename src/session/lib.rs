@@ -277,6 +277,34 @@ pub enum SessionCommand {
     },
 }
 
+impl SessionCommand {
+    /// The ticket that is answered, and whose it is.
+    pub(crate) fn asker(&self) -> Option<(Ticket, ClientId)> {
+        match self {
+            SessionCommand::Attach { ticket, opening, .. } => Some((*ticket, opening.attachment.client)),
+            SessionCommand::Prompt { ticket, client, .. }
+            | SessionCommand::Steer { ticket, client, .. }
+            | SessionCommand::SetMode { ticket, client, .. }
+            | SessionCommand::SetOption { ticket, client, .. }
+            | SessionCommand::Close { ticket, client } => Some((*ticket, *client)),
+            SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
+            | SessionCommand::CancelPrompt { .. }
+            | SessionCommand::Decide { .. }
+            | SessionCommand::Absent { .. }
+            | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
+            | SessionCommand::Detach { .. }
+            | SessionCommand::Watch(_)
+            | SessionCommand::Unwatch { .. }
+            | SessionCommand::End
+            | SessionCommand::RecipesChanged
+            | SessionCommand::HooksChanged
+            | SessionCommand::Mutate { .. } => None,
+        }
+    }
+}
+
 /// What a person chose on a permission card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

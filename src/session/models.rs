@@ -7,7 +7,7 @@ use super::core::Core;
 use super::model_link::{Choices, Effect, Located, Searched};
 use super::provider_error;
 use super::work::Background;
-use super::{Out, SessionError, SessionOptions};
+use super::{Answer, Out, SessionError, SessionOptions};
 use epitome_provider::endpoint::LocalServer;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Mode, ModelName, ThoughtLevel};
@@ -95,7 +95,7 @@ impl Core {
 
 impl Session {
     /// Sets one option; an unknown one or an unknown value changes nothing.
-    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<(), SessionError> {
+    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<Answer, SessionError> {
         let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
         let change = match option {
             "mode" => Change::ModeChosen { mode: Mode::parse(value).ok_or_else(|| unknown("mode"))? },
@@ -115,8 +115,9 @@ impl Session {
             self.subagents.set_mode(mode);
         }
         self.core.locate();
-        self.core.announce(&Out::Options(self.core.options()));
-        Ok(())
+        let options = self.core.options();
+        self.core.announce(&Out::Options(options.clone()));
+        Ok(Answer::Options(options))
     }
 
     pub(super) fn local_server_found(&mut self, server: Option<LocalServer>) {

@@ -74,32 +74,32 @@ impl Core {
 }
 
 impl Session {
-    /// Runs the hooks of an event. Returns whether there are any.
-    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> bool {
+    /// Runs the hooks of an event. Gives the ask back where there are none.
+    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> Option<HookAsk> {
         if !self.may_run(what.event()) {
-            return false;
+            return Some(ask);
         }
         let moment = self.moment(what);
         let links = self.links(&moment);
         if links.is_empty() || self.work.is_none() {
-            return false;
+            return Some(ask);
         }
         self.start_hooks(links, moment, ask);
-        true
+        None
     }
 
     /// Whether anything may run at an event: asked before a moment is put together.
     pub(super) fn may_run(&self, event: HookEvent) -> bool {
-        let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
+        let declared = self.work.as_ref().is_some_and(|work| work.run.handlers.contains_key(&event));
         declared || self.hooks.has_any_for(event)
     }
 
     /// What runs at this moment, in its order.
     pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
-        let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
+        let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let all = recipe.is_none_or(|recipe| recipe.run_hooks);
         let Some(work) = &self.work else { return self.hooks.scripts(moment, all) };
-        let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
+        let declared = work.run.handlers.get(&moment.what.event()).map(Vec::as_slice);
         self.hooks.links(moment, declared, all)
     }
 
@@ -138,7 +138,7 @@ impl Session {
     pub(super) fn moment(&mut self, what: What) -> Moment {
         let usage = self.core.usage_facts();
         let lineage = &self.core.lineage;
-        let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
+        let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
         let base = Base {
             session: self.core.id().0.clone(),
@@ -229,7 +229,7 @@ impl Session {
 
     /// A handler or script that a recipe has run `once` is not run again for this invocation.
     fn count_success(&mut self, event: HookEvent, name: &str) {
-        let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
+        let declared = self.work.as_ref().and_then(|work| work.run.handlers.get(&event));
         self.hooks.succeeded(event, name, declared);
     }
 

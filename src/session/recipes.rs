@@ -13,7 +13,7 @@ use super::compacting::{self, CompactionOrder};
 use super::consent::MayRun;
 use super::core::Core;
 use super::replies::sentence;
-use super::work::{Background, Prompt, Work};
+use super::work::{Background, Prompt, RecipeRun, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
 use epitome_compaction::{self as compaction, Budget, Preview, Wish};
 use epitome_config::Summariser;
@@ -199,7 +199,7 @@ impl Session {
             let turn = Turn::compact(commanded, self.core.settings.max_rounds);
             let mut work = Work::new(turn, prompt.responder);
             let (swap, handlers) = compacting::without_swap(handlers);
-            work.handlers = handlers;
+            work.run.handlers = handlers;
             self.compactor.order(CompactionOrder {
                 recipe: Some(recipe.clone()),
                 arguments,
@@ -210,7 +210,7 @@ impl Session {
                 summary_tokens_max: swap.summary_tokens_max,
                 ..CompactionOrder::default()
             });
-            work.recipe = Some(recipe);
+            work.run.recipe = Some(recipe);
             return self.start_work(work);
         }
         let mut content = prompt.content;
@@ -229,11 +229,13 @@ impl Session {
             .map_or(self.core.settings.max_rounds, |most| most.min(self.core.settings.max_rounds));
         self.begin_said(Change::Said { message, origin }, prompt.responder, rounds);
         if let Some(work) = &mut self.work {
-            work.endpoint = endpoint;
-            work.allowed_tools = recipe.allowed_tools.clone();
-            work.allowed_commands = recipe.allowed_commands.clone();
-            work.handlers = handlers;
-            work.recipe = Some(recipe);
+            work.run = RecipeRun {
+                handlers,
+                endpoint,
+                allowed_tools: recipe.allowed_tools.clone(),
+                allowed_commands: recipe.allowed_commands.clone(),
+                recipe: Some(recipe),
+            };
         }
     }
 

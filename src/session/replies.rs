@@ -7,7 +7,7 @@ use super::core::Core;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::model_link::Located;
 use super::reminders::{self, Topic};
-use super::work::LookedFor;
+use super::work::{Fault, LookedFor};
 use super::{Out, Severity, TextKind, UsageNow};
 use epitome_provider::collect::{Piece, PieceKind, Reply};
 use epitome_provider::endpoint::Endpoint;
@@ -99,7 +99,7 @@ impl Core {
 impl Session {
     /// Calls the model, once the files of instructions were looked at.
     pub(super) fn call_with_instructions(&mut self) {
-        let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
+        let own = self.work.as_ref().and_then(|work| work.run.endpoint.clone());
         let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
         let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
         let may_compact = self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call());
@@ -159,7 +159,7 @@ impl Session {
     /// Tells the turn that what it asked for can't be done without a model.
     pub(super) fn tell_no_model(&mut self, ask: &Ask, error: &ProviderError) {
         if let Some(work) = &mut self.work {
-            work.unauthorised = error.class == ErrorClass::Auth;
+            work.fault = Fault::of(error);
         }
         let reason = sentence(error);
         match ask {
@@ -313,7 +313,7 @@ impl Session {
         let seen = call.seen;
         let reason = given_up(error, seen, call.attempts + 1);
         if let Some(work) = &mut self.work {
-            work.unauthorised = error.class == ErrorClass::Auth;
+            work.fault = Fault::of(error);
         }
         let in_turn = self.work.is_some();
         let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread, in_turn);

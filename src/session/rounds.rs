@@ -13,7 +13,7 @@ use epitome_hooks::moment::What;
 use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use epitome_hooks::settle::{self, Guards};
 use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
-use epitome_turn::{Answer as Told, HookAsk, HooksAnswer, Why};
+use epitome_turn::{Answer as Told, HooksAnswer, Why};
 
 impl Core {
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
@@ -45,24 +45,16 @@ impl Core {
 }
 
 impl Session {
-    /// A reply and the outcomes of its calls are in. `last`: without hooks the agent would stop here.
-    pub(super) fn round_ended(&mut self, last: bool) {
-        self.apply_background_callback();
-        if let Some((hook, reason)) = self.work.as_mut().and_then(|work| work.halt.take()) {
-            let answer = self.halted(&hook, &reason);
-            return self.tell(Told::Hooks(answer));
-        }
-        if !self.run_hooks(What::TurnEnd(self.round()), HookAsk::RoundEnd { last }) {
-            let due = self.compaction_is_due().then_some(Why::Threshold);
-            let compact = self.wanted_compaction().or(due);
-            self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
-        }
+    /// A reply and the outcomes of its calls are in, and no hook sees it.
+    pub(super) fn round_unseen(&mut self) {
+        let due = self.compaction_is_due().then_some(Why::Threshold);
+        let compact = self.wanted_compaction().or(due);
+        self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
     }
 
     /// The agent would stop work on the prompt; hooks may give it more to do.
-    pub(super) fn would_stop(&mut self, reason: StopReason) {
-        self.apply_background_callback();
-        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+    pub(super) fn of_stop(&self, reason: StopReason) -> What {
+        let continuations = self.hooks.of_turn().continuations;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
             StopReason::MaxTokens => "max_tokens",
@@ -71,17 +63,13 @@ impl Session {
             StopReason::Cancelled => "cancelled",
             StopReason::Failed | StopReason::Interrupted => "error",
         };
-        let what = What::AgentStop { round: self.round(), stop_reason, continuations };
-        if !self.run_hooks(what, HookAsk::Stop(reason)) {
-            self.tell(Told::Hooks(HooksAnswer::default()));
-        }
+        What::AgentStop { round: self.round(), stop_reason, continuations }
     }
 
     /// A resident hook asked for a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<Why> {
-        let work = self.work.as_mut()?;
-        let hook = work.wanted_compaction.take()?;
-        if work.turn.compacted_since_reply() {
+        let hook = self.hooks.turn().wanted_compaction.take()?;
+        if self.is_compacted_since_reply() {
             let text = format!("{hook}: not compacted, because it was since the last model call.");
             self.core.say(Severity::Info, text);
             return None;
@@ -89,7 +77,7 @@ impl Session {
         Some(Why::Hook)
     }
 
-    fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
+    pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
         let text = match reason.trim() {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
@@ -104,15 +92,16 @@ impl Session {
     }
 
     fn guards(&self) -> Guards {
-        let work = self.work.as_ref();
+        let turn = self.hooks.of_turn();
+        let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         Guards {
-            continuations: work.map_or(0, |work| work.continuations),
+            continuations: turn.continuations,
             continuations_max: self.core.settings.hooks.max_continuations,
-            last_follow_up: work.and_then(|work| work.last_follow_up.clone()),
-            compacted_since_call: work.is_some_and(|work| work.turn.compacted_since_reply()),
+            last_follow_up: turn.last_follow_up.clone(),
+            compacted_since_call: self.is_compacted_since_reply(),
             auto_compact_paused: self.compactor.is_paused(&self.core),
             depth: self.core.lineage.depth,
-            running_recipe: work.and_then(|work| work.recipe.as_ref()).map(|recipe| recipe.id.clone()),
+            running_recipe: recipe.map(|recipe| recipe.id.clone()),
         }
     }
 
@@ -150,8 +139,24 @@ impl Session {
                 let by_recipe = !threshold;
                 self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
             }
-            Action::Callback(callback) => return self.call_back(pending, &by, callback),
+            Action::Callback(callback) => return self.call_back(pending, callback),
         }
+        self.settle_round(pending);
+    }
+
+    /// Has the round's end wait for a job. One at a time does: each is its action.
+    pub(super) fn wait_with(&mut self, pending: Pending) {
+        self.hooks.turn().pending = Some(pending);
+    }
+
+    pub(super) fn take_pending(&mut self) -> Option<Pending> {
+        self.hooks.turn().pending.take()
+    }
+
+    /// Settles it without its action.
+    pub(super) fn refuse_action(&mut self, mut pending: Pending, why: String) {
+        let by = pending.resolution.action_by.clone();
+        refuse(&mut pending.resolution, &by, why);
         self.settle_round(pending);
     }
 
@@ -163,10 +168,9 @@ impl Session {
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if goes_on {
             answer.go_on = true;
-            if let Some(work) = &mut self.work {
-                work.continuations += 1;
-                work.last_follow_up = (!said.is_empty()).then_some(said);
-            }
+            let turn = self.hooks.turn();
+            turn.continuations += 1;
+            turn.last_follow_up = (!said.is_empty()).then_some(said);
         }
         for (hook, utterance) in follow_ups {
             let message = Message { id: self.core.fresh_message(), content: text_content(utterance.text) };

@@ -145,8 +145,10 @@ impl Session {
         if self.core.lineage.is_child() {
             return Err("a callback run is not compacted by hooks".to_owned());
         }
-        let work = self.work.as_mut().ok_or("no turn runs; the next one can be asked")?;
-        work.wanted_compaction = Some(hook.to_owned());
+        if self.work.is_none() {
+            return Err("no turn runs; the next one can be asked".to_owned());
+        }
+        self.hooks.turn().wanted_compaction = Some(hook.to_owned());
         Ok(json!({ "status": "at the next safe point" }))
     }
 
@@ -195,9 +197,12 @@ impl Session {
 
     /// Counts a call that costs money.
     fn may_pay(&mut self) -> Result<(), String> {
-        let work = self.work.as_mut().ok_or("no turn runs, so nothing is paid for")?;
-        work.paid_calls += 1;
-        match work.paid_calls {
+        if self.work.is_none() {
+            return Err("no turn runs, so nothing is paid for".to_owned());
+        }
+        let paid_calls = &mut self.hooks.turn().paid_calls;
+        *paid_calls += 1;
+        match *paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
             _ => Err(format!("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")),
         }
@@ -269,7 +274,7 @@ impl Session {
                 };
                 let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
-                drop(news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook }));
+                news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook });
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub(super) use asking::answer;
 use asking::{ask, broken, too_slow};
 
 use super::complete::find_endpoint;

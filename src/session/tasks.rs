@@ -9,17 +9,17 @@ mod report;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use super::SubagentAbout;
 use super::actor::Session;
-use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
+use super::child::{self, ChildModel, ChildOrder, Diary, Lineage, NewsSender};
 use super::core::Core;
 use super::registry::{Services, new_id};
 use super::subagents::{agent_id, call_with_place};
+use super::work::RecipeRun;
 use epitome_config::Settings;
 use epitome_hooks::claude_tools;
-use epitome_hooks::handlers::Table;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
@@ -39,7 +39,7 @@ pub(super) struct Running {
 
 /// What agents are started with: the session as it was when the call began.
 #[derive(Clone)]
-struct Desk {
+struct AgentStarter {
     services: Services,
     settings: Arc<Settings>,
     /// All but what the agent and its task say.
@@ -56,7 +56,7 @@ struct Desk {
     /// The agent's id, and how its call is titled.
     session: SessionId,
     title: String,
-    news: mpsc::UnboundedSender<ChildNews>,
+    news: NewsSender,
 }
 
 impl Core {
@@ -70,52 +70,23 @@ impl Session {
     /// Who starts the agent of this call.
     pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::Agents> {
         let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
-        let work = self.work.as_mut();
-        let (number, limits, commands, endpoint, recipe) = match work {
-            Some(work) => {
-                work.agents += 1;
-                let (tools, commands) = (work.allowed_tools.clone(), work.allowed_commands.clone());
-                (work.agents, tools, commands, work.endpoint.clone(), work.recipe.clone())
-            }
-            None => (1, None, None, None, None),
-        };
+        let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
+            self.work.as_ref().map(|work| work.run.clone()).unwrap_or_default();
         let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let diary = Arc::new(Diary::default());
-        if let (Some(work), Some(order)) = (&mut self.work, order) {
-            work.running_agents.insert(id.clone(), Running { order, diary: diary.clone() });
-        }
+        let agent = order.map(|order| Running { order, diary: diary.clone() });
+        let number = self.subagents.start(id, agent);
         // Every call that runs stands in a reply.
         let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
             |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let template = ChildOrder {
-            parent: self.core.id().clone(),
-            name: String::new(),
-            prompt: String::new(),
-            history: History::None,
-            frame: None,
-            cwd: self.core.workspace.cwd.clone(),
-            directories: self.core.workspace.directories.clone(),
-            environment: self.core.workspace.environment.clone(),
-            overrides: self.core.settings.overrides(),
-            model: ChildModel::Configured,
-            thought: self.core.thread.thought(),
-            mode: self.core.thread.mode(),
-            session_permissions: self.core.permissions.shared(),
-            allowed_tools: None,
-            allowed_commands: commands,
-            max_rounds: None,
-            depth: self.core.lineage.depth + 1,
-            callback_args: Default::default(),
-            time: self.core.settings.agents.timeout,
-            hooks: self.hooks.for_child(runs_hooks),
-            handlers: Table::new(),
-            agent: None,
-        };
-        Arc::new(Desk {
+        let hooks = self.hooks.for_child(runs_hooks);
+        let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);
+        template.lineage.allowed_commands = commands;
+        Arc::new(AgentStarter {
             services: self.core.services.clone(),
             settings: self.core.settings.shared(),
             template,
@@ -134,8 +105,9 @@ impl Session {
     /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
     pub(super) fn stop_agents(&mut self) {
         self.subagents.show_all_ended(&self.core.clients);
+        let running = self.subagents.take_running();
         let Some(work) = &mut self.work else { return };
-        for (call, Running { order, diary }) in std::mem::take(&mut work.running_agents) {
+        for (call, Running { order, diary }) in running {
             if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
@@ -196,18 +168,18 @@ fn has(agent: &Agent, tool: &str) -> bool {
     agent.tools.as_ref().is_none_or(is_given) && !agent.without.iter().any(is_it)
 }
 
-impl task::Agents for Desk {
+impl task::Agents for AgentStarter {
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
-        let desk = self.clone();
-        Box::pin(async move { desk.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
+        let starter = self.clone();
+        Box::pin(async move { starter.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
     }
 }
 
-impl Desk {
+impl AgentStarter {
     /// Runs an agent to its end. An error is a sentence for the model: none was started.
     async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, String> {
         let bounds = &self.settings.agents;
-        if self.template.depth > bounds.max_depth {
+        if self.template.lineage.depth > bounds.max_depth {
             return Err(
                 "No agent may be started from here (agents.max_depth). Do the work yourself.".to_owned()
             );
@@ -218,7 +190,7 @@ impl Desk {
                 bounds.max_per_turn
             ));
         }
-        let (cwd, paths) = (self.template.cwd.clone(), self.services.paths.clone());
+        let (cwd, paths) = (self.template.workspace.cwd.clone(), self.services.paths.clone());
         let found = tokio::task::spawn_blocking(move || Agents::load(&cwd, &paths)).await;
         let found =
             found.map_err(|_| "The agents' files could not be read. Do the work yourself.".to_owned())?;
@@ -273,11 +245,15 @@ impl Desk {
         context: &ToolContext,
     ) -> ChildOrder {
         let bounds = &self.settings.agents;
-        let is_last = self.template.depth >= bounds.max_depth;
+        let is_last = self.template.lineage.depth >= bounds.max_depth;
         let tools = self.tools.iter().filter(|name| has(agent, name) && !(is_last && *name == task::NAME));
         let rounds = agent.max_rounds.unwrap_or(bounds.max_rounds).min(bounds.max_rounds);
         ChildOrder {
-            name: agent.name.clone(),
+            lineage: Lineage {
+                recipe: agent.name.clone(),
+                role: Some(role(agent)),
+                ..self.template.lineage.clone()
+            },
             prompt: order.prompt.clone(),
             model,
             mode: if agent.plans { Mode::ReadOnly } else { self.template.mode },
@@ -288,9 +264,8 @@ impl Desk {
                 about: Arc::new(SubagentAbout {
                     title: self.title.clone(),
                     description: agent.description.clone(),
-                    cwd: self.template.cwd.clone(),
+                    cwd: self.template.workspace.cwd.clone(),
                 }),
-                role: role(agent),
                 tokens_max: bounds.max_tokens,
                 follows_mode: !agent.plans,
                 progress: context.progress.clone(),

@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::actor::Session;
 use super::core::Core;
-use super::work::{Background, Done, Thought};
+use super::work::{Background, Done};
 
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
@@ -104,10 +104,10 @@ impl Session {
     pub(super) fn think<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> Thought + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Done + Send + 'static,
     ) {
         let Some(running) = &mut self.work else { return };
-        running.jobs.spawn(async move { Done::Thought(Box::new(named(think(work).await))) });
+        running.jobs.spawn(async move { named(think(work).await) });
     }
 }
 

@@ -1,14 +1,17 @@
 //! What the tool calls of a session share: what the model knows of files, the commands that run in the background, live
 //! output on its way to the clients, and what masks keys.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 
 use super::arrival::Wholes;
+use super::permissions::HookDecision;
 use epitome_secrets::Masker;
-use epitome_thread::{CallId, Thread};
+use epitome_thread::{CallId, Decided, Thread};
 use epitome_tools::background::Background;
 use epitome_tools::read_state::{Entrance, Files};
 use epitome_tools::{Access, Workspace};
@@ -33,6 +36,20 @@ pub(super) struct ToolHost {
     masker: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the log holds of outcomes that were too long for the view.
     stored: Wholes,
+    calls: HashMap<CallId, CallNotes>,
+}
+
+/// What is known of a call of the running turn beside what the log has.
+#[derive(Default)]
+pub(super) struct CallNotes {
+    /// What a hook decided about it.
+    pub by_hook: Option<HookDecision>,
+    /// Who let it run or refused it, until it stands in its outcome.
+    pub decided: Option<Decided>,
+    /// What hooks had to say to the model before it ran: by whom. It stands behind the outcome.
+    pub notes: Vec<(String, String)>,
+    /// When it began to run.
+    pub started: Option<Instant>,
 }
 
 impl ToolHost {
@@ -43,6 +60,7 @@ impl ToolHost {
             output: mpsc::channel(OUTPUT_MAX),
             masker: None,
             stored: Wholes::default(),
+            calls: HashMap::new(),
         }
     }
 
@@ -60,6 +78,19 @@ impl ToolHost {
     pub fn files(&self, thread: &Thread, workspace: &Workspace) -> Arc<Files> {
         self.files.follow(thread, workspace);
         self.files.clone()
+    }
+
+    pub fn call(&mut self, id: &CallId) -> &mut CallNotes {
+        self.calls.entry(id.clone()).or_default()
+    }
+
+    /// What a hook decided about a call.
+    pub fn decided_by_hook(&self, id: &CallId) -> Option<&HookDecision> {
+        self.calls.get(id)?.by_hook.as_ref()
+    }
+
+    pub fn end_turn(&mut self) {
+        self.calls.clear();
     }
 
     /// Where a call waits for its turn to touch files.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::core::Core;
-use super::super::rounds::apply_to;
+use super::NoRoom;
 use super::{Ran, said, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, Part, Seq, Thread};
@@ -128,27 +128,19 @@ fn turn_layer(core: &mut Core, way: Way, typed: &str) -> Ran {
 /// The tokens in context before and after, or why that can't be: the window does not hold what would
 /// be in view then, and the next prompt would only be compacted again.
 fn sizes(core: &Core, way: Way, layer: Seq) -> Result<(u64, u64), String> {
-    let mut then = core.thread.clone();
-    apply_to(&mut then, way.change(layer));
-    let ruler = core.ruler();
-    let (before, after) = (ruler.in_context(&core.thread), ruler.in_context(&then));
-    let Some(endpoint) = core.model.endpoint() else { return Ok((before, after)) };
-    let reserve = core.reserve();
-    if after <= before || after.saturating_add(reserve) <= endpoint.window {
-        return Ok((before, after));
-    }
-    let (name, window) = (&endpoint.name, endpoint.window);
     let with = match way {
         Way::Undo => "without",
         Way::Redo => "with",
     };
-    Err(format!(
-        "{with} {} the conversation takes about {after} tokens, and {name} takes {window}, of which {reserve} \
-         are for its reply. Choose a model with a larger window and say /{} again, or ask the model to look \
-         up what you need with its tool recall, or compact less than all with /compact above and an entry",
-        core.thread.named(layer),
-        way.name()
-    ))
+    core.sizes_with(way.change(layer)).map_err(|NoRoom { after, reserve, model, window }| {
+        format!(
+            "{with} {} the conversation takes about {after} tokens, and {model} takes {window}, of which {reserve} \
+             are for its reply. Choose a model with a larger window and say /{} again, or ask the model to look \
+             up what you need with its tool recall, or compact less than all with /compact above and an entry",
+            core.thread.named(layer),
+            way.name()
+        )
+    })
 }
 
 // ── The list ───────────────────────────────────────────────────────────────────────────────────────

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 
 use super::layers::entry_named;
 use super::why::line_of;
-use super::{OnDisk, Ran, noted, said};
+use super::{NoRoom, OnDisk, Ran, noted, said};
 use crate::checkpoints::BY;
 use crate::core::Core;
-use crate::rounds::apply_to;
 use epitome_checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 
@@ -197,20 +196,12 @@ fn plan_undo(core: &Core, wish: Wish) -> Result<Plan, String> {
 
 /// Refuses what the window does not hold: the next prompt would only be compacted again.
 fn fits_window(core: &Core, change: Change) -> Result<(), String> {
-    let mut then = core.thread.clone();
-    apply_to(&mut then, change);
-    let ruler = core.ruler();
-    let (before, after) = (ruler.in_context(&core.thread), ruler.in_context(&then));
-    let Some(endpoint) = core.model.endpoint() else { return Ok(()) };
-    let reserve = core.reserve();
-    if after <= before || after.saturating_add(reserve) <= endpoint.window {
-        return Ok(());
-    }
-    Err(format!(
-        "the conversation would take about {after} tokens, and {} takes {}, of which {reserve} are for its reply. \
-         Choose a model with a larger window, or say /rewind files",
-        endpoint.name, endpoint.window
-    ))
+    core.sizes_with(change).map(drop).map_err(|NoRoom { after, reserve, model, window }| {
+        format!(
+            "the conversation would take about {after} tokens, and {model} takes {window}, of which {reserve} are for \
+             its reply. Choose a model with a larger window, or say /rewind files"
+        )
+    })
 }
 
 /// The files are done, or were looked at: the rest of it.

@@ -1,7 +1,7 @@
 //! What keeps a conversation short beside compactions.
 
 use crate::actor::Session;
-use crate::work::Thought;
+use crate::work::Done;
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Seq, Trigger};
 use epitome_turn::Answer as Told;
@@ -25,7 +25,7 @@ impl Session {
             let masks = compaction::due(&ruler, &thread, &budget)?;
             Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
         };
-        self.think(looking, move |cut| Thought::Eased(revision, cut));
+        self.think(looking, move |cut| Done::Eased(revision, cut));
     }
 
     pub(crate) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {

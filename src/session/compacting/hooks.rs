@@ -22,12 +22,12 @@ impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
-    pub(crate) fn pre_compact(&mut self) {
+    pub(crate) fn of_planned_compaction(&mut self) -> Option<What> {
         let used = self.core.tokens_in_context();
-        let Some(Draft { why, plan, .. }) = &self.compactor.draft else { return };
+        let Draft { why, plan, .. } = self.compactor.draft.as_ref()?;
         let (why, view) = (*why, self.core.thread.view());
         let preserve_count = view.kept_behind(plan.through).len();
-        let what = What::PreCompact {
+        Some(What::PreCompact {
             trigger: trigger_word(why),
             reason: match why {
                 Why::Command => "command",
@@ -49,10 +49,7 @@ impl Session {
                 .as_ref()
                 .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
             must: matches!(why, Why::Overflow | Why::Must),
-        };
-        if !self.run_hooks(what, HookAsk::PreCompact) {
-            self.tell(Told::Instructed { edited: false });
-        }
+        })
     }
 
     pub(crate) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
@@ -200,7 +197,7 @@ impl Session {
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
     /// A compaction is committed: hooks hear of it.
-    pub(crate) fn committed(&mut self) {
+    pub(crate) fn committed(&mut self) -> Option<What> {
         self.compactor.pace.gained();
         // A hook's own history may have taken the summary's place: that is no compaction.
         let newest = self.core.thread.last_layer();
@@ -213,11 +210,11 @@ impl Session {
         }
         if told.is_none() {
             self.show_compaction_ended(CompactionState::Cancelled);
-            return self.tell(Told::Hooks(HooksAnswer::default()));
+            return None;
         }
         self.compactor.announced = None;
         let newest = self.core.thread.last_layer();
-        let what = newest.and_then(|entry| match &entry.change {
+        newest.and_then(|entry| match &entry.change {
             Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. } => {
                 Some(What::PostCompact {
                     trigger: match trigger {
@@ -234,23 +231,12 @@ impl Session {
                 })
             }
             _ => None,
-        });
-        let asked = what.is_some_and(|what| self.run_hooks(what, HookAsk::PostCompact));
-        if !asked {
-            self.tell(Told::Hooks(HooksAnswer::default()));
-        }
+        })
     }
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
         let commits = self.record(HookEvent::PostCompact, &mut resolution);
         self.tell(Told::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
-    }
-
-    /// The session starts again on the summary.
-    pub(crate) fn restart(&mut self) {
-        if !self.run_hooks(What::SessionStart { source: "compact" }, HookAsk::Restart) {
-            self.tell(Told::Started(Vec::new()));
-        }
     }
 }
 
