@@ -92,7 +92,7 @@ impl Session {
             editors: EditorBuffers::new(&core.thread),
             instructions: Watch::default(),
             subagents: Subagents::new(core.id().clone(), core.settings.agents.max_parallel),
-            mcp: Mcp::new(core.services.toolbox.clone()),
+            mcp: Mcp::new(core.services.toolbox.clone(), questions.sender()),
             questions,
             core,
         }
@@ -189,7 +189,7 @@ impl Session {
             }
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
-            Event::Server(news) => self.heard_of_server(news),
+            Event::Server(news) => self.mcp.hear(&mut self.core, news),
             Event::Asked(asked) => {
                 if let Some(closed) = self.questions.open(asked, &self.core.clients) {
                     self.core.background.spawn(async move { Background::QuestionOver(closed.await) });

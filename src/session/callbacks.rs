@@ -11,6 +11,7 @@ use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History, Lineage}
 use super::compacting::{self, CompactionOrder};
 use super::effects;
 use super::elsewhere::Handed;
+use super::hook_host::MayRun;
 use super::rounds::text_content;
 use super::thinking;
 use super::work::{Done, Pending};
@@ -313,7 +314,8 @@ impl Session {
     ) -> Result<impl Future<Output = Result<ChildOutcome, String>> + Send + use<>, String> {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
-        let prompt = self.prompt_of(recipe, arguments);
+        let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
+        let prompt = self.core.prompt_of(recipe, arguments, may_run);
         let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };

@@ -83,8 +83,8 @@ impl Session {
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
             SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
-            SessionCommand::RecipesChanged => self.load_recipes(),
-            SessionCommand::HooksChanged => self.load_hooks(),
+            SessionCommand::RecipesChanged => self.recipes.load(&mut self.core, self.inbox.sender()),
+            SessionCommand::HooksChanged => self.hooks.load(&mut self.core, self.inbox.sender()),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
@@ -123,16 +123,16 @@ impl Session {
             self.core.work_for(attachment.client);
         }
         self.questions.follow(&self.core.clients);
-        self.begin_mcp(&opening.mcp_servers);
+        self.mcp.begin(&mut self.core, &opening.mcp_servers);
         self.show_open_asks(&attachment);
         self.core.clients.tell_untold();
         if !self.hooks.is_read() {
-            self.load_hooks();
+            self.hooks.load(&mut self.core, self.inbox.sender());
         }
         if !self.recipes.are_read() {
-            self.load_recipes();
+            self.recipes.load(&mut self.core, self.inbox.sender());
         } else {
-            attachment.outlet.put(self.core.id(), Out::Commands(self.command_list()));
+            attachment.outlet.put(self.core.id(), Out::Commands(self.recipes.command_list()));
         }
         self.core.locate();
         if let Some(usage) = self.core.usage_now() {
@@ -148,7 +148,7 @@ impl Session {
         for out in self.subagents.open_cards().chain(self.questions.shown()) {
             attachment.outlet.put(self.core.id(), out);
         }
-        if let Some((ask, permission)) = self.open_consent() {
+        if let Some((ask, permission)) = self.hooks.open_consent() {
             attachment.outlet.put(self.core.id(), Out::Ask { ask, permission });
         }
     }
@@ -295,7 +295,7 @@ impl Session {
     /// The questions for permission that are open, this session's and its children's.
     fn open_permissions(&self) -> Vec<AskId> {
         let own = self.core.permissions.open_ask();
-        let consent = self.open_consent().map(|(ask, _)| ask);
+        let consent = self.hooks.open_consent().map(|(ask, _)| ask);
         own.into_iter().chain(consent).chain(self.subagents.open_asks()).collect()
     }
 }
@@ -461,10 +461,10 @@ impl Session {
         match done {
             Background::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
-                let before = self.command_list();
+                let before = self.recipes.command_list();
                 let first = self.recipes.read(catalog, watch);
-                self.offer_skills();
-                let now = self.command_list();
+                self.recipes.offer_skills(&mut self.core);
+                let now = self.recipes.command_list();
                 if first || before != now {
                     self.core.announce(&Out::Commands(now));
                 }
@@ -476,7 +476,11 @@ impl Session {
                 }
             }
             Background::LocalServer(server) => self.local_server_found(server),
-            Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
+            Background::Hooks(look, found, trust, watch) => {
+                if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {
+                    self.mcp.start_trusted(&mut self.core, &self.hooks);
+                }
+            }
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
             Background::Foreseen(decided) => self.foreseen(decided),
             Background::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
@@ -485,7 +489,7 @@ impl Session {
             Background::TakenUp(reports) => self.taken_up(reports),
             Background::EditorRequestOver(waited) => self.editors.waited(waited, &self.core.clients),
             Background::QuestionOver(ask) => self.questions.close(ask, Reply::Cancelled, &self.core.clients),
-            Background::ServersAwaited => self.waited_for_servers(),
+            Background::ServersAwaited => self.mcp.waited(&self.core, self.inbox.has_prompts()),
             Background::Callback(called) => self.background_callback_done(called),
             Background::ModelsAsked(asked) => {
                 let effects = self.core.model.asked(*asked, &self.core.settings);

@@ -316,11 +316,11 @@ impl Session {
         let order = &self.compactor.order;
         match (&order.instruction, &order.recipe) {
             (Some(instruction), _) => instruction.clone(),
-            (None, Some(recipe)) => match self.render(recipe, &order.arguments, &ShellOutputs::new()) {
+            (None, Some(recipe)) => match self.core.render(recipe, &order.arguments, &ShellOutputs::new()) {
                 Text::Done(text) => text,
                 Text::Needs(_) | Text::Failed(_) => recipe.body.clone(),
             },
-            (None, None) => self.summary_instruction(),
+            (None, None) => self.recipes.summary_instruction(&self.core),
         }
     }
 

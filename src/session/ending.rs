@@ -98,7 +98,7 @@ impl Session {
     /// Ends the running turn, and everything that waits for one, as cancelled.
     pub(super) fn cancel(&mut self) {
         self.cancel_rendering();
-        if let Some(prompt) = self.drop_consent() {
+        if let Some(prompt) = self.hooks.drop_consent(&self.core) {
             prompt.responder.answer(Ok(cancelled()));
         }
         for prompt in self.inbox.take_all() {
@@ -145,8 +145,8 @@ impl Session {
     }
 
     pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
-        if self.consent_is_for(Some(ticket)) {
-            if let Some(prompt) = self.drop_consent() {
+        if self.hooks.consent_is_for(Some(ticket)) {
+            if let Some(prompt) = self.hooks.drop_consent(&self.core) {
                 prompt.responder.answer(Ok(cancelled()));
             }
             return;
@@ -157,8 +157,8 @@ impl Session {
         if let Some(prompt) = self.inbox.take_by_ticket(ticket) {
             prompt.responder.answer(Ok(cancelled()));
             // Nobody waits for the answer any more; the next prompt asks again.
-            if !self.inbox.has_prompts() && self.consent_is_for(None) {
-                self.drop_consent();
+            if !self.inbox.has_prompts() && self.hooks.consent_is_for(None) {
+                self.hooks.drop_consent(&self.core);
             }
             return;
         }

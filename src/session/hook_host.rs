@@ -1,22 +1,25 @@
 //! The hooks of a session: which there are, what they run with, and what they did so far.
 
+mod consent;
+
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
+use consent::Consent;
+pub(super) use consent::MayRun;
+
 use super::background_callback::BackgroundCallback;
-use super::consent::Consent;
 use super::services::{SERVICE_CALLS_MAX, ServiceCall};
 use super::work::Pending;
 use epitome_hooks::chain::{self, Link};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::handlers::{self, At, Declared, Fired};
+use epitome_hooks::handlers::{self, Declared, Fired};
 use epitome_hooks::hook::{Hook, Place};
 use epitome_hooks::moment::Moment;
 use epitome_hooks::run::Runner;
 use epitome_hooks::trust::{Item, Verdict};
-use epitome_provider::http::Http;
 use epitome_recipe::watch::Registration;
 
 /// The hooks of one session.
@@ -25,7 +28,7 @@ pub struct HookHost {
     /// Whether hooks were looked for.
     is_read: bool,
     watch: Option<Arc<Registration>>,
-    pub(super) consent: Consent,
+    consent: Consent,
     runner: Option<Arc<Runner>>,
     /// Which of those that run `once` did.
     fired: Fired,
@@ -102,14 +105,6 @@ impl HookHost {
         Arc::new(Found { hooks, ..Found::default() })
     }
 
-    pub(super) fn watch(&self) -> Option<Arc<Registration>> {
-        self.watch.clone()
-    }
-
-    pub(super) fn take_in(&mut self, found: Found, watch: Option<Arc<Registration>>) {
-        (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
-    }
-
     pub(super) fn is_read(&self) -> bool {
         self.is_read
     }
@@ -141,20 +136,6 @@ impl HookHost {
         handlers::plan(declared, self.scripts(moment, all), moment, &self.fired)
     }
 
-    /// What hooks are run with: as it was made first, but here and over this.
-    pub(super) fn runner(
-        &mut self,
-        at: At,
-        http: Http,
-        make: impl FnOnce(At, Http) -> Runner,
-    ) -> Arc<Runner> {
-        let runner = match &self.runner {
-            Some(runner) => Runner { at, http, ..(**runner).clone() },
-            None => make(at, http),
-        };
-        self.runner.insert(Arc::new(runner)).clone()
-    }
-
     pub(super) fn has_residents(&self) -> bool {
         self.runner.as_ref().is_some_and(|runner| !runner.residents.is_empty())
     }
@@ -176,11 +157,6 @@ impl HookHost {
         if let Some(link) = handlers.chain(scripts).find(|link| link.name() == name) {
             self.fired.succeeded(event, &link);
         }
-    }
-
-    /// Where resident hooks send their calls.
-    pub(super) fn calls(&self) -> mpsc::Sender<ServiceCall> {
-        self.calls.0.clone()
     }
 
     /// The next call of a resident hook.

@@ -35,7 +35,6 @@ mod clients;
 mod commands;
 mod compacting;
 pub mod complete;
-mod consent;
 mod core;
 pub mod counts;
 mod driving;

@@ -105,7 +105,7 @@ impl Session {
 
     /// Runs these off this task, for what the turn asked. No-op without a turn.
     pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, ask: HookAsk) {
-        let runner = self.runner();
+        let runner = self.hooks.runner(&self.core);
         let event = moment.what.event();
         let takes = self.takes(&moment.what);
         let Some(work) = &mut self.work else { return };
@@ -188,7 +188,7 @@ impl Session {
         }
         let moment = self.moment(What::SessionEnd { reason: "other" });
         let links = self.links(&moment);
-        let runner = self.runner();
+        let runner = self.hooks.runner(&self.core);
         let perform =
             run::perform(&runner, Chain::new(moment, links)).instrument(self.core.trace.session().clone());
         let ended = tokio::time::timeout(END_TIME_MAX, perform).await;

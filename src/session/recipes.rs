@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
@@ -10,8 +11,9 @@ use super::commands::{
     compact::{self, Asked},
 };
 use super::compacting::{self, CompactionOrder};
-use super::consent::MayRun;
 use super::core::Core;
+use super::hook_host::MayRun;
+use super::recipe_catalog::Recipes;
 use super::replies::sentence;
 use super::work::{Background, Prompt, RecipeRun, Work};
 use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
@@ -61,6 +63,44 @@ pub(super) enum Text {
 }
 
 impl Core {
+    /// Renders a recipe with what its shell calls printed so far.
+    pub(super) fn render(&self, recipe: &Recipe, arguments: &Arguments, outputs: &ShellOutputs) -> Text {
+        match render::render(recipe, arguments, &self.surroundings(), outputs) {
+            Ok(Rendered::Done(prompt)) => {
+                for warning in prompt.warnings {
+                    self.say(Severity::Warning, warning);
+                }
+                Text::Done(prompt.text)
+            }
+            Ok(Rendered::Needs(calls)) => Text::Needs(calls),
+            Err(problem) => Text::Failed(problem.to_string()),
+        }
+    }
+
+    /// Makes a recipe's prompt with all that its shell calls print, away from this session: for a callback.
+    /// Nobody is asked whether they `may_run`; what is not allowed says so in the prompt.
+    pub(super) fn prompt_of(
+        &self,
+        recipe: &Arc<Recipe>,
+        arguments: Arguments,
+        may_run: bool,
+    ) -> impl Future<Output = Result<String, String>> + Send + use<> {
+        let (toolbox, workspace) = (self.services.toolbox.clone(), self.workspace.clone());
+        let (surroundings, recipe) = (self.surroundings(), recipe.clone());
+        async move {
+            let mut outputs = ShellOutputs::new();
+            loop {
+                match render::render(&recipe, &arguments, &surroundings, &outputs) {
+                    Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
+                    Ok(Rendered::Needs(calls)) => {
+                        outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
+                    }
+                    Err(problem) => return Err(problem.to_string()),
+                }
+            }
+        }
+    }
+
     fn surroundings(&self) -> Surroundings {
         Surroundings {
             conversation_id: self.id().0.clone(),
@@ -96,14 +136,13 @@ impl Core {
     }
 }
 
-impl Session {
+impl Recipes {
     /// Reads the recipes again, off this task, and watches their places from then on.
-    pub(super) fn load_recipes(&mut self) {
-        let cwd = self.core.thread.cwd().to_path_buf();
-        let (services, overrides) = (self.core.services.clone(), self.core.settings.overrides());
-        let sessions = self.inbox.sender();
-        let watch = self.recipes.watch();
-        self.core.background.spawn_blocking(move || {
+    pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
+        let cwd = core.thread.cwd().to_path_buf();
+        let (services, overrides) = (core.services.clone(), core.settings.overrides());
+        let watch = self.watch();
+        core.background.spawn_blocking(move || {
             let plan = Catalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
             let watch = services.watch.about_to_read(watch, plan, move || {
                 // A full channel means that the session is busy with what is newer.
@@ -118,12 +157,27 @@ impl Session {
 
     /// The slash commands, ours among them.
     pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        let mut list = self.recipes.catalog().commands();
+        let mut list = self.catalog().commands();
         list.extend(commands::listed());
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list.into()
     }
 
+    /// The instruction of `/compact`, for a compaction that nobody typed.
+    pub(super) fn summary_instruction(&self, core: &Core) -> String {
+        let built_in = Catalog::built_in();
+        let recipe = self.catalog().find("compact").or_else(|| built_in.find("compact"));
+        let recipe = recipe.expect("the compact recipe is built in");
+        let text =
+            command::bind(recipe, "").ok().map(|bound| core.render(recipe, &bound, &ShellOutputs::new()));
+        match text {
+            Some(Text::Done(text)) => text,
+            Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
+        }
+    }
+}
+
+impl Session {
     /// Whether a prompt is a compaction that no model writes, or one that is only shown.
     pub(super) fn needs_no_model(&self, prompt: &Prompt) -> bool {
         let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
@@ -168,16 +222,18 @@ impl Session {
                 }
             }
         }
-        let text = match self.render(&recipe, &arguments, &outputs) {
+        let text = match self.core.render(&recipe, &arguments, &outputs) {
             Text::Done(text) => text,
             Text::Needs(calls) => {
-                let may_run = match self.recipe_may_run(&recipe) {
+                let may_run = match self.hooks.recipe_may_run(&self.core, &recipe) {
                     MayRun::Yes => true,
                     MayRun::No => false,
-                    MayRun::Unknown(item) => match self.ask_for_recipe(item, &recipe, prompt) {
-                        Some(back) => return self.run_shell_calls(back, false, calls, outputs),
-                        None => return,
-                    },
+                    MayRun::Unknown(item) => {
+                        match self.hooks.ask_for_recipe(&self.core, item, &recipe, prompt) {
+                            Some(back) => return self.run_shell_calls(back, false, calls, outputs),
+                            None => return,
+                        }
+                    }
                 };
                 return self.run_shell_calls(prompt, may_run, calls, outputs);
             }
@@ -291,44 +347,6 @@ impl Session {
         });
     }
 
-    /// Renders a recipe with what its shell calls printed so far.
-    pub(super) fn render(&self, recipe: &Recipe, arguments: &Arguments, outputs: &ShellOutputs) -> Text {
-        match render::render(recipe, arguments, &self.core.surroundings(), outputs) {
-            Ok(Rendered::Done(prompt)) => {
-                for warning in prompt.warnings {
-                    self.core.announce(&Out::Notice { severity: Severity::Warning, text: warning });
-                }
-                Text::Done(prompt.text)
-            }
-            Ok(Rendered::Needs(calls)) => Text::Needs(calls),
-            Err(problem) => Text::Failed(problem.to_string()),
-        }
-    }
-
-    /// Makes a recipe's prompt with all that its shell calls print, away from this session: for a callback.
-    /// Nobody is asked whether they may run; what is not allowed says so in the prompt.
-    pub(super) fn prompt_of(
-        &self,
-        recipe: &Arc<Recipe>,
-        arguments: Arguments,
-    ) -> impl Future<Output = Result<String, String>> + Send + use<> {
-        let may_run = matches!(self.recipe_may_run(recipe), MayRun::Yes);
-        let (toolbox, workspace) = (self.core.services.toolbox.clone(), self.core.workspace.clone());
-        let (surroundings, recipe) = (self.core.surroundings(), recipe.clone());
-        async move {
-            let mut outputs = ShellOutputs::new();
-            loop {
-                match render::render(&recipe, &arguments, &surroundings, &outputs) {
-                    Ok(Rendered::Done(prompt)) => return Ok(prompt.text),
-                    Ok(Rendered::Needs(calls)) => {
-                        outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
-                    }
-                    Err(problem) => return Err(problem.to_string()),
-                }
-            }
-        }
-    }
-
     /// Runs a recipe's shell calls, off this task, and renders again with what they printed.
     pub(super) fn run_shell_calls(
         &mut self,
@@ -345,19 +363,6 @@ impl Session {
             Background::Shell(ticket, outputs)
         });
         self.recipes.render(Rendering { prompt, job });
-    }
-
-    /// The instruction of `/compact`, for a compaction that nobody typed.
-    pub(super) fn summary_instruction(&self) -> String {
-        let built_in = Catalog::built_in();
-        let recipe = self.recipes.catalog().find("compact").or_else(|| built_in.find("compact"));
-        let recipe = recipe.expect("the compact recipe is built in");
-        let text =
-            command::bind(recipe, "").ok().map(|bound| self.render(recipe, &bound, &ShellOutputs::new()));
-        match text {
-            Some(Text::Done(text)) => text,
-            Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
-        }
     }
 }
 

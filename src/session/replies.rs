@@ -176,27 +176,30 @@ impl Session {
     /// looked at.
     pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
         if self.core.thread.frame().is_some() {
-            return self.renew_frame();
+            return self.mcp.renew_frame(&mut self.core);
         }
         let mut tools = self.core.services.toolbox.specs();
-        self.name_agents(&mut tools);
-        let system = self.system_text(&tools);
+        self.subagents.name_in(&self.core, &mut tools);
+        let contexts = self.hooks.take_contexts();
+        let system = self.core.system_text(self.instructions.files(), contexts, &tools);
         self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Reminds the model of what its view does not contain. Requires that no call is open.
     fn remind(&mut self) -> Result<(), String> {
-        self.tell_instructions()?;
         // A reply that its provider paused is what it goes on from: nothing may stand behind it.
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if !is_paused {
+            self.instructions.tell(&mut self.core)?;
+        }
         let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
         // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.
         let goal = (!is_child).then(|| reminders::goal(&self.core.thread));
         let is_told_of_mode = !is_paused && (!is_child || is_agent);
         let mode = is_told_of_mode.then(|| reminders::plan_mode(self.core.thread.mode()));
         let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
-        topics.extend(self.late_tools());
-        topics.extend(self.late_skills());
+        topics.extend(self.mcp.late_tools(&self.core));
+        topics.extend(self.recipes.late_skills(&self.core));
         let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
         if !is_paused {
             let view = self.core.thread.view().entries();

@@ -63,7 +63,7 @@ impl Session {
             || self.subagents.have_calls()
             || self.core.clients.wait_to_leave()
             || !self.core.background.is_empty()
-            || self.open_consent().is_some()
+            || self.hooks.open_consent().is_some()
             || self.questions.are_open()
             || self.core.log.is_sync_due()
             || self.tools.background().running() > 0
@@ -112,9 +112,9 @@ impl Resting {
         for entry in session.core.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
             session.core.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
         }
-        session.begin_mcp(&self.mcp_servers);
-        session.load_hooks();
-        session.load_recipes();
+        session.mcp.begin(&mut session.core, &self.mcp_servers);
+        session.hooks.load(&mut session.core, session.inbox.sender());
+        session.recipes.load(&mut session.core, session.inbox.sender());
         session.core.locate();
         Some(session)
     }

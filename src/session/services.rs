@@ -114,7 +114,13 @@ impl Session {
             "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
                 "do" => self.service_compact(&hook),
                 "plan" => return self.service_plan(hook, None, answer),
-                "dry_run" => return self.service_plan(hook, Some(self.summary_instruction()), answer),
+                "dry_run" => {
+                    return self.service_plan(
+                        hook,
+                        Some(self.recipes.summary_instruction(&self.core)),
+                        answer,
+                    );
+                }
                 other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
             },
             "recipe.run" => return self.service_recipe(hook, params, answer),

@@ -16,7 +16,7 @@ use super::actor::Session;
 use super::child::{self, ChildModel, ChildOrder, Diary, Lineage, NewsSender};
 use super::core::Core;
 use super::registry::{Services, new_id};
-use super::subagents::{agent_id, call_with_place};
+use super::subagents::{Subagents, agent_id, call_with_place};
 use super::work::RecipeRun;
 use epitome_config::Settings;
 use epitome_hooks::claude_tools;
@@ -119,27 +119,27 @@ impl Session {
             work.turn.tell(Told::Tool(call, Box::new(outcome)), &self.core.thread);
         }
     }
+}
 
+impl Subagents {
     /// Puts the agents that there are into what the model is told of `task`, which is then frozen. Takes the tool
     /// away where no agent may be started.
-    pub(super) fn name_agents(&self, tools: &mut Vec<ToolSpec>) {
-        if self.core.lineage.depth >= self.core.settings.agents.max_depth {
+    pub(super) fn name_in(&self, core: &Core, tools: &mut Vec<ToolSpec>) {
+        if core.lineage.depth >= core.settings.agents.max_depth {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
         tool.description.push_str("\n\nThe agents:");
-        for agent in &self.subagents.definitions().agents {
+        for agent in &self.definitions().agents {
             tool.description.push_str(&format!("\n- {}: {}", agent.name, agent.description));
         }
-        let names: Vec<&str> =
-            self.subagents.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
+        let names: Vec<&str> = self.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
     /// Takes in what was found of agents, and tells what is wrong with it.
-    pub(super) fn agents_found(&mut self, found: Agents) {
-        let names: Vec<String> =
-            self.core.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+    pub(super) fn found(&mut self, core: &mut Core, found: Agents) {
+        let names: Vec<String> = core.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
         let without_any = found.agents.iter().filter(|agent| {
             agent.tools.as_ref().is_some_and(|tools| !tools.is_empty())
                 && !names.iter().any(|name| name != recall::NAME && has(agent, name))
@@ -151,8 +151,8 @@ impl Session {
             hint: Some(format!("there are {}", names.join(", "))),
         });
         let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
-        self.core.show_problems(&problems);
-        self.subagents.define(found);
+        core.show_problems(&problems);
+        self.define(found);
     }
 }
 

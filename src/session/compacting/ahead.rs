@@ -98,7 +98,7 @@ impl Session {
         };
         // Nobody is shown what may never be used.
         let (pieces, _) = mpsc::channel(1);
-        let writing = self.writing(main, &plan, self.summary_instruction(), pieces);
+        let writing = self.writing(main, &plan, self.recipes.summary_instruction(&self.core), pieces);
         let writing = async move {
             let attempt = effects::guarded(writing, Attempt::panicked).await;
             Background::Ahead(Box::new(plan), Box::new(attempt))

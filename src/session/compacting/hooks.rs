@@ -102,11 +102,14 @@ impl Session {
         let order = &self.compactor.order;
         let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
         let arguments = Arguments { free: instructions.to_owned(), ..order.arguments.clone() };
-        let text = recipe.map(|recipe| self.render(&recipe, &arguments, &ShellOutputs::new()));
+        let text = recipe.map(|recipe| self.core.render(&recipe, &arguments, &ShellOutputs::new()));
         match text {
             Some(Text::Done(text)) => text,
             Some(Text::Needs(_) | Text::Failed(_)) | None => {
-                format!("{}\n\n## Additional instructions\n\n{instructions}", self.summary_instruction())
+                format!(
+                    "{}\n\n## Additional instructions\n\n{instructions}",
+                    self.recipes.summary_instruction(&self.core)
+                )
             }
         }
     }
