@@ -508,7 +508,7 @@ impl Session {
                 self.core.log.synced();
                 tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
                 let text = format!("The session's log could not be brought to the disk: {error}");
-                self.core.announce(&Out::Notice { severity: Severity::Error, text });
+                self.core.say(Severity::Error, text);
             }
         }
     }

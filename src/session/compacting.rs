@@ -18,7 +18,7 @@ use super::effects;
 use super::foreign::UNUSED_SUMMARY;
 use super::recipes::Text;
 use super::replies::sentence;
-use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
+use super::summary::{self, Attempt, Summary, SummaryOrder};
 use super::work::{Done, Fault, LookedFor, Pending};
 use super::{CompactionState, Severity, thinking};
 use epitome_compaction::pace::Pace;
@@ -280,7 +280,7 @@ impl Session {
                 pieces,
             };
             let attempt = summary::write(&order).await;
-            if let Writer::Other(other) = &order.writer {
+            if let Some(other) = &order.writer {
                 let own = attempt
                     .limits
                     .iter()

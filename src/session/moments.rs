@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 use tracing::Instrument as _;
 
+use super::Severity;
 use super::actor::Session;
 use super::core::Core;
 use super::effects;
 use super::replies::with_full_stop;
 use super::work::Done;
-use super::{Out, Severity};
 use epitome_config::Threshold;
 use epitome_hooks::chain::{Chain, Link, Takes};
 use epitome_hooks::event::HookEvent;
@@ -211,7 +211,7 @@ impl Session {
             work.turn.count_quiet_hooks(resolution.quiet);
         }
         for (hook, text) in std::mem::take(&mut resolution.notices) {
-            self.core.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
+            self.core.say(Severity::Info, format!("{hook}: {text}"));
         }
         for name in std::mem::take(&mut resolution.quiet_names) {
             self.count_success(event, &name);
@@ -250,7 +250,7 @@ impl Session {
         let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
         let why = with_full_stop(&why);
         let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
-        self.core.announce(&Out::Notice { severity, text });
+        self.core.say(severity, text);
     }
 }
 

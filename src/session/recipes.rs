@@ -16,7 +16,7 @@ use super::hook_host::MayRun;
 use super::recipe_catalog::Recipes;
 use super::replies::sentence;
 use super::work::{Background, Prompt, RecipeRun, Work};
-use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
+use super::{CommandInfo, SessionCommand, SessionError, Severity, Ticket, thinking};
 use epitome_compaction::{self as compaction, Budget, Preview, Wish};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
@@ -277,7 +277,7 @@ impl Session {
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
         let endpoint = self.core.endpoint_of(&recipe).unwrap_or_else(|why| {
             let text = format!("/{} runs on the session's model: {why}", recipe.id);
-            self.core.announce(&Out::Notice { severity: Severity::Warning, text });
+            self.core.say(Severity::Warning, text);
             None
         });
         let rounds = recipe

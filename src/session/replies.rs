@@ -241,7 +241,7 @@ impl Session {
                     call.retry_after(retry::BACKOFF_FIRST);
                     let spent = reply.usage.map(|usage| (call.model.clone(), usage));
                     let text = "The model sent an empty reply. Asking again.".to_owned();
-                    self.core.announce(&Out::Notice { severity: Severity::Warning, text });
+                    self.core.say(Severity::Warning, text);
                     if let Some((model, usage)) = spent {
                         self.spend(model, usage, EMPTY_REPLY.to_owned());
                     }
@@ -252,7 +252,7 @@ impl Session {
             }
             ModelStep::StillWaiting(left) => {
                 let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
-                self.core.announce(&Out::Notice { severity: Severity::Info, text });
+                self.core.say(Severity::Info, text);
             }
             ModelStep::Full => {
                 work.model = None;
@@ -268,7 +268,7 @@ impl Session {
                     Some(delay) => {
                         call.retry_after(delay);
                         let text = waiting(&error, delay, call.attempts + 1);
-                        self.core.announce(&Out::Notice { severity: Severity::Warning, text });
+                        self.core.say(Severity::Warning, text);
                     }
                     None => {
                         let call = work.model.take().expect("a failed call was running");

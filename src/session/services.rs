@@ -32,12 +32,15 @@ const PAID_CALLS_MAX: u32 = 8;
 /// Tokens of a completion, at most.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
+/// Who waits for the answer to a call; a hook that gave up meanwhile wants none.
+pub type Reply = oneshot::Sender<Result<Value, String>>;
+
 /// A call of a resident hook, with who waits for its answer.
 pub struct ServiceCall {
     hook: String,
     method: String,
     params: Value,
-    answer: oneshot::Sender<Result<Value, String>>,
+    answer: Reply,
 }
 
 /// The way from a resident hook to its session.
@@ -129,8 +132,11 @@ impl Session {
                 "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
             )),
         };
-        self.serve_noted(&hook, &method, served.as_ref().map(drop).map_err(Clone::clone));
-        // A hook that gave up meanwhile wants no answer.
+        self.serve_now(&hook, &method, served, answer);
+    }
+
+    fn serve_now(&mut self, hook: &str, method: &str, served: Result<Value, String>, answer: Reply) {
+        self.serve_noted(hook, method, served.as_ref().map(drop).map_err(Clone::clone));
         let _ = answer.send(served);
     }
 
@@ -159,12 +165,7 @@ impl Session {
     }
 
     /// Answers with what a compaction would do, and with the instruction that a model would have for it.
-    fn service_plan(
-        &mut self,
-        hook: String,
-        instruction: Option<String>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
+    fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: Reply) {
         let (deciding, ruler, view) = (
             self.compactor.deciding(&mut self.core, None, Why::Hook),
             self.core.ruler(),
@@ -189,16 +190,8 @@ impl Session {
         self.core.think_beside(planning, move |plan| Background::ServicePlan(hook, plan, answer));
     }
 
-    pub(super) fn service_planned(
-        &mut self,
-        hook: &str,
-        plan: Option<Value>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
-        let served = plan.ok_or_else(|| thinking::FAULT.to_owned());
-        self.serve_noted(hook, "compact", served.as_ref().map(drop).map_err(Clone::clone));
-        // A hook that gave up meanwhile wants no answer.
-        let _ = answer.send(served);
+    pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: Reply) {
+        self.serve_now(hook, "compact", plan.ok_or_else(|| thinking::FAULT.to_owned()), answer);
     }
 
     /// Counts a call that costs money.
@@ -214,12 +207,7 @@ impl Session {
         }
     }
 
-    fn service_recipe(
-        &mut self,
-        hook: String,
-        params: &Map<String, Value>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
+    fn service_recipe(&mut self, hook: String, params: &Map<String, Value>, answer: Reply) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.may_pay().and_then(|()| {
             if self.core.lineage.is_child() {
@@ -234,7 +222,7 @@ impl Session {
         });
         let run = match run {
             Ok(run) => run,
-            Err(why) => return self.serve_refused(&hook, "recipe.run", why, answer),
+            Err(why) => return self.serve_now(&hook, "recipe.run", Err(why), answer),
         };
         self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
         self.core.background.spawn(async move {
@@ -247,14 +235,9 @@ impl Session {
         });
     }
 
-    fn service_model(
-        &mut self,
-        hook: String,
-        params: &Map<String, Value>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
+    fn service_model(&mut self, hook: String, params: &Map<String, Value>, answer: Reply) {
         if let Err(why) = self.may_pay() {
-            return self.serve_refused(&hook, "model.complete", why, answer);
+            return self.serve_now(&hook, "model.complete", Err(why), answer);
         }
         self.serve_noted(&hook, "model.complete", Ok(()));
         let utterances = utterances_in(params.get("messages"));
@@ -286,28 +269,12 @@ impl Session {
             served(answer, work).await
         });
     }
-
-    fn serve_refused(
-        &mut self,
-        hook: &str,
-        method: &str,
-        why: String,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
-        self.serve_noted(hook, method, Err(why.clone()));
-        // A hook that gave up meanwhile wants no answer.
-        let _ = answer.send(Err(why));
-    }
 }
 
 /// Answers with what the work comes to; a hook that gives up ends the work.
-async fn served(
-    mut answer: oneshot::Sender<Result<Value, String>>,
-    work: impl Future<Output = Result<Value, String>>,
-) -> Background {
+async fn served(mut answer: Reply, work: impl Future<Output = Result<Value, String>>) -> Background {
     tokio::select! {
         came_to = work => {
-            // A hook that gave up meanwhile wants no answer.
             let _ = answer.send(came_to);
         }
         () = answer.closed() => {}

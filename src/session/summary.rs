@@ -99,7 +99,8 @@ pub struct SummaryOrder {
     pub http: Http,
     /// The session's own model.
     pub main: Endpoint,
-    pub writer: Writer,
+    /// The model that writes it, where that is another one; where it can't, the session's own does.
+    pub writer: Option<Endpoint>,
     /// What the summary takes the place of.
     pub snapshot: Snapshot,
     pub instruction: String,
@@ -112,14 +113,6 @@ pub struct SummaryOrder {
     pub pieces: mpsc::Sender<String>,
 }
 
-/// Which model writes it.
-pub enum Writer {
-    /// The session's own.
-    Main,
-    /// This one; where it can't, the session's own.
-    Other(Box<Endpoint>),
-}
-
 /// Which model the settings want, for a conversation of so many tokens: `compaction.model`, or the cheaper one.
 pub async fn writer(
     services: &Services,
@@ -127,13 +120,13 @@ pub async fn writer(
     environment: &[(std::ffi::OsString, std::ffi::OsString)],
     main: &Endpoint,
     tokens: u64,
-) -> Writer {
-    let Some(name) = writer_name(settings, main, tokens) else { return Writer::Main };
+) -> Option<Endpoint> {
+    let name = writer_name(settings, main, tokens)?;
     match find_endpoint(services, Some(&name), settings, environment).await {
-        Ok(endpoint) => Writer::Other(Box::new(endpoint)),
+        Ok(endpoint) => Some(endpoint),
         Err(error) => {
             tracing::warn!(%error, model = %name, "the model that is to write summaries can't be called");
-            Writer::Main
+            None
         }
     }
 }
@@ -233,7 +226,7 @@ fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
     if order.main.native_compaction && fits {
         ways.push(Way::Native);
     }
-    if let Writer::Other(other) = &order.writer {
+    if let Some(other) = &order.writer {
         ways.push(Way::Flat(other));
     }
     if fits {

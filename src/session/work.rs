@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::callbacks::Called;
@@ -16,6 +15,7 @@ use super::effects::ModelCall;
 use super::instructions::Looked;
 use super::model_link::Asked;
 use super::recipes::Previewed;
+use super::services::Reply;
 use super::summary::Attempt;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
 use epitome_checkpoint::{CheckpointError, Report};
@@ -234,7 +234,7 @@ pub enum Background {
     /// What the compaction would do that the command of this ticket asks about.
     Previewed(Ticket, Box<Previewed>),
     /// The same for a resident hook.
-    ServicePlan(String, Option<Value>, oneshot::Sender<Result<Value, String>>),
+    ServicePlan(String, Option<Value>, Reply),
     /// What a command found or did on the disk; `None` where that panicked.
     OnDisk(Box<Prompt>, Option<OnDisk>),
     /// What a process before this one left half done with files is finished.

@@ -259,26 +259,19 @@ impl Outlet for ChildOutlet {
 /// Whether this is for a client that shows the agent as a session. Cards go the way of all cards, and nothing can be
 /// chosen in it.
 fn is_shown(out: &Out) -> bool {
-    match out {
+    matches!(
+        out,
         Out::Entry { .. }
-        | Out::Text { .. }
-        | Out::CallsSeen { .. }
-        | Out::CallStarted { .. }
-        | Out::CallProgress { .. }
-        | Out::CallFinished { .. }
-        | Out::Compaction { .. }
-        | Out::Usage(_)
-        | Out::Notice { .. }
-        | Out::Subagent(_) => true,
-        Out::Commands(_)
-        | Out::Options(_)
-        | Out::Ask { .. }
-        | Out::Question { .. }
-        | Out::QuestionDone { .. }
-        | Out::Wish { .. }
-        | Out::Withdrawn { .. }
-        | Out::Answer { .. } => false,
-    }
+            | Out::Text { .. }
+            | Out::CallsSeen { .. }
+            | Out::CallStarted { .. }
+            | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
+            | Out::Compaction { .. }
+            | Out::Usage(_)
+            | Out::Notice { .. }
+            | Out::Subagent(_)
+    )
 }
 
 /// The first line of a text, within bounds.
