@@ -74,7 +74,7 @@ pub mod session_permissions;
 mod skills;
 mod subagents;
 mod summary;
-mod taken;
+mod preflight;
 mod tasks;
 pub mod thinking;
 mod tool_host;
