@@ -10,7 +10,7 @@ use super::actor::Session;
 use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History, Lineage};
 use super::compacting::{self, CompactionOrder};
 use super::effects;
-use super::elsewhere::Handed;
+use super::cross_session_edit::HandedHistory;
 use super::hook_host::MayRun;
 use super::rounds::text_content;
 use super::thinking;
@@ -41,7 +41,7 @@ pub struct Called {
     /// What the trail says before its text is used.
     pub remarks: Vec<String>,
     /// Histories that hooks of its own run made for this conversation.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<HandedHistory>,
 }
 
 impl Called {
@@ -253,7 +253,7 @@ impl Session {
     ) -> Result<Applied, String> {
         let mut remarks = called.remarks;
         let mut handed = called.handed.into_iter();
-        if let Some(Handed { by: hook, messages, preserve_recent }) = handed.next() {
+        if let Some(HandedHistory { by: hook, messages, preserve_recent }) = handed.next() {
             for later in handed {
                 remarks.push(format!("{} made another history in its run: the first one counts", later.by));
             }

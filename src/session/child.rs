@@ -22,7 +22,7 @@ use super::actor::Session;
 use super::complete::find_endpoint;
 use super::core::Core;
 use super::effects::half_of;
-use super::elsewhere::{Handed, Handover};
+use super::cross_session_edit::{HandedHistory, Handover};
 use super::hook_host::HookHost;
 use super::registry::{Overrides, Services, new_id};
 use super::replies::sentence;
@@ -171,7 +171,7 @@ pub struct ChildOutcome {
     /// What a client would have been told beside: a provider that was waited for.
     pub notices: Vec<String>,
     /// Histories that hooks of the child made for its parent, in their order.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<HandedHistory>,
 }
 
 /// Where a session stands among sessions: what hooks are told of it, and what holds for a child alone. By default it is

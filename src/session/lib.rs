@@ -40,7 +40,7 @@ pub mod counts;
 mod driving;
 mod editor_buffers;
 mod effects;
-pub mod elsewhere;
+pub mod cross_session_edit;
 mod ending;
 pub mod event_queue;
 mod foreign;
@@ -271,8 +271,8 @@ pub enum SessionCommand {
     HooksChanged,
     /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
     Mutate {
-        mutation: Box<elsewhere::Mutation>,
-        answer: elsewhere::ReplacedAnswer,
+        mutation: Box<cross_session_edit::Mutation>,
+        answer: cross_session_edit::ReplacedAnswer,
     },
 }
 

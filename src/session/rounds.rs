@@ -4,7 +4,7 @@ use super::Severity;
 use super::actor::Session;
 use super::compacting::CompactionOrder;
 use super::core::Core;
-use super::elsewhere::replacement;
+use super::cross_session_edit::replacement;
 use super::hooks::refuse;
 use super::work::Pending;
 use epitome_compaction as compaction;

@@ -116,7 +116,7 @@ impl Core {
                 "a callback run can change the conversation that called it, and {target} is not it"
             ));
         }
-        self.lineage.handed.put(Handed { by: by.to_owned(), messages, preserve_recent });
+        self.lineage.handed.put(HandedHistory { by: by.to_owned(), messages, preserve_recent });
         Ok(())
     }
 }
@@ -207,7 +207,7 @@ impl Session {
 
 /// A history that hooks of a callback's run made for the conversation that called it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Handed {
+pub struct HandedHistory {
     pub by: String,
     pub messages: Vec<Utterance>,
     pub preserve_recent: usize,
@@ -215,18 +215,18 @@ pub struct Handed {
 
 /// Where a callback's run leaves such histories.
 #[derive(Clone, Debug, Default)]
-pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<Handed>>>);
+pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<HandedHistory>>>);
 
 impl Handover {
-    fn put(&self, handed: Handed) {
+    fn put(&self, handed: HandedHistory) {
         self.lock().push(handed);
     }
 
-    pub(super) fn take(&self) -> Vec<Handed> {
+    pub(super) fn take(&self) -> Vec<HandedHistory> {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Handed>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<HandedHistory>> {
         // Nothing that could panic runs under this lock.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
