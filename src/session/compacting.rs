@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 use super::actor::Session;
 use super::core::Core;
 use super::effects;
-use super::foreign::UNUSED_SUMMARY;
+use super::child_requests::UNUSED_SUMMARY;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder};

@@ -43,9 +43,9 @@ mod effects;
 pub mod cross_session_edit;
 mod ending;
 pub mod event_queue;
-mod foreign;
+mod child_requests;
 #[cfg(test)]
-mod foreign_tests;
+mod child_requests_tests;
 mod hook_host;
 mod hooks;
 mod inbox;

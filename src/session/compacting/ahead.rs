@@ -9,7 +9,7 @@ use super::Compactor;
 use crate::actor::Session;
 use crate::core::Core;
 use crate::effects;
-use crate::foreign::UNUSED_SUMMARY;
+use crate::child_requests::UNUSED_SUMMARY;
 use crate::summary::{Attempt, Summary};
 use crate::work::Background;
 use epitome_compaction::pace::Fullness;

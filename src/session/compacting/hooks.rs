@@ -3,7 +3,7 @@
 
 use crate::actor::Session;
 use crate::compacting::{CompactionOrder, Draft};
-use crate::foreign::UNUSED_SUMMARY;
+use crate::child_requests::UNUSED_SUMMARY;
 use crate::hooks::refuse;
 use crate::recipes::Text;
 use crate::rounds::{apply_to, text_content};
