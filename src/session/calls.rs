@@ -11,7 +11,7 @@ use super::core::Core;
 use super::permissions::{Circumstances, Ruling};
 use super::work::Done;
 use super::{AskId, Decision, Out};
-use super::{arrival, checkpoints, editor_buffers, effects, trace};
+use super::{output_truncation, checkpoints, editor_buffers, effects, trace};
 use epitome_recall::Log;
 use epitome_secrets::Masker;
 use epitome_spans::Timed;
@@ -207,7 +207,7 @@ impl Session {
             let (mut outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
             // Here and not on the session's task: an outcome may have some megabytes.
             if let Some(masker) = masker {
-                arrival::mask(&mut outcome, &masker);
+                output_truncation::mask(&mut outcome, &masker);
             }
             timed.end(trace::outcome(outcome.status));
             Done::Tool(id, Box::new(outcome), plan)

@@ -29,7 +29,7 @@ impl Session {
             };
             match work.turn.next(&self.core.thread) {
                 Next::Commit(change) => {
-                    let change = self.arrived(*change);
+                    let change = self.truncated_outcome(*change);
                     if let Err(error) = self.core.commit(change) {
                         self.abandon(&error);
                     }

@@ -24,7 +24,7 @@
 //! | `reminders` | facts sent to the model because its view does not contain them |
 
 mod actor;
-mod arrival;
+mod output_truncation;
 mod background_callback;
 mod callbacks;
 mod calls;

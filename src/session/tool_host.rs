@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-use super::arrival::Wholes;
+use super::output_truncation::StoredOutputs;
 use super::permissions::HookDecision;
 use epitome_secrets::Masker;
 use epitome_thread::{CallId, Decided, Thread};
@@ -35,7 +35,7 @@ pub(super) struct ToolHost {
     /// With the environment that it was made for.
     masker: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the log holds of outcomes that were too long for the view.
-    stored: Wholes,
+    stored: StoredOutputs,
     calls: HashMap<CallId, CallNotes>,
 }
 
@@ -59,7 +59,7 @@ impl ToolHost {
             background: Arc::default(),
             output: mpsc::channel(OUTPUT_MAX),
             masker: None,
-            stored: Wholes::default(),
+            stored: StoredOutputs::default(),
             calls: HashMap::new(),
         }
     }

@@ -55,13 +55,13 @@ impl Room {
 
 /// Follows one thread: the whole texts that its log holds. A log only grows, so each entry is looked at once.
 #[derive(Debug, Default)]
-pub struct Wholes {
+pub struct StoredOutputs {
     bytes: usize,
     /// Entries that were looked at.
     entries: usize,
 }
 
-impl Wholes {
+impl StoredOutputs {
     /// Bytes of all of them.
     pub(super) fn of(&mut self, thread: &Thread) -> usize {
         for entry in thread.entries().iter().skip(self.entries) {
@@ -93,7 +93,7 @@ impl Core {
 impl Session {
     /// A change as it is committed next: an outcome with who decided about its call, without what looks like a key,
     /// and cut to its share.
-    pub(super) fn arrived(&mut self, mut change: Change) -> Change {
+    pub(super) fn truncated_outcome(&mut self, mut change: Change) -> Change {
         if let Change::ToolFinished { outcome } = &mut change {
             outcome.decided = self.tools.call(&outcome.call).decided.take();
             // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
@@ -353,7 +353,7 @@ mod tests {
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
         let entry = |seq, change| Arc::new(Entry { seq: Seq(seq), at: 0, change });
         let mut thread = Thread::replay([entry(0, opened)]).expect("the log begins with its opening entry");
-        let mut wholes = Wholes::default();
+        let mut wholes = StoredOutputs::default();
         for (seq, (whole, bytes)) in (1..).zip([(None, 0), (Some("12345"), 5), (None, 5), (Some("67"), 7)]) {
             let outcome = ToolOutcome { whole: whole.map(str::to_owned), ..outcome("shown".to_owned()) };
             thread.apply(entry(seq, Change::ToolFinished { outcome }));
