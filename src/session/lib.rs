@@ -55,7 +55,7 @@ mod mcp;
 pub mod meter;
 mod model_link;
 mod models;
-mod moments;
+mod hook_dispatch;
 mod permissions;
 pub mod port;
 mod prompt;
