@@ -108,7 +108,7 @@ impl Session {
     /// too late: the log can be opened again for them.
     /// Boxed, because a future keeps what is moved into it in several places, and a session is large.
     pub(super) async fn run(mut self: Box<Self>) -> Vec<TooLate> {
-        self.await_rest();
+        self.watch_idle();
         self.take_up_checkpoints();
         loop {
             self.settle_absent();
@@ -123,21 +123,21 @@ impl Session {
             self.questions.follow(&self.core.clients);
             let event = self.event().await;
             let is_idle = matches!(event, Event::Background(Ok(Background::Idle)));
-            if is_idle && self.may_rest() {
+            if is_idle && self.may_suspend() {
                 self.core.rest_checkpoints().await;
             }
             if is_idle
-                && self.may_rest()
+                && self.may_suspend()
                 && let Some(sessions) = self.core.process.sessions()
             {
-                match sessions.lay_down(self) {
+                match sessions.park(self) {
                     None => return Vec::new(),
                     Some(awake) => self = awake,
                 }
             }
             self.handle(event);
         }
-        self.tell_of_end().await;
+        self.run_end_hooks().await;
         self.end_for_good().await
     }
 
@@ -224,7 +224,7 @@ impl Session {
     }
 
     /// Takes what running calls had printed so far; no more than may wait for it.
-    pub(super) fn hear_progress(&mut self) {
+    pub(super) fn take_progress(&mut self) {
         for (call, output) in self.tools.output_by_now() {
             self.progressed(call, output);
         }

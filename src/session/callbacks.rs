@@ -183,7 +183,7 @@ impl Session {
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
         let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
-        let continuations = self.hooks.of_turn().continuations;
+        let continuations = self.hooks.turn_state().continuations;
         let moment = self.moment(match event == HookEvent::AgentStop {
             true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
             false => What::TurnEnd(self.round()),
@@ -225,7 +225,7 @@ impl Session {
 
     pub(super) fn called_back(&mut self, called: Result<Called, String>) {
         // What it spent is told before it ends.
-        self.hear_children();
+        self.take_child_news();
         let Some(mut pending) = self.take_pending() else { return };
         let by = pending.resolution.action_by.clone();
         let applied = called.and_then(|called| {

@@ -19,10 +19,10 @@ use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, To
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::{Access, Tool, ToolContext, task};
-use epitome_turn::{Answer as Told, Permit};
+use epitome_turn::{Answer as TurnAnswer, Permit};
 
 impl Core {
-    /// Whether the call would still touch what the person was asked about: a link on the way may have
+    /// Whether the call would still touch what the user was asked about: a link on the way may have
     /// been exchanged while they thought.
     fn still_touches(&self, id: &CallId, access: &Access) -> bool {
         let now = self.effective_call(id).and_then(|call| {
@@ -73,7 +73,7 @@ impl Session {
         let question = match ruling {
             Ruling::Settled(permit, decided) => {
                 self.note_decided(&id, decided);
-                return self.tell(Told::Permission(id, permit));
+                return self.answer_turn(TurnAnswer::Permission(id, permit));
             }
             Ruling::AskPerson(question) => question,
         };
@@ -106,7 +106,7 @@ impl Session {
     /// A call that was to be asked about cannot run as things stand.
     pub(super) fn cannot_run(&mut self, id: CallId, why: String) {
         if self.core.permissions.drop_card(&id) {
-            self.tell(Told::Permission(id, Permit::Impossible(why)));
+            self.answer_turn(TurnAnswer::Permission(id, Permit::Impossible(why)));
         }
     }
 
@@ -176,7 +176,7 @@ impl Session {
             return self.abandon(&error);
         }
         self.note_decided(&answer.call, Some(answer.decided));
-        self.tell(Told::Permission(answer.call, answer.permit));
+        self.answer_turn(TurnAnswer::Permission(answer.call, answer.permit));
     }
 
     pub(super) fn run_tool(&mut self, id: CallId) {
@@ -191,7 +191,7 @@ impl Session {
         let sync_first = (!reads).then(|| self.core.log.syncer());
         let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
-        // Once more behind a card: the person may have typed while it was open.
+        // Once more behind a card: the user may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
         let masker = self.masker();
@@ -204,7 +204,7 @@ impl Session {
                 let context = editor_buffers::looked(look, context).await;
                 checkpoints::around(kept, effects::run_tool(tool, call, context, sync_first)).await
             };
-            let (mut outcome, plan) = effects::guarded(run, || (fault_of_ours(id.clone()), None)).await;
+            let (mut outcome, plan) = effects::guarded(run, || (internal_error(id.clone()), None)).await;
             // Here and not on the session's task: an outcome may have some megabytes.
             if let Some(masker) = masker {
                 output_truncation::mask(&mut outcome, &masker);
@@ -234,14 +234,14 @@ impl Session {
         }
         self.subagents.ended(call);
         // What an agent spent is told before it ends, and what a call printed before its outcome.
-        self.hear_children();
-        self.hear_progress();
-        self.tell(Told::Ran(outcome));
+        self.take_child_news();
+        self.take_progress();
+        self.answer_turn(TurnAnswer::Ran(outcome));
     }
 }
 
 /// The outcome of a call whose tool panicked.
-fn fault_of_ours(call: CallId) -> ToolOutcome {
+fn internal_error(call: CallId) -> ToolOutcome {
     let text = "The tool failed by a fault of Epitome's own; the log has the details.";
     ToolOutcome::text(call, OutcomeStatus::Failed, text)
 }

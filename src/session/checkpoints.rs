@@ -58,11 +58,11 @@ impl Core {
     }
 
     /// A rewind that the process before this one did, or only began, and did not write into the log.
-    fn tell_of_late(&mut self, report: &Report) {
+    fn report_late_rewind(&mut self, report: &Report) {
         let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
         if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
             // The process ended before it could be noted that the log has it.
-            return self.told_of(report);
+            return self.mark_reported(report);
         }
         let mut changes = self.files_rewound(report, false);
         let failed = report.failures.len();
@@ -78,7 +78,7 @@ impl Core {
                 break;
             }
         }
-        self.told_of(report);
+        self.mark_reported(report);
     }
 
     /// The entries by which the log, and the model, know of a rewind of files.
@@ -96,16 +96,16 @@ impl Core {
             more: u32::try_from(more).unwrap_or(u32::MAX),
             left: u32::try_from(left).unwrap_or(u32::MAX),
         };
-        vec![rewound, self.told_the_model(model_line(&self.shown_paths(report), undo))]
+        vec![rewound, self.tell_model(model_line(&self.shown_paths(report), undo))]
     }
 
-    pub(super) fn told_the_model(&mut self, text: String) -> Change {
+    pub(super) fn tell_model(&mut self, text: String) -> Change {
         let message = Message { id: self.fresh_message(), content: text_content(text) };
         Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
     }
 
     /// The log tells of it now. Where that can't be noted, it is told of once more at the next start.
-    pub(super) fn told_of(&mut self, report: &Report) {
+    pub(super) fn mark_reported(&mut self, report: &Report) {
         let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else {
             return;
         };
@@ -122,7 +122,7 @@ impl Core {
         });
     }
 
-    /// The paths of a report as a person would write them here.
+    /// The paths of a report as a user would write them here.
     pub(super) fn shown_paths(&self, report: &Report) -> Vec<(String, &'static str)> {
         let shown = self.shown_path();
         report.changed.iter().map(|(path, verb)| (shown(path), *verb)).collect()
@@ -168,7 +168,7 @@ impl Session {
     pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<Report>, CheckpointError>>) {
         self.inbox.hold(false);
         match reports {
-            Some(Ok(reports)) => reports.iter().for_each(|report| self.core.tell_of_late(report)),
+            Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),
             Some(Err(error)) => {
                 self.core.say(Severity::Warning, format!("The checkpoints of files: {error}."))
             }

@@ -71,14 +71,14 @@ pub struct ChildOrder {
     /// The parent's, or the cached prefix is another one.
     pub thought: ThoughtLevel,
     pub mode: Mode,
-    /// What the person allowed for the rest of the session, shared with the parent: what is allowed at one of them
+    /// What the user allowed for the rest of the session, shared with the parent: what is allowed at one of them
     /// meanwhile holds for the other.
     pub session_permissions: SessionPermissions,
     /// The only tools that it is told of; `None` gives all, an empty list none.
     pub allowed_tools: Option<Vec<String>>,
     /// Model calls that it may make; `None` takes what is configured for a turn.
     pub max_rounds: Option<u32>,
-    /// How long it may take, with the person's answers.
+    /// How long it may take, with the user's answers.
     pub time: Duration,
     /// The hooks that see its work.
     pub hooks: Arc<Found>,
@@ -124,7 +124,7 @@ pub struct Agent {
     pub about: Arc<SubagentAbout>,
     /// Tokens that its model calls may take, what a cache had left out.
     pub tokens_max: u64,
-    /// Whether a mode that the person chooses meanwhile is its own.
+    /// Whether a mode that the user chooses meanwhile is its own.
     pub follows_mode: bool,
     /// Takes a line for what it does now.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
@@ -185,7 +185,7 @@ pub struct Lineage {
     pub recipe: String,
     pub callback_args: BTreeMap<String, String>,
     pub parent: Option<SessionId>,
-    /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The person is
+    /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The user is
     /// asked all the same.
     pub allowed_commands: Option<Vec<String>>,
     /// What its recipe declares to be done at moments of its run.

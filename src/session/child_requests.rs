@@ -10,7 +10,7 @@ pub(super) const UNUSED_SUMMARY: &str = "a summary that is not used";
 
 impl Session {
     /// Hears what children have said so far: what they spent belongs to the turn that goes on or ends now.
-    pub(super) fn hear_children(&mut self) {
+    pub(super) fn take_child_news(&mut self) {
         while let Some(news) = self.subagents.next_now() {
             self.child_news(news);
         }

@@ -285,7 +285,7 @@ impl Session {
     }
 
     /// Settles the questions that nobody can answer who is still there. It is looked at behind every event: a client
-    /// that leaves may have been the only one with a person.
+    /// that leaves may have been the only one with a user.
     pub(super) fn settle_absent(&mut self) {
         for ask in self.core.clients.take_unanswerable() {
             self.decided(ask, Decision::Absent);
@@ -303,7 +303,7 @@ impl Session {
 // ── Prompts and slash commands ─────────────────────────────────────────────────────────────────────
 
 impl Core {
-    /// Tells the person where the model can't be sent what they attached.
+    /// Tells the user where the model can't be sent what they attached.
     fn say_what_is_left_out(&self, content: &[Content]) {
         let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
         if let Some(text) = told {
@@ -497,7 +497,7 @@ impl Session {
             }
             Background::Served => {}
             // It is asked before it comes here whether to rest.
-            Background::Idle => self.await_rest(),
+            Background::Idle => self.watch_idle(),
             Background::Rested(at) => {
                 if self.work.is_none() && self.core.thread.next_seq() == at {
                     self.core.model.forget_encoding();
@@ -550,7 +550,7 @@ pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &
     [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
-/// A title from what the person said first: its first line, cut at a word.
+/// A title from what the user said first: its first line, cut at a word.
 fn title_of(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_CHARS_MAX {

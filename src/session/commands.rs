@@ -33,7 +33,7 @@ use epitome_provider::spent::Spent;
 use epitome_recipe::command;
 use epitome_thread::{Change, ModelName, StopReason, Usage};
 
-/// The longest title that a person may give, in characters. Lists of sessions show one line.
+/// The longest title that a user may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
 
 /// The longest goal, in bytes: it is sent along again after every compaction.
@@ -163,7 +163,7 @@ pub(super) struct Ran {
     /// What has to be done on the disk before it is known what the command comes to; the rest is nothing then.
     later: Option<Later>,
     /// A rewind of files that the changes tell of.
-    told_of: Option<Report>,
+    rewound_files: Option<Report>,
 }
 
 /// Work on the disk, for a command.
@@ -177,7 +177,7 @@ pub enum OnDisk {
 
 impl Ran {
     fn of(changes: Vec<Change>) -> Ran {
-        Ran { changes, meta: None, later: None, told_of: None }
+        Ran { changes, meta: None, later: None, rewound_files: None }
     }
 
     fn later(work: Later) -> Ran {
@@ -267,7 +267,7 @@ impl Session {
 
     /// Commits what a command came to and ends its turn, at once or when the disk has done its part.
     fn finish_command(&mut self, prompt: Prompt, ran: Ran) {
-        let Ran { changes, meta, later, told_of } = ran;
+        let Ran { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
             self.inbox.hold(true);
             self.core.background.spawn(async move {
@@ -282,8 +282,8 @@ impl Session {
                 return prompt.responder.answer(Err(error));
             }
         }
-        if let Some(report) = &told_of {
-            self.core.told_of(report);
+        if let Some(report) = &rewound_files {
+            self.core.mark_reported(report);
         }
         self.core.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
     }

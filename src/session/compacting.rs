@@ -29,7 +29,7 @@ use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Content, Mask, Seq, Trigger};
-use epitome_turn::{Answer as Told, Ask, CHANGED, CompactAnswer, Why};
+use epitome_turn::{Answer as TurnAnswer, Ask, CHANGED, CompactAnswer, Why};
 
 use ahead::Ahead;
 pub(super) use budget::{keep_of, trigger_of};
@@ -96,7 +96,7 @@ impl Core {
             && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
-    /// Whether the newest that the person said holds an image or a document, and is not sent any more.
+    /// Whether the newest that the user said holds an image or a document, and is not sent any more.
     fn drops_attachments(&self, change: &Change) -> bool {
         let Change::Compacted { through, summary, .. } = change else { return false };
         let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
@@ -117,14 +117,14 @@ impl Session {
     /// next one asks its hooks anew, and keeps what it should itself.
     pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
         let state = match &answer {
-            CompactAnswer::Done(_) => return self.tell(Told::Compacted(answer)),
+            CompactAnswer::Done(_) => return self.answer_turn(TurnAnswer::Compacted(answer)),
             CompactAnswer::Nothing => CompactionState::Cancelled,
             CompactAnswer::Failed(why) => CompactionState::Failed(why.clone()),
         };
         self.drop_draft();
         self.compactor.order = CompactionOrder::default();
         self.show_compaction_ended(state);
-        self.tell(Told::Compacted(answer));
+        self.answer_turn(TurnAnswer::Compacted(answer));
     }
 
     /// A summary that is not used was paid for all the same.
@@ -137,7 +137,7 @@ impl Session {
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
     pub(super) fn show_compaction_ended(&mut self, state: CompactionState) {
-        if let Some(out) = self.compactor.came_to_nothing(state) {
+        if let Some(out) = self.compactor.show_ended(state) {
             self.core.announce(&out);
         }
     }
@@ -197,7 +197,7 @@ impl Session {
                 }
             }
         }
-        self.tell(Told::Planned(revision));
+        self.answer_turn(TurnAnswer::Planned(revision));
     }
 
     // ── The summary ────────────────────────────────────────────────────────────────────────────
@@ -229,7 +229,7 @@ impl Session {
         if let Some(draft) = &mut self.compactor.draft {
             draft.written = written;
         }
-        self.tell(Told::Summarised);
+        self.answer_turn(TurnAnswer::Summarised);
     }
 
     /// Has a model write what stands for the plan's part of the view. Clients see it grow.
@@ -366,7 +366,7 @@ impl Session {
         match composed {
             Some(Ok(change)) => {
                 let change = self.core.sized(change);
-                self.tell(Told::Composed(Box::new(change)));
+                self.answer_turn(TurnAnswer::Composed(Box::new(change)));
             }
             Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
             None => self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),

@@ -1,5 +1,5 @@
 //! Another conversation's history: a hook of one session may replace that of another one, where the
-//! person's configuration says so, both work in the same directory, and no prompt runs there.
+//! user's configuration says so, both work in the same directory, and no prompt runs there.
 //!
 //! A conversation that lives in this process is changed by its own session, any other one in its log.
 

@@ -5,7 +5,7 @@ use super::work::{Done, LookedFor, Prompt, Work};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::moment::What;
 use epitome_hooks::output::Resolution;
-use epitome_turn::{Answer as Told, Ask, CompactAnswer, HookAsk, HooksAnswer, Next};
+use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, HookAsk, HooksAnswer, Next};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
@@ -65,23 +65,23 @@ impl Session {
         let what = match &ask {
             HookAsk::SessionStart => Some(What::SessionStart { source: self.hooks.source() }),
             HookAsk::Restart => Some(What::SessionStart { source: "compact" }),
-            HookAsk::Prompt(said) => self.of_prompt(said),
-            HookAsk::BeforeTool(call) => self.of_call(call),
-            HookAsk::AfterTool(outcome) => self.of_outcome(outcome),
+            HookAsk::Prompt(said) => self.prompt_event(said),
+            HookAsk::BeforeTool(call) => self.call_event(call),
+            HookAsk::AfterTool(outcome) => self.outcome_event(outcome),
             HookAsk::RoundEnd { .. } => {
                 self.core.trace.round_ended(&self.core.thread);
                 self.apply_background_callback();
                 if let Some((hook, reason)) = self.hooks.turn().halt.take() {
                     let answer = self.halted(&hook, &reason);
-                    return self.tell(Told::Hooks(answer));
+                    return self.answer_turn(TurnAnswer::Hooks(answer));
                 }
                 Some(What::TurnEnd(self.round()))
             }
             HookAsk::Stop(reason) => {
                 self.apply_background_callback();
-                Some(self.of_stop(*reason))
+                Some(self.stop_event(*reason))
             }
-            HookAsk::PreCompact => self.of_planned_compaction(),
+            HookAsk::PreCompact => self.compaction_event(),
             // They are asked where the change is accepted.
             HookAsk::Composed(_) => None,
             HookAsk::PostCompact => self.committed(),
@@ -110,7 +110,7 @@ impl Session {
             }
             HookAsk::RoundEnd { .. } => self.round_unseen(),
             HookAsk::Stop(_) if is_seen => self.round_resolved(HookEvent::AgentStop, true, resolution),
-            HookAsk::Stop(_) => self.tell(Told::Hooks(HooksAnswer::default())),
+            HookAsk::Stop(_) => self.answer_turn(TurnAnswer::Hooks(HooksAnswer::default())),
             HookAsk::PreCompact => self.pre_compact_resolved(resolution),
             HookAsk::Composed(change) => self.callback_stop_resolved(*change, resolution),
             HookAsk::PostCompact => self.post_compact_resolved(resolution),
@@ -126,7 +126,7 @@ impl Session {
             Done::Summary(attempt) => self.summarised(*attempt),
             Done::Looked(looked, before) => {
                 self.looked(*looked);
-                self.go_on_looked(before);
+                self.continue_after_look(before);
             }
             Done::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
             Done::Callback(called) => self.called_back(called),
@@ -141,7 +141,7 @@ impl Session {
     }
 
     /// Goes on once the files of instructions were looked at.
-    pub(super) fn go_on_looked(&mut self, before: LookedFor) {
+    pub(super) fn continue_after_look(&mut self, before: LookedFor) {
         match before {
             LookedFor::Call => self.call_with_instructions(),
             LookedFor::Compaction(why) => self.plan(why),
@@ -157,7 +157,7 @@ impl Session {
         self.core.sync_beside();
     }
 
-    pub(super) fn tell(&mut self, answer: Told) {
+    pub(super) fn answer_turn(&mut self, answer: TurnAnswer) {
         if let Some(work) = &mut self.work {
             work.turn.tell(answer, &self.core.thread);
         }

@@ -80,7 +80,7 @@ pub struct ModelCall {
     /// Tries that failed.
     pub attempts: u32,
     pub collector: Collector,
-    /// Whether a person saw anything of the reply: then it can't be tried again.
+    /// Whether a user saw anything of the reply: then it can't be tried again.
     pub seen: bool,
     encoded: Encoded,
     endpoint: Endpoint,
@@ -251,11 +251,11 @@ pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -
 
 /// What a model call comes to whose decoder panicked.
 pub fn panicked() -> ModelStep {
-    ModelStep::Failed(fault_of_ours())
+    ModelStep::Failed(internal_error())
 }
 
 /// A provider's answer met a fault of ours.
-pub fn fault_of_ours() -> ProviderError {
+pub fn internal_error() -> ProviderError {
     ProviderError {
         class: ErrorClass::Broken,
         message: "the model's answer met a fault of Epitome's own; the log has the details".to_owned(),

@@ -11,7 +11,7 @@ use super::{Answer, CompactionState, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
 use epitome_turn::{HookAsk, interrupted};
 
-/// How long what was written of a conversation is kept behind a turn: a person who reads the answer and
+/// How long what was written of a conversation is kept behind a turn: a user who reads the answer and
 /// types on finds it there, and an idle session does not hold its conversation twice.
 const ENCODING_KEPT: Duration = Duration::from_secs(60);
 
@@ -107,7 +107,7 @@ impl Session {
         self.questions.close_all(&self.core.clients);
         self.editors.cancel(&self.core.clients);
         self.take_finished_tools();
-        self.hear_children();
+        self.take_child_news();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
         self.stop_agents();

@@ -117,7 +117,7 @@ impl Session {
                 None => chain,
             };
             let perform = run::perform(&runner, chain);
-            let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
+            let resolution = effects::guarded(perform, || internal_error(event)).await;
             Done::Hooks(ask, Box::new(resolution))
         };
         work.jobs.spawn(job.instrument(scope));
@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// The session ends: hooks hear of it, and get a moment for it.
-    pub(super) async fn tell_of_end(&mut self) {
+    pub(super) async fn run_end_hooks(&mut self) {
         if !self.hooks.has_started() || self.core.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
         }
@@ -205,7 +205,7 @@ impl Session {
 
     // ── The trail ──────────────────────────────────────────────────────────────────────────────
 
-    /// Writes down what hooks did, and tells the person what they asked to be told and what went wrong.
+    /// Writes down what hooks did, and tells the user what they asked to be told and what went wrong.
     pub(super) fn record(&mut self, event: HookEvent, resolution: &mut Resolution) -> Vec<Change> {
         if let Some(work) = &mut self.work {
             work.turn.count_quiet_hooks(resolution.quiet);
@@ -218,7 +218,7 @@ impl Session {
         }
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
-            self.tell_of_run(event, run);
+            self.report_run(event, run);
             if run.verdict == Verdict::Done {
                 self.count_success(event, &run.hook);
             }
@@ -234,7 +234,7 @@ impl Session {
     }
 
     /// What went wrong with a hook, once for each hook; the trail has all of it.
-    fn tell_of_run(&mut self, event: HookEvent, run: &HookRun) {
+    fn report_run(&mut self, event: HookEvent, run: &HookRun) {
         let severity = match run.verdict {
             // What was done shows where it was done.
             Verdict::Done => return,
@@ -261,7 +261,7 @@ fn now() -> u64 {
 }
 
 /// What hooks come to whose run panicked.
-fn fault_of_ours(event: HookEvent) -> Resolution {
+fn internal_error(event: HookEvent) -> Resolution {
     let run = HookRun {
         hook: "epitome".to_owned(),
         event: event.name().to_owned(),

@@ -176,7 +176,7 @@ impl HookHost {
         &mut self.turn
     }
 
-    pub(super) fn of_turn(&self) -> &TurnHooks {
+    pub(super) fn turn_state(&self) -> &TurnHooks {
         &self.turn
     }
 

@@ -14,7 +14,7 @@ use epitome_thread::{
     CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
     ToolCall, ToolOutcome, Verdict, Withheld,
 };
-use epitome_turn::Answer as Told;
+use epitome_turn::Answer as TurnAnswer;
 
 impl Session {
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
@@ -30,11 +30,11 @@ impl Session {
                 Some(_) => commits.push(self.core.context(by, text)),
             }
         }
-        self.tell(Told::Started(commits));
+        self.answer_turn(TurnAnswer::Started(commits));
     }
 
-    /// A prompt is about to enter the view. A callback's prompt is no person's.
-    pub(super) fn of_prompt(&self, said: &Change) -> Option<What> {
+    /// A prompt is about to enter the view. A callback's prompt is no user's.
+    pub(super) fn prompt_event(&self, said: &Change) -> Option<What> {
         let Change::Said { message, .. } = said else { return None };
         let what = What::UserMessageSend { message: message.text(), attachments: attachments(message) };
         (self.core.lineage.depth == 0).then_some(what)
@@ -60,7 +60,7 @@ impl Session {
                 // It is in the log already.
                 Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
                 Origin::Recipe { typed, .. } => {
-                    // What was kept out is shown as the person gave it, not as the recipe's whole text.
+                    // What was kept out is shown as the user gave it, not as the recipe's whole text.
                     message.set_text(typed);
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
@@ -71,7 +71,7 @@ impl Session {
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
             });
-            return self.tell(Told::Greeted { commits, enters: false });
+            return self.answer_turn(TurnAnswer::Greeted { commits, enters: false });
         }
         if let Some(text) = changed {
             message.set_text(text);
@@ -80,13 +80,13 @@ impl Session {
         let context: Vec<Change> =
             resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);
-        self.tell(Told::Greeted { commits, enters: true });
+        self.answer_turn(TurnAnswer::Greeted { commits, enters: true });
     }
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
     /// The model wants a call; hooks see it before anybody is asked for permission.
-    pub(super) fn of_call(&self, id: &CallId) -> Option<What> {
+    pub(super) fn call_event(&self, id: &CallId) -> Option<What> {
         let call = self.core.thread.call(id)?;
         let input = call.input.as_object()?;
         let runs =
@@ -112,11 +112,11 @@ impl Session {
                 reason => reason.to_owned(),
             };
             let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
-            return self.tell(Told::Ran(Box::new(outcome)));
+            return self.answer_turn(TurnAnswer::Ran(Box::new(outcome)));
         }
         self.tools.call(&id).by_hook = decided;
         commits.extend(changed);
-        self.tell(Told::ToolSeen(id, commits));
+        self.answer_turn(TurnAnswer::ToolSeen(id, commits));
     }
 
     /// The change that has a call run with another input; the chain has seen to it that the tool takes it.
@@ -135,7 +135,7 @@ impl Session {
     }
 
     /// A call has its outcome; hooks see it before the model, the client and the log do.
-    pub(super) fn of_outcome(&mut self, outcome: &ToolOutcome) -> Option<What> {
+    pub(super) fn outcome_event(&mut self, outcome: &ToolOutcome) -> Option<What> {
         let id = &outcome.call;
         let started = self.tools.call(id).started;
         let took = started.map_or(Duration::ZERO, |at| at.elapsed());
@@ -183,7 +183,7 @@ impl Session {
         for (by, text) in notes {
             outcome.content.push(OutcomeContent::Text { text: words::note(&by, &text) });
         }
-        self.tell(Told::Tool(id, Box::new(outcome)));
+        self.answer_turn(TurnAnswer::Tool(id, Box::new(outcome)));
     }
 
     /// A call as hooks know it: one that stands for a call of another tool is that one.
@@ -236,7 +236,7 @@ fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> CallResu
     }
 }
 
-/// What hooks left of an outcome. What the person sees is what the model reads: the tool's own display
+/// What hooks left of an outcome. What the user sees is what the model reads: the tool's own display
 /// may hold what a hook took out.
 fn apply_result(outcome: &mut ToolOutcome, result: CallResult) {
     outcome.content.retain(|content| match content {

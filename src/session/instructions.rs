@@ -190,7 +190,7 @@ impl Session {
     pub(super) fn look_first(&mut self, before: LookedFor) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
         if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
-            return self.go_on_looked(before);
+            return self.continue_after_look(before);
         }
         let look = self.instructions.look_at(&self.core);
         let Some(work) = &mut self.work else { return };

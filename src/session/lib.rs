@@ -13,7 +13,7 @@
 //! | `Log` | the journal, syncing, ids of messages |
 //! | `ModelLink` | the endpoint, its window, token counts, cost, encoded requests |
 //! | `Permissions` | what is allowed, and the open card |
-//! | `Questions` | questions of tools and MCP servers to the person |
+//! | `Questions` | questions of tools and MCP servers to the user |
 //! | `EditorBuffers` | what editors hold unsaved, and requests to them |
 //! | `ToolHost` | what tool calls share: files, live output, background commands |
 //! | `Subagents` | children at work, their cards and streams |
@@ -304,7 +304,7 @@ impl SessionCommand {
     }
 }
 
-/// What a person chose on a permission card.
+/// What a user chose on a permission card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -374,19 +374,19 @@ pub enum Out {
         severity: Severity,
         text: String,
     },
-    /// A question to the person.
+    /// A question to the user.
     Ask {
         ask: AskId,
         permission: Arc<PermissionAsk>,
     },
-    /// A question to the person that is no permission. A client that can't show it shows nothing.
+    /// A question to the user that is no permission. A client that can't show it shows nothing.
     Question {
         ask: AskId,
         question: Arc<Question>,
     },
     /// An agent under this session: that it works, or how. Only for an outlet that shows agents.
     Subagent(Subagent),
-    /// What the person was to do at the address of this id is done.
+    /// What the user was to do at the address of this id is done.
     QuestionDone {
         id: String,
     },
@@ -446,7 +446,7 @@ pub struct Subagent {
     pub state: SubagentState,
 }
 
-/// What an agent is, for the person.
+/// What an agent is, for the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubagentAbout {
     /// As its call is titled.
@@ -461,7 +461,7 @@ pub struct SubagentAbout {
 #[serde(rename_all = "snake_case")]
 pub enum SubagentState {
     Running,
-    /// It waits for the person.
+    /// It waits for the user.
     RequiresAction,
     /// It has ended, with every question of its own and everybody who worked for it. Nothing comes of it any more.
     Ended(SubagentEnd),
@@ -570,7 +570,7 @@ pub enum Steered {
     PromptRequired(String),
 }
 
-/// Why a command failed. Each says a sentence to a person; none carries a secret.
+/// Why a command failed. Each says a sentence to a user; none carries a secret.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
 pub enum SessionError {

@@ -1,5 +1,5 @@
 //! A session's MCP servers: which are started and when, what their tools are to the conversation, and what
-//! the person is told of them.
+//! the user is told of them.
 //!
 //! The list of tools is frozen with the first model call. What comes later is told to the model as a text
 //! behind the conversation, and reached through the tool `mcp`: so no byte before it changes. Behind a
@@ -24,11 +24,11 @@ use epitome_tools::question::Door;
 
 /// Who the model is told of late tools by.
 const BY: &str = "mcp";
-/// The folder of servers' logins, below the person's data.
+/// The folder of servers' logins, below the user's data.
 pub const LOGINS: &str = "mcp-logins";
 /// Late tools that are told by name; of more it says how many.
 const LATE_LINES_MAX: usize = 60;
-/// Remarks of servers that the person is told in one session.
+/// Remarks of servers that the user is told in one session.
 const REMARKS_MAX: usize = 40;
 
 /// What a session has of its servers.
@@ -44,7 +44,7 @@ pub(super) struct Mcp {
     given: Vec<McpServer>,
     begun: bool,
     wait: Wait,
-    /// What the person was told.
+    /// What the user was told.
     told: HashSet<String>,
 }
 
@@ -120,7 +120,7 @@ fn is_mcp(spec: &ToolSpec) -> bool {
 impl Mcp {
     // ── Starting ───────────────────────────────────────────────────────────────────────────────
 
-    /// Begins to connect to what the client gave and the person configured. Nothing waits for it. A later
+    /// Begins to connect to what the client gave and the user configured. Nothing waits for it. A later
     /// client's servers are not for this session, and it is told so.
     pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer]) {
         if core.lineage.is_child() {
@@ -152,7 +152,7 @@ impl Mcp {
         self.start_servers(core, all);
     }
 
-    /// Starts servers of the repository's that the person has allowed meanwhile.
+    /// Starts servers of the repository's that the user has allowed meanwhile.
     pub(super) fn start_trusted(&mut self, core: &mut Core, hooks: &HookHost) {
         if !self.begun {
             return;
@@ -248,7 +248,7 @@ impl Mcp {
         }
     }
 
-    /// Tells the person something once.
+    /// Tells the user something once.
     fn remark(&mut self, core: &Core, severity: Severity, text: String) {
         if self.told.len() < REMARKS_MAX && self.told.insert(text.clone()) {
             core.say(severity, text);
@@ -288,7 +288,7 @@ impl Mcp {
         Ok(())
     }
 
-    /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the person is told.
+    /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the user is told.
     pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
         let lines = hub.lines_beside(framed);

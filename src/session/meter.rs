@@ -32,7 +32,7 @@ pub struct Kinds {
     pub summaries: u64,
     /// The tables that a compaction computed from the log.
     pub facts: u64,
-    /// What the person said.
+    /// What the user said.
     pub person: u64,
     pub replies: u64,
     pub thinking: u64,
@@ -164,7 +164,7 @@ impl Sum for Kinds {
     }
 }
 
-/// The project's and the person's instructions in the system text.
+/// The project's and the user's instructions in the system text.
 fn instructions_in(system: &str) -> Option<&str> {
     let from = system.find(INSTRUCTIONS_HEAD)?;
     let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();

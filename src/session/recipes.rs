@@ -58,7 +58,7 @@ impl Rendering {
 pub(super) enum Text {
     Done(String),
     Needs(Vec<ShellCall>),
-    /// A sentence for the person.
+    /// A sentence for the user.
     Failed(String),
 }
 
@@ -271,7 +271,7 @@ impl Session {
         }
         let mut content = prompt.content;
         content.remove(at);
-        // What the person attached beside the command goes along.
+        // What the user attached beside the command goes along.
         content.insert(0, Content::Text { text });
         let message = Message { id: self.core.fresh_message(), content };
         let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
@@ -327,7 +327,7 @@ impl Session {
         let ticket = prompt.responder.ticket;
         let (revision, told) = (thread.view().revision(), budget.clone());
         let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
-        let job = self.core.think_beside(previewing, move |preview| {
+        let job = self.core.run_on_cpu_in_background(previewing, move |preview| {
             let previewed = Previewed { typed, command, revision, budget: told, preview };
             Background::Previewed(ticket, Box::new(previewed))
         });

@@ -15,7 +15,7 @@ use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
-use epitome_turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
+use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// From so long a wait on it is told how to end it: nobody could end a shorter one.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
@@ -104,7 +104,7 @@ impl Session {
         let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
         let may_compact = self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call());
         if ready.is_ok() && may_compact && self.compactor.is_due_before(&mut self.core, &endpoint) {
-            return self.tell(Told::Model(ModelAnswer::MustCompact));
+            return self.answer_turn(TurnAnswer::Model(ModelAnswer::MustCompact));
         }
         let started = ready.and_then(|()| {
             let message = self.core.fresh_message();
@@ -120,7 +120,7 @@ impl Session {
                     work.model = Some(call);
                 }
             }
-            Err(message) => self.tell(Told::Model(ModelAnswer::Failed(message))),
+            Err(message) => self.answer_turn(TurnAnswer::Model(ModelAnswer::Failed(message))),
         }
     }
 
@@ -137,7 +137,7 @@ impl Session {
         self.core.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
     }
 
-    /// The model to call as things are now: the person may have chosen another one during the turn.
+    /// The model to call as things are now: the user may have chosen another one during the turn.
     /// `None` where its server is still looked for, after which the ask is performed again, and where
     /// there is none, which the turn was told.
     pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
@@ -167,7 +167,7 @@ impl Session {
                 self.end_compaction(CompactAnswer::Failed(reason));
             }
             Ask::CallModel | Ask::RunHooks(_) | Ask::Permission(_) | Ask::RunTool(_) | Ask::Ease { .. } => {
-                self.tell(Told::Model(ModelAnswer::Failed(reason)))
+                self.answer_turn(TurnAnswer::Model(ModelAnswer::Failed(reason)))
             }
         }
     }
@@ -256,7 +256,7 @@ impl Session {
             }
             ModelStep::Full => {
                 work.model = None;
-                self.tell(Told::Model(ModelAnswer::MustCompact));
+                self.answer_turn(TurnAnswer::Model(ModelAnswer::MustCompact));
             }
             ModelStep::Failed(error) => {
                 let delay = if call.seen {
@@ -303,12 +303,12 @@ impl Session {
             };
             let text = format!("{text} Say \"go on\", or try another model.");
             let replied = Box::new(Change::Noted { message, text });
-            self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
+            self.answer_turn(TurnAnswer::Model(ModelAnswer::Reply { replied, stop }));
             return;
         }
         let cut = cut_of(stop, &reason);
         let replied = Box::new(self.core.replied(reply, message, model, cut));
-        self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
+        self.answer_turn(TurnAnswer::Model(ModelAnswer::Reply { replied, stop }));
     }
 
     pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
@@ -337,7 +337,7 @@ impl Session {
                 | ErrorClass::Broken => ModelAnswer::Failed(reason),
             },
         };
-        self.tell(Told::Model(answer));
+        self.answer_turn(TurnAnswer::Model(answer));
     }
 
     /// What was streamed of the running reply, for a client that joins in the middle of it.
@@ -376,7 +376,7 @@ fn live(message: MessageId, piece: Piece) -> Option<Out> {
     }
 }
 
-/// What a failed call says to a person: the fault, then what to do.
+/// What a failed call says to a user: the fault, then what to do.
 pub(super) fn sentence(error: &ProviderError) -> String {
     match &error.hint {
         Some(hint) => format!("{} {hint}", with_full_stop(&error.message)),

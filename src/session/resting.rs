@@ -46,7 +46,7 @@ pub struct Resting {
 
 impl Session {
     /// Looks again later whether nothing has happened meanwhile.
-    pub(super) fn await_rest(&mut self) {
+    pub(super) fn watch_idle(&mut self) {
         let after = self.core.services.rest_after;
         self.core.background.spawn(async move {
             tokio::time::sleep(after).await;
@@ -55,7 +55,7 @@ impl Session {
     }
 
     /// Whether nobody has wanted anything for long enough, and nothing is held that ends with the task.
-    pub(super) fn may_rest(&self) -> bool {
+    pub(super) fn may_suspend(&self) -> bool {
         let holds = self.work.is_some()
             || self.inbox.has_prompts()
             || self.recipes.are_rendering()
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
-    pub(super) fn lie_down(mut self) -> Resting {
+    pub(super) fn suspend(mut self) -> Resting {
         self.core.trace.end("at rest");
         Resting {
             seen: self.core.thread.next_seq(),
@@ -92,7 +92,7 @@ impl Session {
 
 impl Resting {
     /// Goes on with a log that was read again. What others wrote into it meanwhile is shown.
-    pub(super) fn get_up(
+    pub(super) fn resume(
         self,
         services: Services,
         thread: Thread,

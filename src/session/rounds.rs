@@ -13,7 +13,7 @@ use epitome_hooks::moment::What;
 use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use epitome_hooks::settle::{self, Guards};
 use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
-use epitome_turn::{Answer as Told, HooksAnswer, Why};
+use epitome_turn::{Answer as TurnAnswer, HooksAnswer, Why};
 
 impl Core {
     /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
@@ -49,12 +49,12 @@ impl Session {
     pub(super) fn round_unseen(&mut self) {
         let due = self.compaction_is_due().then_some(Why::Threshold);
         let compact = self.wanted_compaction().or(due);
-        self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
+        self.answer_turn(TurnAnswer::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
     }
 
     /// The agent would stop work on the prompt; hooks may give it more to do.
-    pub(super) fn of_stop(&self, reason: StopReason) -> What {
-        let continuations = self.hooks.of_turn().continuations;
+    pub(super) fn stop_event(&self, reason: StopReason) -> What {
+        let continuations = self.hooks.turn_state().continuations;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
             StopReason::MaxTokens => "max_tokens",
@@ -92,7 +92,7 @@ impl Session {
     }
 
     fn guards(&self) -> Guards {
-        let turn = self.hooks.of_turn();
+        let turn = self.hooks.turn_state();
         let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         Guards {
             continuations: turn.continuations,
@@ -112,7 +112,7 @@ impl Session {
             let mut answer = self.halted(&hook, &reason);
             let trail = self.record(event, &mut resolution);
             answer.commits.splice(0..0, trail);
-            return self.tell(Told::Hooks(answer));
+            return self.answer_turn(TurnAnswer::Hooks(answer));
         }
         let mut pending = Pending { event, last, resolution, answer: HooksAnswer::default() };
         let made_for = self.core.thread.view().revision();
@@ -182,7 +182,7 @@ impl Session {
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);
-        self.tell(Told::Hooks(answer));
+        self.answer_turn(TurnAnswer::Hooks(answer));
     }
 
     // ── Edits and mutations ────────────────────────────────────────────────────────────────────

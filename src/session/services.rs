@@ -187,7 +187,7 @@ impl Session {
             }
             plan
         };
-        self.core.think_beside(planning, move |plan| Background::ServicePlan(hook, plan, answer));
+        self.core.run_on_cpu_in_background(planning, move |plan| Background::ServicePlan(hook, plan, answer));
     }
 
     pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: Reply) {

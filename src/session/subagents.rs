@@ -49,7 +49,7 @@ struct Child {
     follows_mode: bool,
 }
 
-/// A call of a child that this session's person was asked about, until it has its outcome.
+/// A call of a child that this session's user was asked about, until it has its outcome.
 struct ChildCall {
     child: SessionId,
     call: CallId,
@@ -78,7 +78,7 @@ impl ChildCard {
 
 /// What a child's news want of the session's log.
 pub(super) enum ForLog {
-    /// The person said "always" to a child. It holds already.
+    /// The user said "always" to a child. It holds already.
     Allowed(Rule),
     /// A model call was paid for; with whose it was.
     Spent(ModelName, Usage, String),

@@ -1,7 +1,7 @@
 //! Who writes the summary of a compaction: the ways that are tried, one behind the other, and their time.
 //!
 //! ```text
-//!  the provider's own compaction, where the person wants it
+//!  the provider's own compaction, where the user wants it
 //!  flat text, by another model that is configured for summaries, in parts where it is longer than its window
 //!  the model's own next request with one instruction more, which reuses the provider's cached prefix
 //!  flat text, by the session's own model
@@ -82,7 +82,7 @@ pub struct Attempt {
 impl Attempt {
     /// A fault of ours ended it.
     pub fn panicked() -> Attempt {
-        Attempt { summary: Err(effects::fault_of_ours()), limits: Vec::new() }
+        Attempt { summary: Err(effects::internal_error()), limits: Vec::new() }
     }
 }
 
@@ -104,7 +104,7 @@ pub struct SummaryOrder {
     /// What the summary takes the place of.
     pub snapshot: Snapshot,
     pub instruction: String,
-    /// The instruction says something that the person or a recipe of theirs wants, beside what any summary needs.
+    /// The instruction says something that the user or a recipe of theirs wants, beside what any summary needs.
     pub focus: bool,
     pub message_chars: usize,
     /// For one call of a model, and for all of them together.

@@ -2,7 +2,7 @@
 //!
 //! An agent is a child with a conversation of its own. It may do what its session may and nothing more: it begins
 //! with the session's mode and rules, its tools are the session's or fewer, and what must be asked goes to the same
-//! person.
+//! user.
 
 mod report;
 
@@ -29,7 +29,7 @@ use epitome_recipe::parse::{ModelChoice, Source};
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
-use epitome_turn::Answer as Told;
+use epitome_turn::Answer as TurnAnswer;
 
 /// An agent at work, by the call that started it.
 pub(super) struct Running {
@@ -45,7 +45,7 @@ struct AgentStarter {
     /// All but what the agent and its task say.
     template: ChildOrder,
     main: Option<Endpoint>,
-    /// Models that the person could choose.
+    /// Models that the user could choose.
     offered: Arc<[ModelName]>,
     /// The session's tools by name, as far as the recipe that runs may use them.
     tools: Arc<[String]>,
@@ -116,7 +116,7 @@ impl Session {
                 whole: Some(report::transcript(&order, &diary.entries())),
                 ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
             };
-            work.turn.tell(Told::Tool(call, Box::new(outcome)), &self.core.thread);
+            work.turn.tell(TurnAnswer::Tool(call, Box::new(outcome)), &self.core.thread);
         }
     }
 }
@@ -209,11 +209,11 @@ impl AgentStarter {
         let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
         let began = Instant::now();
         let ran = child::run(self.services.clone(), child, self.news.clone()).await;
-        let told = report::Told { agent: &agent.name, order: &order, settings: &self.settings, remark };
-        Ok(told.result(ran, &self.diary.entries(), began.elapsed()))
+        let report = report::Report { agent: &agent.name, order: &order, settings: &self.settings, remark };
+        Ok(report.result(ran, &self.diary.entries(), began.elapsed()))
     }
 
-    /// The model that an agent works with; with it what a person should know of the choice.
+    /// The model that an agent works with; with it what a user should know of the choice.
     fn model(&self, agent: &Agent, asked: Option<&str>) -> Result<(ChildModel, Option<String>), String> {
         let main = || self.main.clone().map_or(ChildModel::Configured, ChildModel::At);
         let small = || models::small(&self.settings, self.main.as_ref()).map_or_else(main, ChildModel::Named);
@@ -227,7 +227,7 @@ impl AgentStarter {
                 }
                 Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
             }
-            // Who reads the person's files is not for a repository to choose.
+            // Who reads the user's files is not for a repository to choose.
             (None, ModelChoice::Named(name)) if matches!(agent.source, Source::Repository(_)) => {
                 let remark =
                     format!("The repository's file asks for the model {name}; the session's own was used.");

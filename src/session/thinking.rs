@@ -18,7 +18,7 @@ use super::work::{Background, Done};
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
 
-/// What its thread adds to the process's niceness: the model's stream and the person's keys come first.
+/// What its thread adds to the process's niceness: the model's stream and the user's keys come first.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
@@ -89,7 +89,7 @@ fn give_way() {
 
 impl Core {
     /// The same outside of turns.
-    pub(super) fn think_beside<T: Send + 'static>(
+    pub(super) fn run_on_cpu_in_background<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
         named: impl FnOnce(Option<T>) -> Background + Send + 'static,

@@ -124,7 +124,7 @@ impl Work {
     }
 }
 
-/// A question about what a repository brings, which waits for the person.
+/// A question about what a repository brings, which waits for the user.
 pub struct OpenConsent {
     pub ask: AskId,
     pub permission: Arc<PermissionAsk>,
@@ -169,7 +169,7 @@ impl Drop for Responder {
 /// The result of a job of a turn. Work on the CPU thread is `None` where it panicked.
 pub enum Done {
     Tool(CallId, Box<ToolOutcome>, Option<Vec<PlanStep>>),
-    /// What a person sees of a call, or why it cannot run as things stand.
+    /// What a user sees of a call, or why it cannot run as things stand.
     Preview(CallId, Result<Vec<Shown>, String>),
     Summary(Box<Attempt>),
     /// The files of instructions were looked at, before this.

@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits {
 /// What a child has to say to its parent. Calls have ids that no call of the parent has.
 #[derive(Debug)]
 pub enum ChildNews {
-    /// The person must be asked. The answer goes to `answers` as a `Decide` with `ask`.
+    /// The user must be asked. The answer goes to `answers` as a `Decide` with `ask`.
     Asked {
         child: SessionId,
         ask: AskId,
@@ -33,7 +33,7 @@ pub enum ChildNews {
     Settled { child: SessionId, ask: AskId },
     /// A call that was asked about has its outcome.
     Finished { child: SessionId, outcome: Arc<ToolOutcome> },
-    /// The person said "always". It holds already; this is for the log.
+    /// The user said "always". It holds already; this is for the log.
     Allowed { rule: Rule },
     /// A model call of the child was paid for, whatever comes of the child; `by` is whose it was.
     Spent { model: ModelName, usage: Usage, by: String },
@@ -41,7 +41,7 @@ pub enum ChildNews {
     Began {
         child: SessionId,
         commands: mpsc::WeakSender<SessionCommand>,
-        /// Whether a mode that the person chooses meanwhile is its own.
+        /// Whether a mode that the user chooses meanwhile is its own.
         follows_mode: bool,
         /// What clients are told of an agent; `None` for a callback, which is shown to nobody.
         about: Option<Arc<SubagentAbout>>,

@@ -1,4 +1,4 @@
-//! A child's only outlet: it keeps what came of the child, and passes on to the parent what a person must
+//! A child's only outlet: it keeps what came of the child, and passes on to the parent what a user must
 //! be asked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ pub(super) struct Kept {
     tokens: u64,
     /// Lines that were told of what it does.
     lines: usize,
-    /// Calls that the person was asked about and that have no outcome yet.
+    /// Calls that the user was asked about and that have no outcome yet.
     asked: Vec<CallId>,
 }
 
@@ -166,7 +166,7 @@ impl ChildOutlet {
         }
     }
 
-    /// Tells the person what an agent does now, in one line.
+    /// Tells the user what an agent does now, in one line.
     fn tell(&self, line: &str) {
         let Some(agent) = &self.agent else { return };
         let lines = {

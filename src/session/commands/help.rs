@@ -10,7 +10,7 @@ use epitome_recipe::parse::Source;
 /// Recipes that are listed; of more it says how many.
 const RECIPES_SHOWN_MAX: usize = 100;
 
-/// `home` is the person's own folder for what they give to Epitome.
+/// `home` is the user's own folder for what they give to Epitome.
 pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> String {
     let mut out = "Commands:\n\n".to_owned();
     for command in built_in {

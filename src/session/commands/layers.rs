@@ -59,7 +59,7 @@ impl Way {
     }
 }
 
-/// The entry that a person names, as `e12`.
+/// The entry that a user names, as `e12`.
 pub(super) fn entry_named(typed: &str) -> Option<Seq> {
     let part: Part = typed.trim().to_ascii_lowercase().parse().ok()?;
     part.part.is_none().then_some(part.entry)

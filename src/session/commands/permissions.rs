@@ -1,4 +1,4 @@
-//! `/permissions`: what may run without a question and by which words of the person's, and how it is taken back.
+//! `/permissions`: what may run without a question and by which words of the user's, and how it is taken back.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::super::saved_permissions;
 use super::{Ran, noted, said, why};
 use epitome_thread::{Change, Rule};
 
-/// Rules that are listed; a person with more reads their files.
+/// Rules that are listed; a user with more reads their files.
 const LISTED_MAX: usize = 100;
 
 /// How long something stays allowed.

@@ -52,7 +52,7 @@ impl Scope {
     }
 }
 
-/// What a person wants of `/rewind`.
+/// What a user wants of `/rewind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     entry: Option<Seq>,
@@ -245,12 +245,12 @@ pub(super) fn rewound(core: &mut Core, plan: Plan, came: Option<Result<Report, C
         if left_as_they_are {
             let line = "The conversation was taken back to here. Files were left as they are now: what was said of \
                         them above may be out of date.";
-            changes.push(core.told_the_model(line.to_owned()));
+            changes.push(core.tell_model(line.to_owned()));
         }
     }
     changes.push(noted(core, text));
     let reported = (!wish.dry).then_some(report);
-    Ran { told_of: reported, ..Ran::of(changes) }.with("rewind", told)
+    Ran { rewound_files: reported, ..Ran::of(changes) }.with("rewind", told)
 }
 
 fn words_of(core: &Core, report: &Report, wish: Wish, conversation: bool, files: bool, what: &str) -> String {

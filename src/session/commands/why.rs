@@ -183,7 +183,7 @@ fn edit(edit: &Edit) -> String {
     }
 }
 
-/// An edit by the person, in the words of what they said.
+/// An edit by the user, in the words of what they said.
 fn pinning(edit: &Edit) -> String {
     match edit {
         Edit::Pin { at } => format!("pinned {at}"),

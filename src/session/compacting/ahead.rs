@@ -1,4 +1,4 @@
-//! Summaries that are written before they are needed, beside the person's work (`compaction.ahead`). One is put in
+//! Summaries that are written before they are needed, beside the user's work (`compaction.ahead`). One is put in
 //! only where the view that it was made for still stands as it was, with what came since behind it.
 
 use tokio::sync::mpsc;
@@ -79,7 +79,7 @@ impl Session {
         }
         self.drop_ahead();
         let deciding = self.compactor.deciding(&mut self.core, None, Why::Threshold);
-        let job = self.core.think_beside(deciding, Background::Foreseen);
+        let job = self.core.run_on_cpu_in_background(deciding, Background::Foreseen);
         self.compactor.ahead = Ahead::Writing { job, revision };
     }
 

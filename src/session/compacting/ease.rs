@@ -4,7 +4,7 @@ use crate::actor::Session;
 use crate::work::Done;
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Seq, Trigger};
-use epitome_turn::Answer as Told;
+use epitome_turn::Answer as TurnAnswer;
 
 /// Tokens that come before old outcomes are looked through once more.
 const EASE_TOKENS: u64 = 10_000;
@@ -16,7 +16,7 @@ impl Session {
         let is_on = window.and_then(|window| self.core.auto_compact_at(window)).is_some();
         if !is_on || edited || !self.may_be_due() {
             self.look_ahead();
-            return self.tell(Told::Eased(None));
+            return self.answer_turn(TurnAnswer::Eased(None));
         }
         let (ruler, budget, thread) =
             (self.core.ruler(), self.compactor.budget(&self.core), self.core.thread.clone());
@@ -33,7 +33,7 @@ impl Session {
         if cut.is_none() {
             self.look_ahead();
         }
-        self.tell(Told::Eased(cut.map(Box::new)));
+        self.answer_turn(TurnAnswer::Eased(cut.map(Box::new)));
     }
 
     /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work

@@ -16,13 +16,13 @@ use epitome_provider::spent::call_of;
 use epitome_recipe::command::Arguments;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
-use epitome_turn::{Answer as Told, CompactAnswer, HookAsk, HooksAnswer, Why};
+use epitome_turn::{Answer as TurnAnswer, CompactAnswer, HookAsk, HooksAnswer, Why};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
-    pub(crate) fn of_planned_compaction(&mut self) -> Option<What> {
+    pub(crate) fn compaction_event(&mut self) -> Option<What> {
         let used = self.core.tokens_in_context();
         let Draft { why, plan, .. } = self.compactor.draft.as_ref()?;
         let (why, view) = (*why, self.core.thread.view());
@@ -94,7 +94,7 @@ impl Session {
         order.instruction = renewed.or(order.instruction.take());
         order.context = resolution.context;
         order.summary = resolution.summary.map(|(_, text)| text);
-        self.tell(Told::Instructed { edited });
+        self.answer_turn(TurnAnswer::Instructed { edited });
     }
 
     /// The recipe's text for other instructions of a hook.
@@ -239,7 +239,7 @@ impl Session {
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
         let commits = self.record(HookEvent::PostCompact, &mut resolution);
-        self.tell(Told::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
+        self.answer_turn(TurnAnswer::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
     }
 }
 

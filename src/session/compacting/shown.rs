@@ -57,7 +57,7 @@ impl Compactor {
     }
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
-    pub(crate) fn came_to_nothing(&mut self, state: CompactionState) -> Option<Out> {
+    pub(crate) fn show_ended(&mut self, state: CompactionState) -> Option<Out> {
         self.announced.take().map(|Announced { id, .. }| Out::Compaction { id, state })
     }
 

@@ -1,5 +1,5 @@
-//! What a repository brings and the person's consent to it: hooks are looked for when a session begins,
-//! and before the first prompt the person is asked about those that nobody has allowed.
+//! What a repository brings and the user's consent to it: hooks are looked for when a session begins,
+//! and before the first prompt the user is asked about those that nobody has allowed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use epitome_thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolK
 /// Things that a question lists by name; of more it says how many.
 const LISTED_MAX: usize = 20;
 
-/// What is known of the person's consent.
+/// What is known of the user's consent.
 #[derive(Default)]
 pub struct Consent {
     /// `None` until hooks were looked for.
@@ -47,7 +47,7 @@ impl Consent {
 pub(crate) enum MayRun {
     Yes,
     No,
-    /// The person has to be asked.
+    /// The user has to be asked.
     Unknown(Item),
 }
 
@@ -102,7 +102,7 @@ impl HookHost {
         trust: Trust,
         watch: Option<Arc<epitome_recipe::watch::Registration>>,
     ) -> bool {
-        // It began before something changed: what the person allowed meanwhile is not in it.
+        // It began before something changed: what the user allowed meanwhile is not in it.
         if look != self.consent.looks {
             return false;
         }
@@ -254,7 +254,7 @@ impl HookHost {
 
     // ── Recipes with shell calls ───────────────────────────────────────────────────────────────
 
-    /// What the person has said of this version of a recipe's commands. Their own need no consent.
+    /// What the user has said of this version of a recipe's commands. Their own need no consent.
     pub(crate) fn recipe_may_run(&self, core: &Core, recipe: &Recipe) -> MayRun {
         let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
         let roots = core.services.paths.repository_roots(core.thread.cwd());
@@ -291,7 +291,7 @@ impl HookHost {
 }
 
 impl Session {
-    /// Whether prompts have to wait: hooks are looked for, or the person is asked about them.
+    /// Whether prompts have to wait: hooks are looked for, or the user is asked about them.
     pub(crate) fn waits_for_hooks(&mut self) -> bool {
         if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
             return false;

@@ -38,7 +38,7 @@ fn with_room(files: &[u64], room: u64) -> Vec<bool> {
 }
 
 impl Core {
-    /// The system text as it is frozen beside these tools. The person is told of files that there is no room for.
+    /// The system text as it is frozen beside these tools. The user is told of files that there is no room for.
     pub(crate) fn system_text(
         &self,
         files: Vec<Instructions>,

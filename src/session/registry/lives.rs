@@ -50,7 +50,7 @@ impl Sessions {
                     });
                     (live, Some((ticket, opening, replay)))
                 }
-                Origin::Rest(resting) => match resting.get_up(services, thread, journal, channel) {
+                Origin::Rest(resting) => match resting.resume(services, thread, journal, channel) {
                     Some(live) => (live, None),
                     None => return,
                 },
@@ -96,13 +96,13 @@ impl Sessions {
     }
 
     /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
-    pub(crate) fn lay_down(&self, session: Box<Session>) -> Option<Box<Session>> {
+    pub(crate) fn park(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.live();
         if session.inbox.has_commands() {
             return Some(session);
         }
         let id = session.core.id().clone();
-        let resting = session.lie_down();
+        let resting = session.suspend();
         live.remove(&id);
         self.resting().insert(id, Box::new(resting));
         None
