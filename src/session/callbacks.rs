@@ -9,11 +9,11 @@ use futures_util::future::BoxFuture;
 use super::actor::Session;
 use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History, Lineage};
 use super::compacting::{self, CompactionOrder};
-use super::effects;
+use super::cpu_worker;
 use super::cross_session_edit::HandedHistory;
+use super::effects;
 use super::hook_host::MayRun;
 use super::rounds::text_content;
-use super::thinking;
 use super::work::{Done, Pending};
 use epitome_compaction::{self as compaction, Decision};
 use epitome_hooks::event::HookEvent;
@@ -94,7 +94,7 @@ impl Session {
             Ok(Callable::Compaction(recipe, callback)) => {
                 let deciding = self.compactor.deciding(&mut self.core, None, Why::Hook);
                 self.wait_with(pending);
-                self.think(deciding, move |decided| Done::Called(recipe, callback, decided));
+                self.run_on_cpu(deciding, move |decided| Done::Called(recipe, callback, decided));
             }
             Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
             Err(why) => self.refuse_action(pending, why),
@@ -143,7 +143,7 @@ impl Session {
             Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
                 self.compaction_called(recipe, callback)
             }
-            None => Err(thinking::FAULT.to_owned()),
+            None => Err(cpu_worker::FAULT.to_owned()),
         };
         match ordered {
             Ok(order) => {
@@ -374,7 +374,7 @@ impl Session {
 
 /// Runs what a hook called; a panic is an error, in words.
 pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    effects::guarded(called, || Err(thinking::FAULT.to_owned())).await
+    effects::guarded(called, || Err(cpu_worker::FAULT.to_owned())).await
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.

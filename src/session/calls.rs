@@ -11,7 +11,7 @@ use super::core::Core;
 use super::permissions::{Circumstances, Ruling};
 use super::work::Done;
 use super::{AskId, Decision, Out};
-use super::{output_truncation, checkpoints, editor_buffers, effects, trace};
+use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
 use epitome_recall::Log;
 use epitome_secrets::Masker;
 use epitome_spans::Timed;

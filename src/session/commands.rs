@@ -24,7 +24,7 @@ use super::mcp::Mcp;
 use super::recipe_catalog::Recipes;
 use super::rounds::apply_to;
 use super::work::{Background, Prompt};
-use super::{Answer, CommandInfo, Severity, summary, thinking};
+use super::{Answer, CommandInfo, Severity, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, Report, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
@@ -295,7 +295,7 @@ impl Session {
             Some(OnDisk::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
             Some(OnDisk::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
             Some(OnDisk::Checkpoints(Err(error))) => rewind::not_rewound(&mut self.core, &error.to_string()),
-            None => said(&mut self.core, format!("Not done: {}.", thinking::FAULT)),
+            None => said(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
         };
         self.finish_command(prompt, ran);
     }

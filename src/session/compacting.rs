@@ -13,14 +13,14 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::actor::Session;
+use super::child_requests::UNUSED_SUMMARY;
 use super::core::Core;
 use super::effects;
-use super::child_requests::UNUSED_SUMMARY;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder};
 use super::work::{Done, Fault, LookedFor, Pending};
-use super::{CompactionState, Severity, thinking};
+use super::{CompactionState, Severity, cpu_worker};
 use epitome_compaction::pace::Pace;
 use epitome_compaction::{self as compaction, Decision, Plan, Scene, Wish, Written};
 use epitome_config::Summariser;
@@ -180,13 +180,13 @@ impl Session {
     pub(super) fn plan(&mut self, why: Why) {
         let focus = self.compactor.order.focus.clone();
         let deciding = self.compactor.deciding(&mut self.core, focus, why);
-        self.think(deciding, move |decided| Done::Planned(why, decided));
+        self.run_on_cpu(deciding, move |decided| Done::Planned(why, decided));
     }
 
     /// The turn has it planned anew where the view is another one by now.
     pub(super) fn planned(&mut self, why: Why, decided: Option<(Seq, Decision)>) {
         let Some((revision, decision)) = decided else {
-            return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned()));
+            return self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned()));
         };
         if revision == self.core.thread.view().revision() {
             match decision {
@@ -296,14 +296,14 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let revision = thread.view().revision();
         let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.think(pruning, move |pruned| Done::Pruned(revision, pruned));
+        self.run_on_cpu(pruning, move |pruned| Done::Pruned(revision, pruned));
     }
 
     pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
         let change = match pruned {
             Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
             Some(_) => return self.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
-            None => return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
+            None => return self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned())),
         };
         if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
             self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
@@ -358,7 +358,7 @@ impl Session {
         let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
         let budget = self.compactor.budget(&self.core);
         let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
-        self.think(composing, Done::Composed);
+        self.run_on_cpu(composing, Done::Composed);
     }
 
     pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
@@ -369,7 +369,7 @@ impl Session {
                 self.answer_turn(TurnAnswer::Composed(Box::new(change)));
             }
             Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
-            None => self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
+            None => self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned())),
         }
     }
 
@@ -422,12 +422,12 @@ impl Session {
             }
         };
         self.wait_with(pending);
-        self.think(composing, move |made| Done::Swapped(revision, made));
+        self.run_on_cpu(composing, move |made| Done::Swapped(revision, made));
     }
 
     pub(super) fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
         let Some(mut pending) = self.take_pending() else { return };
-        let made = made.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
+        let made = made.unwrap_or_else(|| Err(cpu_worker::FAULT.to_owned()));
         let made = match revision == self.core.thread.view().revision() {
             true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
             false => Err(CHANGED.to_owned()),

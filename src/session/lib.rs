@@ -24,12 +24,14 @@
 //! | `reminders` | facts sent to the model because its view does not contain them |
 
 mod actor;
-mod output_truncation;
 mod background_callback;
 mod callbacks;
 mod calls;
 mod checkpoints;
 pub mod child;
+mod child_requests;
+#[cfg(test)]
+mod child_requests_tests;
 mod client_list;
 mod clients;
 mod commands;
@@ -37,15 +39,14 @@ mod compacting;
 pub mod complete;
 mod core;
 pub mod counts;
+pub mod cpu_worker;
+pub mod cross_session_edit;
 mod driving;
 mod editor_buffers;
 mod effects;
-pub mod cross_session_edit;
 mod ending;
 pub mod event_queue;
-mod child_requests;
-#[cfg(test)]
-mod child_requests_tests;
+mod hook_dispatch;
 mod hook_host;
 mod hooks;
 mod inbox;
@@ -55,9 +56,10 @@ mod mcp;
 pub mod meter;
 mod model_link;
 mod models;
-mod hook_dispatch;
+mod output_truncation;
 mod permissions;
 pub mod port;
+mod preflight;
 mod prompt;
 mod questions;
 mod recipe_catalog;
@@ -74,9 +76,7 @@ pub mod session_permissions;
 mod skills;
 mod subagents;
 mod summary;
-mod preflight;
 mod tasks;
-pub mod thinking;
 mod tool_host;
 mod trace;
 mod work;

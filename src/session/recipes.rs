@@ -16,7 +16,7 @@ use super::hook_host::MayRun;
 use super::recipe_catalog::Recipes;
 use super::replies::sentence;
 use super::work::{Background, Prompt, RecipeRun, Work};
-use super::{CommandInfo, SessionCommand, SessionError, Severity, Ticket, thinking};
+use super::{CommandInfo, SessionCommand, SessionError, Severity, Ticket, cpu_worker};
 use epitome_compaction::{self as compaction, Budget, Preview, Wish};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
@@ -339,7 +339,7 @@ impl Session {
         let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
         let Previewed { typed, command, revision, budget, preview } = previewed;
         self.carry_out(rendering.prompt, typed, |core, _| match preview {
-            None => commands::no_compaction(core, &format!("{}.", thinking::FAULT)),
+            None => commands::no_compaction(core, &format!("{}.", cpu_worker::FAULT)),
             Some(_) if revision != core.thread.view().revision() => {
                 commands::no_compaction(core, "the conversation was changed meanwhile. Say it again.")
             }

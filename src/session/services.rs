@@ -12,7 +12,7 @@ use super::actor::Session;
 use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
 use super::core::Core;
-use super::thinking;
+use super::cpu_worker;
 use super::work::Background;
 use epitome_compaction::Decision;
 use epitome_hooks::hook::Messages;
@@ -191,7 +191,7 @@ impl Session {
     }
 
     pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: Reply) {
-        self.serve_now(hook, "compact", plan.ok_or_else(|| thinking::FAULT.to_owned()), answer);
+        self.serve_now(hook, "compact", plan.ok_or_else(|| cpu_worker::FAULT.to_owned()), answer);
     }
 
     /// Counts a call that costs money.

@@ -7,9 +7,9 @@ use tracing::Instrument as _;
 
 use super::Compactor;
 use crate::actor::Session;
+use crate::child_requests::UNUSED_SUMMARY;
 use crate::core::Core;
 use crate::effects;
-use crate::child_requests::UNUSED_SUMMARY;
 use crate::summary::{Attempt, Summary};
 use crate::work::Background;
 use epitome_compaction::pace::Fullness;

@@ -25,7 +25,7 @@ impl Session {
             let masks = compaction::due(&ruler, &thread, &budget)?;
             Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
         };
-        self.think(looking, move |cut| Done::Eased(revision, cut));
+        self.run_on_cpu(looking, move |cut| Done::Eased(revision, cut));
     }
 
     pub(crate) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {

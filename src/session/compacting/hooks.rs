@@ -2,8 +2,8 @@
 //! and behind it.
 
 use crate::actor::Session;
-use crate::compacting::{CompactionOrder, Draft};
 use crate::child_requests::UNUSED_SUMMARY;
+use crate::compacting::{CompactionOrder, Draft};
 use crate::hooks::refuse;
 use crate::recipes::Text;
 use crate::rounds::{apply_to, text_content};

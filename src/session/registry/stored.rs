@@ -129,8 +129,10 @@ impl Sessions {
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;
-            let made =
-                tokio::task::spawn_blocking(move || cross_session_edit::in_store(&services, &name, &mutation)).await;
+            let made = tokio::task::spawn_blocking(move || {
+                cross_session_edit::in_store(&services, &name, &mutation)
+            })
+            .await;
             // Who gave up meanwhile wants no answer.
             drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
         });
