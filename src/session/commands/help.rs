@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::why::more;
 use epitome_recipe::catalog::Catalog;
 use epitome_recipe::command::CommandInfo;
 use epitome_recipe::parse::Source;
@@ -28,9 +29,7 @@ pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> 
         };
         let _ = writeln!(out, "- /{}: {}{whose}", command.name, command.description);
     }
-    if recipes.len() > RECIPES_SHOWN_MAX {
-        let _ = writeln!(out, "- and {} more", recipes.len() - RECIPES_SHOWN_MAX);
-    }
+    more(&mut out, recipes.len(), RECIPES_SHOWN_MAX);
     let _ = write!(
         out,
         "\nRecipes are Markdown files: yours in {}, those of a repository in its .epitome/recipes, and those of \

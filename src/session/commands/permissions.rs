@@ -71,9 +71,7 @@ fn list_permissions(core: &mut Core, remembered: &[(Rule, Term)]) -> Ran {
         for rule in rules.iter().take(LISTED_MAX) {
             let _ = writeln!(out, "- {rule} ({}:{})", rule.path.display(), rule.line);
         }
-        if rules.len() > LISTED_MAX {
-            let _ = writeln!(out, "- and {} more", rules.len() - LISTED_MAX);
-        }
+        why::more(&mut out, rules.len(), LISTED_MAX);
     }
     if remembered.is_empty() {
         out.push_str("\nNothing is remembered of what you allowed.");

@@ -151,9 +151,7 @@ fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
     for (part, text) in pins.iter().take(PINS_SHOWN_MAX) {
         let _ = writeln!(out, "- {part} ({} tokens): {}", ruler.text(text), why::line(text));
     }
-    if pins.len() > PINS_SHOWN_MAX {
-        let _ = writeln!(out, "- and {} more", pins.len() - PINS_SHOWN_MAX);
-    }
+    why::more(&mut out, pins.len(), PINS_SHOWN_MAX);
     out.push_str("\n/unpin and an entry, or /unpin all, ends it.");
     out
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::layers::entry_named;
-use super::why::line_of;
+use super::why::{counted, line_of, more};
 use super::{NoRoom, OnDisk, Ran, noted, said};
 use crate::checkpoints::BY;
 use crate::core::Core;
@@ -277,18 +277,14 @@ fn words_of(core: &Core, report: &Report, wish: Wish, conversation: bool, files:
     for (path, verb) in changed.iter().take(FILES_SHOWN_MAX) {
         let _ = writeln!(out, "- {path}: {verb}");
     }
-    if changed.len() > FILES_SHOWN_MAX {
-        let _ = writeln!(out, "- and {} more", changed.len() - FILES_SHOWN_MAX);
-    }
+    more(&mut out, changed.len(), FILES_SHOWN_MAX);
     if !report.conflicts.is_empty() {
         out.push_str("\nLeft alone:\n\n");
     }
     for conflict in report.conflicts.iter().take(FILES_SHOWN_MAX) {
         let _ = writeln!(out, "- {}: {}", shown(&conflict.path), conflict.why.words());
     }
-    if report.conflicts.len() > FILES_SHOWN_MAX {
-        let _ = writeln!(out, "- and {} more", report.conflicts.len() - FILES_SHOWN_MAX);
-    }
+    more(&mut out, report.conflicts.len(), FILES_SHOWN_MAX);
     if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
         out.push_str("\nThe word force takes back also what somebody else has changed; it can be undone.\n");
     }
@@ -360,7 +356,7 @@ fn summary(record: Option<&TurnRecord>) -> String {
     let (added, removed) =
         lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
     let back = if record.taken_back.is_some() { ", taken back" } else { "" };
-    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+    let files = counted(files, "file");
     format!("{files}, +{added} −{removed}{back}")
 }
 
