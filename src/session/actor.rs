@@ -182,11 +182,7 @@ impl Session {
                 self.cancel();
             }
             Event::Progress(call, output) => self.progressed(call, output),
-            Event::Summary(piece) => {
-                if let Some(out) = self.compactor.wrote(piece) {
-                    self.core.announce(&out);
-                }
-            }
+            Event::Summary(piece) => self.compactor.show_piece(&self.core, piece),
             Event::Child(news) => self.child_news(news),
             Event::Service(call) => self.serve(call),
             Event::Server(news) => self.mcp.hear(&mut self.core, news),

@@ -13,7 +13,6 @@ use super::work::Done;
 use super::{AskId, Decision, Out};
 use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
 use epitome_recall::Log;
-use epitome_secrets::Masker;
 use epitome_spans::Timed;
 use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
 use epitome_tools::buffers::Look;
@@ -110,22 +109,13 @@ impl Session {
         }
     }
 
-    /// What knows the keys of whoever sent the prompt; `None` where they want no masks. It is made once for an
-    /// environment.
-    pub(super) fn masker(&mut self) -> Option<Arc<Masker>> {
-        if !self.core.settings.mask_secrets {
-            return None;
-        }
-        Some(self.tools.masker(&self.core.workspace.environment))
-    }
-
     /// What the tool has at hand for this call.
     fn tool_context(&mut self, tool: &Arc<dyn Tool>, id: &CallId) -> ToolContext {
         let files = self.tools.files(&self.core.thread, &self.core.workspace);
         // What a hook will see first may hold what it takes out.
         let call = self.core.effective_call(id);
         let is_hidden = call.as_ref().is_some_and(|call| self.is_seen_before_shown(call));
-        let masker = self.masker();
+        let masker = self.tools.masker(&self.core);
         let progress = self.tools.output_of(id.clone(), masker, is_hidden);
         let log = if tool.reads_log() {
             Log::of(&self.core.thread, self.core.recall_bytes())
@@ -194,7 +184,7 @@ impl Session {
         // Once more behind a card: the user may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));
         let entrance = self.tools.enter(&access.unwrap_or(Access::Nothing));
-        let masker = self.masker();
+        let masker = self.tools.masker(&self.core);
         let Some(work) = &mut self.work else { return };
         let span = info_span!(parent: self.core.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
         let mut timed = Timed::new(span.clone());

@@ -16,6 +16,7 @@ use super::actor::Session;
 use super::child_requests::UNUSED_SUMMARY;
 use super::core::Core;
 use super::effects;
+use super::recipe_catalog::Recipes;
 use super::recipes::Text;
 use super::replies::sentence;
 use super::summary::{self, Attempt, Summary, SummaryOrder};
@@ -73,6 +74,65 @@ impl Compactor {
         self.order = order;
     }
 
+    /// What a model does to write the summary for a plan. The frame must be there.
+    pub(super) fn writing(
+        &self,
+        core: &Core,
+        main: Endpoint,
+        plan: &Plan,
+        instruction: String,
+        pieces: mpsc::Sender<String>,
+    ) -> impl Future<Output = Attempt> + Send + use<> {
+        let settings = core.settings.shared();
+        let ordered = self.order.summary_tokens_max;
+        let mut snapshot = core.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
+        snapshot.view = core.thread.view().replaced_by(plan.through);
+        let (http, services) = (core.services.http.clone(), core.services.clone());
+        let environment = core.workspace.environment.clone();
+        let focus = plan.focus.is_some();
+        let (ruler, thread, budget, plan) =
+            (core.ruler(), core.thread.clone(), self.budget(core), plan.clone());
+        async move {
+            let tables = compaction::tables(&ruler, &thread, &budget, &plan);
+            let instruction = summary::with_tables(instruction, &tables);
+            let tokens = snapshot.tokens();
+            let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
+            let order = SummaryOrder {
+                http,
+                main,
+                writer,
+                snapshot,
+                instruction,
+                focus,
+                message_chars: settings.compaction.message_chars,
+                time: (settings.compaction.summary_timeout, settings.compaction.timeout),
+                pieces,
+            };
+            let attempt = summary::write(&order).await;
+            if let Some(other) = &order.writer {
+                let own = attempt
+                    .limits
+                    .iter()
+                    .filter(|(model, limit)| *model == other.name && *limit < other.window);
+                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit));
+            }
+            attempt
+        }
+    }
+
+    /// What the model is told to write.
+    fn instruction(&self, core: &Core, recipes: &Recipes) -> String {
+        let order = &self.order;
+        match (&order.instruction, &order.recipe) {
+            (Some(instruction), _) => instruction.clone(),
+            (None, Some(recipe)) => match core.render(recipe, &order.arguments, &ShellOutputs::new()) {
+                Text::Done(text) => text,
+                Text::Needs(_) | Text::Failed(_) => recipe.body.clone(),
+            },
+            (None, None) => recipes.summary_instruction(core),
+        }
+    }
+
     /// The summary that hooks see before it takes the history's place.
     pub(super) fn summary(&self) -> Option<&String> {
         self.summary.as_ref()
@@ -89,6 +149,15 @@ pub struct Draft {
 }
 
 impl Core {
+    /// What an attempt came to, once what it tells of windows is known.
+    pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
+        for (model, limit) in attempt.limits {
+            let effect = self.model.narrow(&model, limit);
+            self.model_learned(effect);
+        }
+        attempt.summary
+    }
+
     /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
     fn is_first_request_of_child(&self) -> bool {
         let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
@@ -123,7 +192,7 @@ impl Session {
         };
         self.drop_draft();
         self.compactor.order = CompactionOrder::default();
-        self.show_compaction_ended(state);
+        self.compactor.show_ended(&self.core, state);
         self.answer_turn(TurnAnswer::Compacted(answer));
     }
 
@@ -132,13 +201,6 @@ impl Session {
         let draft = self.compactor.draft.take();
         if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
             self.spend(model, usage, UNUSED_SUMMARY.to_owned());
-        }
-    }
-
-    /// Tells clients that a compaction which they were shown the beginning of will not be.
-    pub(super) fn show_compaction_ended(&mut self, state: CompactionState) {
-        if let Some(out) = self.compactor.show_ended(state) {
-            self.core.announce(&out);
         }
     }
 
@@ -234,61 +296,13 @@ impl Session {
 
     /// Has a model write what stands for the plan's part of the view. Clients see it grow.
     fn write_summary(&mut self, main: Endpoint, plan: &Plan) {
-        let instruction = self.instruction();
-        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
-        let writing = self.writing(main, plan, instruction, pieces);
-        let (id, tokens) = (self.core.fresh_message(), self.core.tokens_in_context());
-        let begun = self.compactor.show_begun(id, tokens, shown);
-        self.core.announce(&begun);
+        let instruction = self.compactor.instruction(&self.core, &self.recipes);
+        let pieces = self.compactor.show_begun(&mut self.core);
+        let writing = self.compactor.writing(&self.core, main, plan, instruction, pieces);
         let Some(work) = &mut self.work else { return };
         let scope = self.core.trace.scope().clone();
         let job = async move { Done::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
         work.jobs.spawn(job.instrument(scope));
-    }
-
-    /// What a model does to write the summary for a plan. The frame must be there.
-    pub(super) fn writing(
-        &mut self,
-        main: Endpoint,
-        plan: &Plan,
-        instruction: String,
-        pieces: mpsc::Sender<String>,
-    ) -> impl Future<Output = Attempt> + Send + use<> {
-        let settings = self.core.settings.shared();
-        let ordered = self.compactor.order.summary_tokens_max;
-        let mut snapshot = self.core.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
-        snapshot.view = self.core.thread.view().replaced_by(plan.through);
-        let (http, services) = (self.core.services.http.clone(), self.core.services.clone());
-        let environment = self.core.workspace.environment.clone();
-        let focus = plan.focus.is_some();
-        let (ruler, thread, budget, plan) =
-            (self.core.ruler(), self.core.thread.clone(), self.compactor.budget(&self.core), plan.clone());
-        async move {
-            let tables = compaction::tables(&ruler, &thread, &budget, &plan);
-            let instruction = summary::with_tables(instruction, &tables);
-            let tokens = snapshot.tokens();
-            let writer = summary::writer(&services, &settings, &environment, &main, tokens).await;
-            let order = SummaryOrder {
-                http,
-                main,
-                writer,
-                snapshot,
-                instruction,
-                focus,
-                message_chars: settings.compaction.message_chars,
-                time: (settings.compaction.summary_timeout, settings.compaction.timeout),
-                pieces,
-            };
-            let attempt = summary::write(&order).await;
-            if let Some(other) = &order.writer {
-                let own = attempt
-                    .limits
-                    .iter()
-                    .filter(|(model, limit)| *model == other.name && *limit < other.window);
-                own.for_each(|(_, limit)| services.learned.learn_window(other, *limit));
-            }
-            attempt
-        }
     }
 
     /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
@@ -311,24 +325,9 @@ impl Session {
         self.end_compaction(CompactAnswer::Done(Box::new(change)));
     }
 
-    /// What the model is told to write.
-    fn instruction(&self) -> String {
-        let order = &self.compactor.order;
-        match (&order.instruction, &order.recipe) {
-            (Some(instruction), _) => instruction.clone(),
-            (None, Some(recipe)) => match self.core.render(recipe, &order.arguments, &ShellOutputs::new()) {
-                Text::Done(text) => text,
-                Text::Needs(_) | Text::Failed(_) => recipe.body.clone(),
-            },
-            (None, None) => self.recipes.summary_instruction(&self.core),
-        }
-    }
-
     pub(super) fn summarised(&mut self, attempt: Attempt) {
-        for out in self.compactor.last_pieces() {
-            self.core.announce(&out);
-        }
-        let summary = self.take_attempt(attempt);
+        self.compactor.show_last_pieces(&self.core);
+        let summary = self.core.take_attempt(attempt);
         if let Err(error) = &summary {
             tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables stand for it");
         }
@@ -337,15 +336,6 @@ impl Session {
             Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
         };
         self.written(written);
-    }
-
-    /// What an attempt came to, once what it tells of windows is known.
-    pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
-        for (model, limit) in attempt.limits {
-            let effect = self.core.model.narrow(&model, limit);
-            self.core.model_learned(effect);
-        }
-        attempt.summary
     }
 
     // ── The change ─────────────────────────────────────────────────────────────────────────────

@@ -29,7 +29,7 @@ impl Session {
             };
             match work.turn.next(&self.core.thread) {
                 Next::Commit(change) => {
-                    let change = self.truncated_outcome(*change);
+                    let change = self.tools.truncated_outcome(&mut self.core, *change);
                     if let Err(error) = self.core.commit(change) {
                         self.abandon(&error);
                     }

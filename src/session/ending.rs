@@ -37,7 +37,7 @@ impl Session {
         if reason == StopReason::Cancelled && self.compactor.is_announced() {
             self.compaction_meta("cancelled", None);
         }
-        self.show_compaction_ended(CompactionState::Cancelled);
+        self.compactor.show_ended(&self.core, CompactionState::Cancelled);
         let Some(work) = self.take_work() else { return };
         self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
         // A cancelled turn passes by no other safe point.
@@ -81,7 +81,7 @@ impl Session {
 
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
-        self.show_compaction_ended(CompactionState::Failed(error.to_string()));
+        self.compactor.show_ended(&self.core, CompactionState::Failed(error.to_string()));
         if let Some(Work { responders, turn, .. }) = self.take_work() {
             self.core.trace.end_turn(&self.core.thread, StopReason::Failed, &turn.usage());
             self.withdraw_card();

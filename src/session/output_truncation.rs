@@ -1,8 +1,8 @@
 //! Outcomes as they come in: one that is too large for its share of the window is cut for the view, and all
 //! of it is kept in the log, where `recall` reads it. Pure but for the session's own numbers.
 
-use super::actor::Session;
 use super::core::Core;
+use super::tool_host::ToolHost;
 use epitome_provider::models;
 use epitome_recall as recall;
 use epitome_secrets::Masker;
@@ -90,43 +90,43 @@ impl Core {
     }
 }
 
-impl Session {
+impl ToolHost {
     /// A change as it is committed next: an outcome with who decided about its call, without what looks like a key,
     /// and cut to its share.
-    pub(super) fn truncated_outcome(&mut self, mut change: Change) -> Change {
+    pub(super) fn truncated_outcome(&mut self, core: &mut Core, mut change: Change) -> Change {
         if let Change::ToolFinished { outcome } = &mut change {
-            outcome.decided = self.tools.call(&outcome.call).decided.take();
+            outcome.decided = self.call(&outcome.call).decided.take();
             // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
-            if let Some(masker) = self.masker() {
+            if let Some(masker) = self.masker(core) {
                 mask_said(outcome, &masker);
             }
         }
         match change {
             Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
-                let name = self.core.thread.call(&outcome.call).map(|call| call.name.as_str());
+                let name = core.thread.call(&outcome.call).map(|call| call.name.as_str());
                 let source = match name {
                     Some(recall::NAME) => Source::Recall,
                     Some(task::NAME) => Source::Agent,
                     Some(_) | None => Source::Tool,
                 };
-                let room = self.room_for_outcome();
-                let outcome = cut(&self.core.ruler(), outcome, source, self.core.thread.next_seq(), &room);
+                let room = self.room_for_outcome(core);
+                let outcome = cut(&core.ruler(), outcome, source, core.thread.next_seq(), &room);
                 Change::ToolFinished { outcome }
             }
             other => other,
         }
     }
 
-    fn room_for_outcome(&mut self) -> Room {
-        let used = self.core.tokens_in_context();
-        let (window, max_output) = match self.core.model.endpoint() {
+    fn room_for_outcome(&mut self, core: &mut Core) -> Room {
+        let used = core.tokens_in_context();
+        let (window, max_output) = match core.model.endpoint() {
             Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
             None => (models::WINDOW_DEFAULT, 0),
         };
-        let taken = taken(&self.core.thread);
+        let taken = taken(&core.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
-        let open = self.core.thread.open_calls().len() as u64;
-        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.tools.stored_bytes(&self.core.thread));
+        let open = core.thread.open_calls().len() as u64;
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.stored_bytes(&core.thread));
         Room { window, free, taken, open, keep_bytes }
     }
 }

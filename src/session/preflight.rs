@@ -1,7 +1,6 @@
 //! Whether a provider takes a request: what is asked before a call that may be too long, and what is done
 //! about thinking that it would not take back.
 
-use super::actor::Session;
 use super::core::Core;
 use super::effects::Counting;
 use epitome_provider::endpoint::Endpoint;
@@ -36,25 +35,23 @@ impl Core {
     }
 }
 
-impl Session {
+impl Core {
     /// The count to make before a call, where the request may not fit, the provider tells, and a compaction may
-    /// happen by itself. Behind one, and where one has gained nothing, the call is made in any case: the
+    /// happen by itself. The caller knows whether the turn allows one: behind one, and where one has gained nothing, the call is made in any case: the
     /// provider's own refusal has the last word.
     pub(super) fn count_before_call(&mut self, endpoint: &Endpoint) -> Option<Counting> {
-        let may_compact = self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call())
-            && self.core.auto_compact_at(endpoint.window).is_some();
-        if !may_compact || endpoint.count_url().is_none() {
+        if endpoint.count_url().is_none() || self.auto_compact_at(endpoint.window).is_none() {
             return None;
         }
-        let reserve = u64::from(self.core.settings.compaction.output_reserve)
+        let reserve = u64::from(self.settings.compaction.output_reserve)
             .min(u64::from(endpoint.max_output))
             .min(endpoint.window / 4);
         let room = endpoint.window - reserve;
-        if self.core.tokens_at_most() < room / 100 * RISKY_PERCENT {
+        if self.tokens_at_most() < room / 100 * RISKY_PERCENT {
             return None;
         }
-        let encoded = self.core.encode(endpoint, Purpose::Count);
-        let (http, counted_for): (Http, Endpoint) = (self.core.services.http.clone(), endpoint.clone());
+        let encoded = self.encode(endpoint, Purpose::Count);
+        let (http, counted_for): (Http, Endpoint) = (self.services.http.clone(), endpoint.clone());
         let count = Box::pin(async move { count::count(&http, &counted_for, &encoded).await });
         Some(Counting { count, room })
     }

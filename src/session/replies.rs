@@ -108,7 +108,7 @@ impl Session {
         }
         let started = ready.and_then(|()| {
             let message = self.core.fresh_message();
-            let counting = self.count_before_call(&endpoint);
+            let counting = may_compact.then(|| self.core.count_before_call(&endpoint)).flatten();
             let encoded = self.core.encode(&endpoint, Purpose::Reply);
             let scope = self.core.trace.scope().clone();
             ModelCall::start(&self.core.services.http, scope, endpoint, encoded, message, counting)

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
+use super::core::Core;
 use super::output_truncation::StoredOutputs;
 use super::permissions::HookDecision;
 use epitome_secrets::Masker;
@@ -98,16 +99,17 @@ impl ToolHost {
         self.files.enter(access)
     }
 
-    /// What knows the keys of an environment. It is made once for it.
-    pub fn masker(&mut self, environment: &Arc<Environment>) -> Arc<Masker> {
-        match &self.masker {
-            Some((made_for, masker)) if Arc::ptr_eq(made_for, environment) => masker.clone(),
-            Some(_) | None => {
-                let masker = Arc::new(Masker::new(environment));
-                self.masker = Some((environment.clone(), masker.clone()));
-                masker
-            }
+    /// What knows the keys of whoever sent the prompt; `None` where they want no masks. It is made once for an
+    /// environment.
+    pub fn masker(&mut self, core: &Core) -> Option<Arc<Masker>> {
+        if !core.settings.mask_secrets {
+            return None;
         }
+        let environment = &core.workspace.environment;
+        let known = self.masker.take_if(|(made_for, _)| Arc::ptr_eq(made_for, environment));
+        let masker = known.map_or_else(|| Arc::new(Masker::new(environment)), |(_, masker)| masker);
+        self.masker = Some((environment.clone(), masker.clone()));
+        Some(masker)
     }
 
     /// Takes the live output of a call; where a hook will see the outcome first, none is shown.

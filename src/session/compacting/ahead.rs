@@ -98,7 +98,13 @@ impl Session {
         };
         // Nobody is shown what may never be used.
         let (pieces, _) = mpsc::channel(1);
-        let writing = self.writing(main, &plan, self.recipes.summary_instruction(&self.core), pieces);
+        let writing = self.compactor.writing(
+            &self.core,
+            main,
+            &plan,
+            self.recipes.summary_instruction(&self.core),
+            pieces,
+        );
         let writing = async move {
             let attempt = effects::guarded(writing, Attempt::panicked).await;
             Background::Ahead(Box::new(plan), Box::new(attempt))
@@ -108,7 +114,7 @@ impl Session {
     }
 
     pub(crate) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
-        let summary = self.take_attempt(attempt);
+        let summary = self.core.take_attempt(attempt);
         let awaited = self.compactor.is_awaited(plan.revision);
         match summary {
             Ok(summary) if awaited => {

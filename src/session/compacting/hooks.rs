@@ -212,7 +212,7 @@ impl Session {
             work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
         }
         if told.is_none() {
-            self.show_compaction_ended(CompactionState::Cancelled);
+            self.compactor.show_ended(&self.core, CompactionState::Cancelled);
             return None;
         }
         self.compactor.announced = None;

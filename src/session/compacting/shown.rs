@@ -3,6 +3,8 @@
 use tokio::sync::mpsc;
 
 use super::Compactor;
+use crate::core::Core;
+use crate::summary::PIECES_MAX;
 use crate::{CompactionState, Out};
 use epitome_thread::MessageId;
 
@@ -21,11 +23,14 @@ pub(super) struct Announced {
 }
 
 impl Compactor {
-    /// A summary begins to be written.
-    pub(super) fn show_begun(&mut self, id: MessageId, tokens: u64, pieces: mpsc::Receiver<String>) -> Out {
+    /// A summary begins to be written. Clients see it grow by what comes into the sender.
+    pub(super) fn show_begun(&mut self, core: &mut Core) -> mpsc::Sender<String> {
+        let (id, tokens) = (core.fresh_message(), core.tokens_in_context());
+        core.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
         self.announced = Some(Announced { id, tokens, wrote: String::new() });
+        let (sender, pieces) = mpsc::channel(PIECES_MAX);
         self.pieces = Some(pieces);
-        Out::Compaction { id, state: CompactionState::Began { tokens } }
+        sender
     }
 
     pub(crate) fn is_announced(&self) -> bool {
@@ -41,24 +46,27 @@ impl Compactor {
     }
 
     /// What was written last may have come at the same moment as the end.
-    pub(super) fn last_pieces(&mut self) -> Vec<Out> {
-        let Some(mut pieces) = self.pieces.take() else { return Vec::new() };
-        std::iter::from_fn(|| pieces.try_recv().ok()).filter_map(|piece| self.wrote(piece)).collect()
+    pub(super) fn show_last_pieces(&mut self, core: &Core) {
+        let Some(mut pieces) = self.pieces.take() else { return };
+        while let Ok(piece) = pieces.try_recv() {
+            self.show_piece(core, piece);
+        }
     }
 
     /// Shows the next piece of the summary that a model writes.
-    pub(crate) fn wrote(&mut self, piece: String) -> Option<Out> {
-        let Announced { id, wrote, .. } = self.announced.as_mut()?;
-        if piece.is_empty() || wrote.len() + piece.len() > SHOWN_BYTES_MAX {
-            return None;
+    pub(crate) fn show_piece(&mut self, core: &Core, piece: String) {
+        let Some(Announced { id, wrote, .. }) = &mut self.announced else { return };
+        if !piece.is_empty() && wrote.len() + piece.len() <= SHOWN_BYTES_MAX {
+            wrote.push_str(&piece);
+            core.announce(&Out::Compaction { id: *id, state: CompactionState::Wrote(piece) });
         }
-        wrote.push_str(&piece);
-        Some(Out::Compaction { id: *id, state: CompactionState::Wrote(piece) })
     }
 
     /// Tells clients that a compaction which they were shown the beginning of will not be.
-    pub(crate) fn show_ended(&mut self, state: CompactionState) -> Option<Out> {
-        self.announced.take().map(|Announced { id, .. }| Out::Compaction { id, state })
+    pub(crate) fn show_ended(&mut self, core: &Core, state: CompactionState) {
+        if let Some(Announced { id, .. }) = self.announced.take() {
+            core.announce(&Out::Compaction { id, state });
+        }
     }
 
     /// How the running compaction stands, for a client that joins in the middle of it.
