@@ -72,18 +72,18 @@ const BUILT_IN: &[BuiltIn] = &[
     built_in("help", "List the commands, and where recipes come from", None, |core, beside, _| {
         help(core, beside)
     }),
-    built_in("context", "Show how full the window is, and of what", None, |core, beside, _| {
+    built_in("context", "Show how full the context window is, and with what", None, |core, beside, _| {
         show_context(core, beside)
     }),
     built_in(
         "usage",
-        "Show what this session took: tokens and cost by model, agents, calls, time",
+        "Show usage: tokens and cost by model, agents, tool calls and time",
         None,
         |core, _, _| show_usage(core),
     ),
     built_in(
         "goal",
-        "Show, set or clear what the work is for; it outlives every compaction",
+        "Show, set or clear the goal of the work; it survives every compaction",
         Some("[the goal | clear]"),
         |core, _, typed| goal(core, typed),
     ),
@@ -95,13 +95,13 @@ const BUILT_IN: &[BuiltIn] = &[
     ),
     built_in(
         "mcp",
-        "Show the MCP servers of this session, how they stand, and their tools",
+        "Show the MCP servers of this session, their status and their tools",
         None,
         |core, beside, _| show_mcp(core, beside),
     ),
     built_in(
         "permissions",
-        "Show what may run without a question, take it back, or keep it for this workspace",
+        "Show what may run without asking; revoke it, or keep it for this workspace",
         Some("[forget N | forget all | keep N]"),
         |core, _, typed| permissions::permissions(core, typed),
     ),
@@ -110,19 +110,19 @@ const BUILT_IN: &[BuiltIn] = &[
     }),
     built_in(
         "undo",
-        "Take the last compaction back, or what a hook did to the history; or an older one",
+        "Undo the last compaction or a hook's change of the history, or an older one",
         Some("[an entry, as e12]"),
         |core, _, typed| layers::undo(core, typed),
     ),
     built_in(
         "redo",
-        "Bring again what was taken back last, or another one",
+        "Redo what was undone last, or another one",
         Some("[an entry, as e12]"),
         |core, _, typed| layers::redo(core, typed),
     ),
     built_in(
         "rewind",
-        "Take a turn back: the files that it changed, the conversation, or both",
+        "Undo a turn: the files that it changed, the conversation, or both",
         Some("[an entry, as e12] [files | conversation] [dry] [force] | undo"),
         |core, _, typed| rewind::rewind(core, typed),
     ),
@@ -140,16 +140,16 @@ const BUILT_IN: &[BuiltIn] = &[
     ),
     built_in(
         "pin",
-        "Keep an entry or some words through every compaction as they are; or list what is kept",
+        "Pin an entry or some words, so that every compaction keeps them unchanged; or list the pins",
         Some("[an entry, as e12 | some words]"),
         |core, _, typed| pins::pin(core, typed),
     ),
-    built_in("unpin", "Let go of what was pinned", Some("an entry, as e12 | all"), |core, _, typed| {
+    built_in("unpin", "Unpin an entry, or all", Some("an entry, as e12 | all"), |core, _, typed| {
         pins::unpin(core, typed)
     }),
     built_in(
         "why",
-        "Tell what compactions and hooks did here, who asked for it and why not",
+        "Explain what compactions and hooks did here, who asked for it, and why",
         Some("[an entry, as e12 | a hook]"),
         |core, _, typed| why(core, typed),
     ),

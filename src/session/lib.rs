@@ -1,27 +1,37 @@
 //! Sessions: the public face of the one writer.
 //!
-//! A session is one task that owns its `Thread` and at most one `Turn`. Whoever wants something of it
+//! A session is one task that owns its conversation and at most one `Turn`. Whoever wants something of it
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 //!
-//! The core (`actor`) holds components with private fields. A component gets what it needs as arguments, never the
-//! session, and returns what is to be committed, spawned or announced:
+//! `Session` (`actor`) is the `Core` with the components beside it. `Core` is what all of them work with: the
+//! conversation and its log, clients, permissions, the model, settings, services; only `Core::commit` changes the
+//! conversation. A component has private fields. It gets the core and what else it needs as arguments, never the session,
+//! and returns what is to be done. `Session` itself only decides what follows an event: it drives the turn and joins
+//! what the components return.
 //!
-//! | component | owns |
+//! | part of the core | owns |
 //! |---|---|
-//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves |
+//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves, notices that are shown once |
 //! | `Log` | the journal, syncing, ids of messages |
 //! | `ModelLink` | the endpoint, its window, token counts, cost, encoded requests |
 //! | `Permissions` | what is allowed, and the open card |
+//! | `Trace` | the log spans of the session and its turn |
+//!
+//! | component | owns |
+//! |---|---|
+//! | `Inbox` | commands that arrive, prompts that wait |
 //! | `Questions` | questions of tools and MCP servers to the user |
 //! | `EditorBuffers` | what editors hold unsaved, and requests to them |
-//! | `ToolHost` | what tool calls share: files, live output, background commands |
+//! | `ToolHost` | what tool calls share: files, live output, background commands; what is known of the turn's calls |
 //! | `Subagents` | children at work, their cards and streams |
-//! | `HookHost` | hooks that were found, and consent to them |
+//! | `HookHost` | hooks that were found, consent to them, and what they want of the running turn |
+//! | `Compactor` | the compaction of the running turn, the summary that is written ahead |
 //! | `Recipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
 //! | `Mcp` | MCP servers |
-//! | `Notices` | what the user is notified of once |
-//! | `reminders` | facts sent to the model because its view does not contain them |
+//! | `Watch` (`instructions`) | the files that hold instructions |
+//!
+//! `reminders` compares the view with what the model has to know; `commands` are functions over the core.
 
 mod actor;
 mod background_callback;
