@@ -8,7 +8,7 @@
 //!    [`thread::Change`], appended and never rewritten. What the model sees, what the editor replays and what the
 //!    command line prints are functions of the log. Compactions and their undo are ordinary entries.
 //! 2. **One writer.** A session is one task that owns its [`thread::Thread`] and at most one [`turn::Turn`].
-//!    `Session::commit` is the only place that writes the journal, applies a change and announces it.
+//!    `Core::commit` is the only place that writes the journal, applies a change and announces it.
 //! 3. **Pure deciders.** The agent loop, permission rules, compaction, recipe rendering, retries and stream decoders
 //!    take data and return a decision. The session carries it out.
 //! 4. **One translator per direction, one output stream.** Live updates and replay use the same code
@@ -104,7 +104,7 @@
 //! never changes with a setting or a release. The tables of `compaction::carryover` are computed without a model, each
 //! behind a guard, so a compaction always succeeds.
 //!
-//! Deciding and composing takes milliseconds. `session::thinking` does it on a low-priority thread with a snapshot of the
+//! Deciding and composing takes milliseconds. `session::cpu_worker` does it on a low-priority thread with a snapshot of the
 //! thread; the result is used only if the view has not changed since.
 //!
 //! # The workspace

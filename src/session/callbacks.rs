@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
 use super::actor::Session;
-use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History};
+use super::child::{self, ChildModel, ChildOrder, ChildOutcome, History, Lineage};
 use super::compacting::{self, CompactionOrder};
+use super::cpu_worker;
+use super::cross_session_edit::HandedHistory;
 use super::effects;
-use super::elsewhere::Handed;
-use super::hooks::refuse;
+use super::hook_host::MayRun;
 use super::rounds::text_content;
-use super::thinking;
-use super::work::{Done, Pending, Thought};
+use super::work::{Done, Pending};
 use epitome_compaction::{self as compaction, Decision};
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::functions::{CallbackInput, CallbackOutput};
@@ -21,7 +24,7 @@ use epitome_hooks::output::{Callback, Utterance};
 use epitome_provider::models;
 use epitome_recipe::command::{self, Arguments};
 use epitome_recipe::parse::{Context, History as RecipeHistory, ModelChoice, Output, Recipe};
-use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason, Verdict};
+use epitome_thread::{Change, Message, ModelName, Origin, Role, Seq, StopReason};
 use epitome_turn::Why;
 
 /// Why a history is not replaced twice: the model would never have seen the first one.
@@ -38,7 +41,7 @@ pub struct Called {
     /// What the trail says before its text is used.
     pub remarks: Vec<String>,
     /// Histories that hooks of its own run made for this conversation.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<HandedHistory>,
 }
 
 impl Called {
@@ -67,6 +70,13 @@ impl Called {
     }
 }
 
+/// What a hook calls, ready to begin.
+enum Callable {
+    /// A recipe that makes a summary of this conversation.
+    Compaction(Arc<Recipe>, Callback),
+    Run(BoxFuture<'static, Result<Called, String>>),
+}
+
 /// What a callback's output is made into.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
@@ -78,85 +88,77 @@ pub(super) struct Applied {
 impl Session {
     /// Runs what a hook calls: a function, a recipe that makes a summary of this conversation, or any
     /// other recipe as a child.
-    pub(super) fn call_back(&mut self, mut pending: Pending, by: &str, callback: Callback) {
-        if let Some(target) = callback.target.as_ref().filter(|target| **target != self.id.0) {
-            let why = format!("a callback works on its own conversation, and {target} is another one");
-            refuse(&mut pending.resolution, by, why);
-            return self.settle_round(pending);
+    pub(super) fn call_back(&mut self, pending: Pending, callback: Callback) {
+        let asynchronous = callback.asynchronous;
+        match self.callable(pending.event, callback) {
+            Ok(Callable::Compaction(recipe, callback)) => {
+                let deciding = self.compactor.deciding(&mut self.core, None, Why::Hook);
+                self.wait_with(pending);
+                self.run_on_cpu(deciding, move |decided| Done::Called(recipe, callback, decided));
+            }
+            Ok(Callable::Run(called)) => self.await_callback(pending, asynchronous, called),
+            Err(why) => self.refuse_action(pending, why),
         }
-        if self.services.functions.has_callback(&callback.name) {
-            let called = self.function_call(pending.event, callback.name, callback.args);
-            return self.await_callback(pending, callback.asynchronous, called);
+    }
+
+    fn callable(&mut self, event: HookEvent, callback: Callback) -> Result<Callable, String> {
+        if let Some(target) = callback.target.as_ref().filter(|target| **target != self.core.id().0) {
+            return Err(format!("a callback works on its own conversation, and {target} is another one"));
         }
-        let Some(recipe) = self.recipes.catalog().find(&callback.name).cloned() else {
-            let why = format!(
+        if self.core.services.functions.has_callback(&callback.name) {
+            let called = self.function_call(event, callback.name, callback.args);
+            return Ok(Callable::Run(called.boxed()));
+        }
+        let recipe = self.recipes.catalog().find(&callback.name).cloned().ok_or_else(|| {
+            format!(
                 "there is no recipe or function called {:?}; epitome recipes list shows what there is",
                 callback.name
-            );
-            refuse(&mut pending.resolution, by, why);
-            return self.settle_round(pending);
-        };
+            )
+        })?;
         if !recipe.callable_by.hook {
-            let why = format!("the recipe {} does not let hooks call it (callable_by)", recipe.id);
-            refuse(&mut pending.resolution, by, why);
-            return self.settle_round(pending);
+            return Err(format!("the recipe {} does not let hooks call it (callable_by)", recipe.id));
         }
         let replaces = !callback.text_only && (recipe.is_compaction() || recipe.output == Output::Mutate);
         if replaces && self.is_compacted_since_reply() {
-            refuse(&mut pending.resolution, by, REPLACED_ALREADY.to_owned());
-            return self.settle_round(pending);
+            return Err(REPLACED_ALREADY.to_owned());
         }
         if recipe.is_compaction() && !callback.text_only {
-            let deciding = self.deciding(None, Why::Hook);
-            return self.think(deciding, move |decided| {
-                Thought::Called(Box::new(pending), recipe, callback, decided)
-            });
+            return Ok(Callable::Compaction(recipe, callback));
         }
-        match self.child_run(&recipe, &callback.args) {
-            Ok(run) => {
-                let becomes = if callback.text_only { Output::Message } else { recipe.output };
-                let called = async move { Ok(Called::by_child(run.await?, becomes)) };
-                self.await_callback(pending, callback.asynchronous, called);
-            }
-            Err(why) => {
-                refuse(&mut pending.resolution, by, why);
-                self.settle_round(pending);
-            }
-        }
+        let run = self.child_run(&recipe, &callback.args)?;
+        let becomes = if callback.text_only { Output::Message } else { recipe.output };
+        Ok(Callable::Run(async move { Ok(Called::by_child(run.await?, becomes)) }.boxed()))
     }
 
     /// A hook calls a recipe that makes a summary of this conversation, and it is known whether that gains anything.
     pub(super) fn compaction_weighed(
         &mut self,
-        mut pending: Pending,
         recipe: Arc<Recipe>,
         callback: Callback,
         decided: Option<(Seq, Decision)>,
     ) {
+        let Some(mut pending) = self.take_pending() else { return };
         let ordered = match decided {
             Some((_, Decision::Nothing(_))) => Err(compaction::NO_GAIN.to_owned()),
             Some((_, Decision::Prune(_) | Decision::Summarise(_))) => {
                 self.compaction_called(recipe, callback)
             }
-            None => Err(thinking::FAULT.to_owned()),
+            None => Err(cpu_worker::FAULT.to_owned()),
         };
         match ordered {
             Ok(order) => {
                 pending.answer.compact = Some(Why::Hook);
-                self.order_compaction(order);
+                self.compactor.order(order);
+                self.settle_round(pending);
             }
-            Err(why) => {
-                let by = pending.resolution.action_by.clone();
-                refuse(&mut pending.resolution, &by, why);
-            }
+            Err(why) => self.refuse_action(pending, why),
         }
-        self.settle_round(pending);
     }
 
     /// How a recipe that makes a summary of this conversation is run for a hook.
     fn compaction_called(&self, recipe: Arc<Recipe>, callback: Callback) -> Result<CompactionOrder, String> {
         let arguments = called_with(&recipe, &callback.args)?;
-        let (functions, path) = (&self.services.functions, recipe.source.path());
+        let (functions, path) = (&self.core.services.functions, recipe.source.path());
         let (declared, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
         let swap = compacting::without_swap(declared).0;
         Ok(CompactionOrder {
@@ -179,16 +181,16 @@ impl Session {
         name: String,
         args: BTreeMap<String, String>,
     ) -> impl Future<Output = Result<Called, String>> + Send + 'static {
-        let view = self.thread.view();
+        let view = self.core.thread.view();
         let messages = epitome_hooks::messages::utterances(view);
-        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+        let continuations = self.hooks.turn_state().continuations;
         let moment = self.moment(match event == HookEvent::AgentStop {
             true => What::AgentStop { round: self.round(), stop_reason: "end_turn", continuations },
             false => What::TurnEnd(self.round()),
         });
         let input = CallbackInput { args, moment: Some(moment), messages };
-        let functions = self.services.functions.clone();
-        let limit = self.settings.hooks.callback_timeout;
+        let functions = self.core.services.functions.clone();
+        let limit = self.core.settings.hooks.callback_timeout;
         async move {
             let output = tokio::time::timeout(limit, functions.call(&name, input)).await;
             let output = output.map_err(|_| format!("it did not end within {} s", limit.as_secs()))?;
@@ -205,46 +207,39 @@ impl Session {
 
     fn await_callback(
         &mut self,
-        mut pending: Pending,
+        pending: Pending,
         asynchronous: bool,
-        called: impl Future<Output = Result<Called, String>> + Send + 'static,
+        called: BoxFuture<'static, Result<Called, String>>,
     ) {
-        let by = pending.resolution.action_by.clone();
         if asynchronous {
-            match self.start_side(by.clone(), called) {
-                Ok(()) => {}
-                Err(why) => refuse(&mut pending.resolution, &by, why),
-            }
-            return self.settle_round(pending);
+            let by = pending.resolution.action_by.clone();
+            return match self.start_background_callback(by, called) {
+                Ok(()) => self.settle_round(pending),
+                Err(why) => self.refuse_action(pending, why),
+            };
         }
+        self.wait_with(pending);
         let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
-            Done::Callback(Box::new(pending), effects::guarded(called, fault).await)
-        });
+        work.jobs.spawn(async move { Done::Callback(guarded(called).await) });
     }
 
-    pub(super) fn called_back(&mut self, mut pending: Pending, called: Result<Called, String>) {
+    pub(super) fn called_back(&mut self, called: Result<Called, String>) {
         // What it spent is told before it ends.
-        self.hear_children();
+        self.take_child_news();
+        let Some(mut pending) = self.take_pending() else { return };
         let by = pending.resolution.action_by.clone();
-        match called.and_then(|called| {
+        let applied = called.and_then(|called| {
             let took = called.took.clone();
             pending.resolution.go_on |= called.output.go_on;
             self.apply_called(&by, called, None).map(|applied| (applied, took))
-        }) {
-            Ok((Applied { changes, remarks }, took)) => {
-                pending.answer.replaced |=
-                    changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
-                pending.answer.commits.extend(changes);
-                if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
-                    run.verdict = Verdict::Done;
-                    run.remarks.push(format!("the callback took {took}"));
-                    run.remarks.extend(remarks);
-                }
-            }
-            Err(why) => refuse(&mut pending.resolution, &by, format!("the callback failed: {why}")),
-        }
+        });
+        let (Applied { changes, remarks }, took) = match applied {
+            Ok(applied) => applied,
+            Err(why) => return self.refuse_action(pending, format!("the callback failed: {why}")),
+        };
+        pending.answer.replaced |= changes.iter().any(|change| matches!(change, Change::Mutated { .. }));
+        pending.answer.commits.extend(changes);
+        pending.done(std::iter::once(format!("the callback took {took}")).chain(remarks));
         self.settle_round(pending);
     }
 
@@ -258,7 +253,7 @@ impl Session {
     ) -> Result<Applied, String> {
         let mut remarks = called.remarks;
         let mut handed = called.handed.into_iter();
-        if let Some(Handed { by: hook, messages, preserve_recent }) = handed.next() {
+        if let Some(HandedHistory { by: hook, messages, preserve_recent }) = handed.next() {
             for later in handed {
                 remarks.push(format!("{} made another history in its run: the first one counts", later.by));
             }
@@ -288,10 +283,10 @@ impl Session {
                 changes.push(self.replacement_once(by, messages, 0, through)?);
             }
             Output::Message => {
-                let message = Message { id: self.fresh_message(), content: text_content(text) };
+                let message = Message { id: self.core.fresh_message(), content: text_content(text) };
                 changes.push(Change::Said { message, origin: Origin::Hook { hook: by.to_owned() } });
             }
-            Output::Append => changes.push(self.context(by.to_owned(), text)),
+            Output::Append => changes.push(self.core.context(by.to_owned(), text)),
             Output::None => {}
         }
         Ok(Applied { changes, remarks })
@@ -308,7 +303,7 @@ impl Session {
         if self.is_compacted_since_reply() {
             return Err(REPLACED_ALREADY.to_owned());
         }
-        self.mutation(by, messages, preserve_recent, through)
+        self.core.mutation(by, messages, preserve_recent, through)
     }
 
     /// Runs a recipe as a child. An error is what keeps it from being begun.
@@ -319,8 +314,9 @@ impl Session {
     ) -> Result<impl Future<Output = Result<ChildOutcome, String>> + Send + use<>, String> {
         let arguments = called_with(recipe, args)?;
         let order = self.child_order(recipe, &arguments, args);
-        let prompt = self.prompt_of(recipe, arguments);
-        let (services, news) = (self.services.clone(), self.subagents.sender());
+        let may_run = matches!(self.hooks.recipe_may_run(&self.core, recipe), MayRun::Yes);
+        let prompt = self.core.prompt_of(recipe, arguments, may_run);
+        let (services, news) = (self.core.services.clone(), self.subagents.sender());
         Ok(async move {
             let order = ChildOrder { prompt: prompt.await?, ..order };
             child::run(services, order, news).await
@@ -334,15 +330,15 @@ impl Session {
         arguments: &Arguments,
         args: &BTreeMap<String, String>,
     ) -> ChildOrder {
-        let view = self.thread.view().clone();
+        let view = self.core.thread.view().clone();
         let history = match (recipe.context, recipe.history) {
             (Some(Context::None), _) => History::None,
             (Some(Context::Session | Context::Isolated) | None, RecipeHistory::Flat) => History::Flat(view),
             (Some(Context::Session | Context::Isolated) | None, _) => History::Native(view),
         };
-        let model = match (&recipe.model, self.model.endpoint()) {
+        let model = match (&recipe.model, self.core.model.endpoint()) {
             (ModelChoice::Named(name), _) => ChildModel::Named(ModelName(name.clone())),
-            (ModelChoice::Small, main) if let Some(small) = models::small(&self.settings, main) => {
+            (ModelChoice::Small, main) if let Some(small) = models::small(&self.core.settings, main) => {
                 ChildModel::Named(small)
             }
             (ModelChoice::Main | ModelChoice::Small, Some(endpoint)) => ChildModel::At(endpoint.clone()),
@@ -352,35 +348,33 @@ impl Session {
             &recipe.id,
             &recipe.hooks,
             &arguments.named,
-            &self.services.functions,
+            &self.core.services.functions,
             recipe.source.path(),
         );
-        self.show_problems(&problems);
+        self.core.show_problems(&problems);
+        let hooks = self.hooks.for_child(recipe.run_hooks);
+        let time = self.core.settings.hooks.callback_timeout;
+        let order = self.core.child_order(recipe.id.clone(), time, hooks);
         ChildOrder {
-            parent: self.id.clone(),
-            name: recipe.id.clone(),
-            prompt: String::new(),
+            lineage: Lineage {
+                callback_args: args.clone(),
+                allowed_commands: recipe.allowed_commands.clone(),
+                handlers,
+                ..order.lineage
+            },
             history,
-            frame: self.thread.frame_entry().cloned(),
-            cwd: self.workspace.cwd.clone(),
-            directories: self.workspace.directories.clone(),
-            environment: self.workspace.environment.clone(),
-            overrides: self.overrides.clone(),
+            frame: self.core.thread.frame_entry().cloned(),
             model,
-            thought: self.thread.thought(),
-            mode: self.thread.mode(),
-            session_permissions: self.permissions.shared(),
             allowed_tools: recipe.allowed_tools.clone(),
-            allowed_commands: recipe.allowed_commands.clone(),
             max_rounds: recipe.max_turns,
-            depth: self.lineage.depth + 1,
-            callback_args: args.clone(),
-            time: self.settings.hooks.callback_timeout,
-            hooks: self.hooks.for_child(recipe.run_hooks),
-            handlers,
-            agent: None,
+            ..order
         }
     }
+}
+
+/// Runs what a hook called; a panic is an error, in words.
+pub(super) async fn guarded<T>(called: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    effects::guarded(called, || Err(cpu_worker::FAULT.to_owned())).await
 }
 
 /// A hook's arguments as the recipe takes them; `input` is the free text.

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use super::Severity;
 use super::actor::Session;
 use super::commands::rewind::model_line;
+use super::core::Core;
 use super::rounds::text_content;
 use super::work::Background;
 use epitome_checkpoint::{AffectedFiles, CheckpointError, Checkpoints, RewindReport};
@@ -27,7 +28,7 @@ pub(super) struct Kept {
     what: AffectedFiles,
 }
 
-impl Session {
+impl Core {
     /// What has to be recorded around a call that touches this; `None` where it changes no file.
     pub(super) fn kept(&self, access: &Result<Access, String>) -> Option<Kept> {
         let what = match access {
@@ -56,34 +57,12 @@ impl Session {
         }
     }
 
-    /// Finishes what a process before this one left half done. Prompts wait for it.
-    pub(super) fn take_up_checkpoints(&mut self) {
-        let Some(checkpoints) = self.services.checkpoints.clone() else { return };
-        if self.lineage.is_child() || !checkpoints.exist() {
-            return;
-        }
-        self.rewinding = true;
-        let roots = self.roots();
-        self.background.spawn(async move {
-            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.resume(&roots)).await.ok())
-        });
-    }
-
-    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
-        self.rewinding = false;
-        match reports {
-            Some(Ok(reports)) => reports.iter().for_each(|report| self.tell_of_late(report)),
-            Some(Err(error)) => self.say(Severity::Warning, format!("The checkpoints of files: {error}.")),
-            None => tracing::error!(session = %self.id, "checkpoints panicked"),
-        }
-    }
-
     /// A rewind that the process before this one did, or only began, and did not write into the log.
-    fn tell_of_late(&mut self, report: &RewindReport) {
+    fn report_late_rewind(&mut self, report: &RewindReport) {
         let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
         if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
             // The process ended before it could be noted that the log has it.
-            return self.told_of(report);
+            return self.mark_reported(report);
         }
         let mut changes = self.files_rewound(report, false);
         let failed = report.failures.len();
@@ -93,8 +72,13 @@ impl Session {
             _ => format!("A rewind of files that was broken off is finished, but for {failed} files."),
         };
         changes.push(Change::Noted { message: self.fresh_message(), text });
-        self.commit_all(changes);
-        self.told_of(report);
+        for change in changes {
+            // A log that can't be written is told of where it is written.
+            if self.commit(change).is_err() {
+                break;
+            }
+        }
+        self.mark_reported(report);
     }
 
     /// The entries by which the log, and the model, know of a rewind of files.
@@ -112,20 +96,20 @@ impl Session {
             more: u32::try_from(more).unwrap_or(u32::MAX),
             left: u32::try_from(left).unwrap_or(u32::MAX),
         };
-        vec![rewound, self.told_the_model(model_line(&self.shown_paths(report), undo))]
+        vec![rewound, self.tell_model(model_line(&self.shown_paths(report), undo))]
     }
 
-    pub(super) fn told_the_model(&mut self, text: String) -> Change {
+    pub(super) fn tell_model(&mut self, text: String) -> Change {
         let message = Message { id: self.fresh_message(), content: text_content(text) };
         Change::Said { message, origin: Origin::Context { by: BY.to_owned() } }
     }
 
     /// The log tells of it now. Where that can't be noted, it is told of once more at the next start.
-    pub(super) fn told_of(&mut self, report: &RewindReport) {
+    pub(super) fn mark_reported(&mut self, report: &RewindReport) {
         let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else {
             return;
         };
-        let session = self.id.clone();
+        let session = self.id().clone();
         let syncer = self.log.syncer();
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();
@@ -138,7 +122,7 @@ impl Session {
         });
     }
 
-    /// The paths of a report as a person would write them here.
+    /// The paths of a report as a user would write them here.
     pub(super) fn shown_paths(&self, report: &RewindReport) -> Vec<(String, &'static str)> {
         let shown = self.shown_path();
         report.changed.iter().map(|(path, verb)| (shown(path), *verb)).collect()
@@ -156,13 +140,39 @@ impl Session {
     /// Lets go of what is kept for commands to come. Nobody else may have these checkpoints open.
     pub(super) fn rest_checkpoints(&self) -> impl Future<Output = ()> + Send + use<> {
         let own = self.services.checkpoints.clone().filter(|_| !self.lineage.is_child());
-        let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id.clone());
+        let (checkpoints, session) = (own.filter(Checkpoints::exist), self.id().clone());
         async move {
             let Some(checkpoints) = checkpoints else { return };
             let rested = tokio::task::spawn_blocking(move || checkpoints.rest()).await;
             if let Ok(Err(error)) = rested {
                 tracing::warn!(%session, %error, "checkpoints that are not needed could not be let go");
             }
+        }
+    }
+}
+
+impl Session {
+    /// Finishes what a process before this one left half done. Prompts wait for it.
+    pub(super) fn take_up_checkpoints(&mut self) {
+        let Some(checkpoints) = self.core.services.checkpoints.clone() else { return };
+        if self.core.lineage.is_child() || !checkpoints.exist() {
+            return;
+        }
+        self.inbox.hold(true);
+        let roots = self.core.roots();
+        self.core.background.spawn(async move {
+            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.take_up(&roots)).await.ok())
+        });
+    }
+
+    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<Report>, CheckpointError>>) {
+        self.inbox.hold(false);
+        match reports {
+            Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),
+            Some(Err(error)) => {
+                self.core.say(Severity::Warning, format!("The checkpoints of files: {error}."))
+            }
+            None => tracing::error!(session = %self.core.id(), "checkpoints panicked"),
         }
     }
 }

@@ -8,11 +8,10 @@
 
 mod ending;
 mod history;
-mod tray;
+mod news;
+mod outlet;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -21,8 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::actor::Session;
 use super::complete::find_endpoint;
+use super::core::Core;
+use super::cross_session_edit::{HandedHistory, Handover};
 use super::effects::half_of;
-use super::elsewhere::{Handed, Handover};
 use super::hook_host::HookHost;
 use super::registry::{Overrides, Services, new_id};
 use super::replies::sentence;
@@ -36,17 +36,18 @@ use epitome_compaction as compaction;
 use epitome_config::Settings;
 use epitome_hooks::discover::Found;
 use epitome_hooks::handlers::Table;
-use epitome_hooks::moment::InvokedBy;
 use epitome_provider::endpoint::Endpoint;
 use epitome_store::Journal;
 use epitome_thread::{
     Change, Content, Entry, FORMAT_VERSION, Mode, ModelName, Origin, Seq, SessionId, StopReason,
     ThoughtLevel, Thread, Usage, View,
 };
-use epitome_tools::BoxFuture;
+use epitome_tools::{BoxFuture, Workspace};
 use history::Shape;
-pub use tray::{ChildNews, Diary};
-use tray::{Gone, Tray};
+use news::Gone;
+pub use news::{ChildNews, NewsReceiver, NewsSender, news};
+use outlet::ChildOutlet;
+pub use outlet::Diary;
 
 /// Commands that may wait for a child: a decision for each card, and there is one card at a time.
 const COMMANDS_MAX: usize = 16;
@@ -57,46 +58,60 @@ const FLAT_BYTES_MIN: usize = 1_024;
 /// What a child is to do, and with what.
 #[derive(Clone)]
 pub struct ChildOrder {
-    /// The session that starts it.
-    pub parent: SessionId,
-    /// The recipe's id: it goes into permission cards, errors and the hooks' payloads.
-    pub name: String,
+    pub lineage: Lineage,
     /// The recipe's text, rendered. A slash at its beginning means nothing.
     pub prompt: String,
     pub history: History,
     /// The parent's frozen system text and tools. A child that has all tools begins its requests with the
     /// same bytes, so that the provider's cached prefix is used again. `None` makes a new frame.
     pub frame: Option<Arc<Entry>>,
-    /// Absolute.
-    pub cwd: PathBuf,
-    pub directories: Vec<PathBuf>,
-    pub environment: Arc<Vec<(OsString, OsString)>>,
+    pub workspace: Arc<Workspace>,
     pub overrides: Arc<Overrides>,
     pub model: ChildModel,
     /// The parent's, or the cached prefix is another one.
     pub thought: ThoughtLevel,
     pub mode: Mode,
-    /// What the person allowed for the rest of the session, shared with the parent: what is allowed at one of them
+    /// What the user allowed for the rest of the session, shared with the parent: what is allowed at one of them
     /// meanwhile holds for the other.
     pub session_permissions: SessionPermissions,
     /// The only tools that it is told of; `None` gives all, an empty list none.
     pub allowed_tools: Option<Vec<String>>,
-    /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The person is
-    /// asked all the same.
-    pub allowed_commands: Option<Vec<String>>,
     /// Model calls that it may make; `None` takes what is configured for a turn.
     pub max_rounds: Option<u32>,
-    /// 1 for the child of a session that is no child itself.
-    pub depth: u32,
-    pub callback_args: BTreeMap<String, String>,
-    /// How long it may take, with the person's answers.
+    /// How long it may take, with the user's answers.
     pub time: Duration,
     /// The hooks that see its work.
     pub hooks: Arc<Found>,
-    /// What its recipe declares to be done at moments of its run.
-    pub handlers: Table,
     /// For an agent that the model gave a task to; `None` is a callback.
     pub agent: Option<Agent>,
+}
+
+impl Core {
+    /// An order with what a child has of this session, for a recipe or an agent of this name.
+    pub(super) fn child_order(&self, name: String, time: Duration, hooks: Arc<Found>) -> ChildOrder {
+        ChildOrder {
+            lineage: Lineage {
+                depth: self.lineage.depth + 1,
+                recipe: name,
+                parent: Some(self.id().clone()),
+                ..Lineage::default()
+            },
+            prompt: String::new(),
+            history: History::None,
+            frame: None,
+            workspace: self.workspace.clone(),
+            overrides: self.settings.overrides(),
+            model: ChildModel::Configured,
+            thought: self.thread.thought(),
+            mode: self.thread.mode(),
+            session_permissions: self.permissions.shared(),
+            allowed_tools: None,
+            max_rounds: None,
+            time,
+            hooks,
+            agent: None,
+        }
+    }
 }
 
 /// What holds for an agent and not for a callback: it may work for long, so it compacts its conversation when that
@@ -107,11 +122,9 @@ pub struct Agent {
     pub session: SessionId,
     /// What clients are told of it.
     pub about: Arc<SubagentAbout>,
-    /// What it is told of its part, behind the system text that every session has.
-    pub role: String,
     /// Tokens that its model calls may take, what a cache had left out.
     pub tokens_max: u64,
-    /// Whether a mode that the person chooses meanwhile is its own.
+    /// Whether a mode that the user chooses meanwhile is its own.
     pub follows_mode: bool,
     /// Takes a line for what it does now.
     pub progress: Arc<dyn Fn(String) + Send + Sync>,
@@ -158,22 +171,26 @@ pub struct ChildOutcome {
     /// What a client would have been told beside: a provider that was waited for.
     pub notices: Vec<String>,
     /// Histories that hooks of the child made for its parent, in their order.
-    pub handed: Vec<Handed>,
+    pub handed: Vec<HandedHistory>,
 }
 
-/// Where a session stands among sessions: what hooks are told of it, and what holds for a child alone.
-#[derive(Clone, Debug)]
+/// Where a session stands among sessions: what hooks are told of it, and what holds for a child alone. By default it is
+/// a session of a client.
+#[derive(Clone, Debug, Default)]
 pub struct Lineage {
-    /// 0 for a session of a client.
+    /// 0 for a session of a client, 1 for its children.
     pub depth: u32,
-    pub invoked_by: InvokedBy,
-    /// The recipe that a child runs; empty for a session of a client.
+    /// The recipe or the agent that a child runs: it goes into permission cards, errors and the hooks' payloads. Empty
+    /// for a session of a client.
     pub recipe: String,
     pub callback_args: BTreeMap<String, String>,
     pub parent: Option<SessionId>,
+    /// The only command lines that it may run, as patterns with `*`; `None` limits nothing. The user is
+    /// asked all the same.
     pub allowed_commands: Option<Vec<String>>,
+    /// What its recipe declares to be done at moments of its run.
     pub handlers: Table,
-    /// What an agent is told of its part; `None` for what is no agent.
+    /// What an agent is told of its part, behind the system text that every session has; `None` for what is no agent.
     pub role: Option<String>,
     /// It was stopped and gives its last words: no call is run any more.
     pub wraps_up: Arc<AtomicBool>,
@@ -181,25 +198,6 @@ pub struct Lineage {
     pub own_from: Seq,
     /// Where its hooks leave histories for its parent.
     pub handed: Handover,
-}
-
-impl Default for Lineage {
-    /// A session of a client.
-    fn default() -> Lineage {
-        Lineage {
-            depth: 0,
-            invoked_by: InvokedBy::Main,
-            recipe: String::new(),
-            callback_args: BTreeMap::new(),
-            parent: None,
-            allowed_commands: None,
-            handlers: Table::new(),
-            role: None,
-            wraps_up: Arc::default(),
-            own_from: Seq(0),
-            handed: Handover::default(),
-        }
-    }
 }
 
 impl Lineage {
@@ -232,11 +230,12 @@ impl Lineage {
 pub fn run(
     services: Services,
     order: ChildOrder,
-    news: mpsc::UnboundedSender<ChildNews>,
+    news: NewsSender,
 ) -> BoxFuture<Result<ChildOutcome, String>> {
     // Boxed, because a child's hooks may start children.
     Box::pin(async move {
-        let (name, what) = (order.name.clone(), if order.agent.is_some() { "agent" } else { "recipe" });
+        let (name, what) =
+            (order.lineage.recipe.clone(), if order.agent.is_some() { "agent" } else { "recipe" });
         // An agent minds its time itself, and has some more for its last words.
         let grace = if order.agent.is_some() { 2 * ending::LAST_WORDS_TIME } else { Duration::ZERO };
         let time = order.time + grace;
@@ -249,7 +248,7 @@ pub fn run(
 async fn attempts(
     mut services: Services,
     order: ChildOrder,
-    news: mpsc::UnboundedSender<ChildNews>,
+    news: NewsSender,
 ) -> Result<ChildOutcome, String> {
     if let Some(allowed) = &order.allowed_tools {
         services.toolbox = services.toolbox.only(allowed);
@@ -298,11 +297,13 @@ async fn endpoint(services: &Services, order: &ChildOrder) -> Result<Endpoint, S
         ChildModel::Named(name) => Some(name),
         ChildModel::Configured => None,
     };
-    let variable =
-        |name: &str| order.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-    let (settings, _) = Settings::load(&services.paths, Some(&order.cwd), variable);
+    let workspace = &order.workspace;
+    let variable = |name: &str| {
+        workspace.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    };
+    let (settings, _) = Settings::load(&services.paths, Some(&workspace.cwd), variable);
     let settings = order.overrides.over(settings);
-    let found = find_endpoint(services, named, &settings, &order.environment).await;
+    let found = find_endpoint(services, named, &settings, &workspace.environment).await;
     found.map_err(|error| sentence(&error))
 }
 
@@ -319,7 +320,7 @@ enum Failure {
 /// A child that has not begun.
 struct Child {
     session: Box<Session>,
-    tray: Arc<Tray>,
+    outlet: Arc<ChildOutlet>,
     answered: oneshot::Receiver<Result<Answer, SessionError>>,
     prompt: Prompt,
     max_output: u64,
@@ -336,10 +337,11 @@ impl Child {
         order: &ChildOrder,
         shape: &Shape,
         endpoint: &Endpoint,
-        news: &mpsc::UnboundedSender<ChildNews>,
+        news: &NewsSender,
     ) -> Result<Child, String> {
         let id = order.agent.as_ref().map_or_else(new_id, |agent| agent.session.clone());
-        let opened = Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.cwd.clone() };
+        let opened =
+            Change::Opened { format: FORMAT_VERSION, session: id.clone(), cwd: order.workspace.cwd.clone() };
         let has_tools = !services.toolbox.specs().is_empty();
         let given = history::changes(order, shape, &endpoint.name, has_tools);
         let (journal, entries) = Journal::in_memory(opened, given);
@@ -348,55 +350,51 @@ impl Child {
 
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (answer, answered) = oneshot::channel();
-        let tray = Arc::new(Tray::new(id.clone(), order, news.clone(), commands.downgrade(), answer));
-        drop(news.send(ChildNews::Began {
+        let outlet =
+            Arc::new(ChildOutlet::new(id.clone(), order, news.clone(), commands.downgrade(), answer));
+        news.send(ChildNews::Began {
             child: id.clone(),
             commands: commands.downgrade(),
             follows_mode: order.agent.as_ref().is_none_or(|agent| agent.follows_mode),
             about: order.agent.as_ref().map(|agent| agent.about.clone()),
-        }));
+        });
         // It is gone wherever the way ends: what follows may fail.
         let end = SubagentEnd::Stopped(StopReason::Cancelled);
         let gone = Gone { child: id.clone(), end, news: news.clone() };
-        let attachment = Attachment { client: ClientId(0), outlet: tray.clone() };
+        let attachment = Attachment { client: ClientId(0), outlet: outlet.clone() };
         let opening = Opening {
             attachment: attachment.clone(),
-            cwd: order.cwd.clone(),
-            directories: order.directories.clone(),
+            cwd: order.workspace.cwd.clone(),
+            directories: order.workspace.directories.clone(),
             mcp_servers: Vec::new(),
-            environment: order.environment.clone(),
+            environment: order.workspace.environment.clone(),
             overrides: order.overrides.clone(),
         };
         let channel = (commands.downgrade(), receiver);
         let mut session = Box::new(Session::new(services.clone(), thread, journal, channel, &opening));
-        let mut settings = (*session.settings).clone();
-        settings.compaction.auto &= order.agent.is_some();
-        settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
-        session.settings = Arc::new(settings);
+        session.core.settings.change(|settings| {
+            settings.compaction.auto &= order.agent.is_some();
+            settings.max_rounds = order.max_rounds.unwrap_or(settings.max_rounds);
+        });
         // A prompt of a child is no command, so no recipe is needed.
         session.recipes.give_up_reading();
         session.hooks = HookHost::of_child(order.hooks.clone());
-        session.model.inherit(endpoint.clone());
-        session.permissions.share(order.session_permissions.clone());
-        session.timed.span().record("parent", tracing::field::display(&order.parent));
-        session.lineage = Lineage {
-            depth: order.depth,
-            invoked_by: InvokedBy::Subagent,
-            recipe: order.name.clone(),
-            callback_args: order.callback_args.clone(),
-            parent: Some(order.parent.clone()),
-            allowed_commands: order.allowed_commands.clone(),
-            handlers: order.handlers.clone(),
-            role: order.agent.as_ref().map(|agent| agent.role.clone()),
+        session.core.model.inherit(endpoint.clone());
+        session.core.permissions.share(order.session_permissions.clone());
+        if let Some(parent) = &order.lineage.parent {
+            session.core.trace.session().record("parent", tracing::field::display(parent));
+        }
+        session.core.lineage = Lineage {
             wraps_up: Arc::default(),
             own_from,
             handed: Handover::default(),
+            ..order.lineage.clone()
         };
-        if session.thread.frame().is_none() {
+        if session.core.thread.frame().is_none() {
             session.look_before().await;
         }
         session.ensure_frame()?;
-        session.clients.join(opening);
+        session.core.clients.join(opening);
         let prompt = Prompt {
             responder: Responder::new(Ticket(0), id.clone(), attachment),
             client: ClientId(0),
@@ -404,12 +402,12 @@ impl Child {
         };
         let max_output = u64::from(endpoint.max_output);
         let (time, is_agent) = (order.time, order.agent.is_some());
-        Ok(Child { session, tray, answered, prompt, max_output, time, is_agent, commands, gone })
+        Ok(Child { session, outlet, answered, prompt, max_output, time, is_agent, commands, gone })
     }
 
     /// The tokens that the first request takes with its reply, by estimate.
     fn tokens(&self) -> u64 {
-        let ruler = self.session.ruler();
+        let ruler = self.session.core.ruler();
         let text = self.prompt.content.iter().map(|content| match content {
             Content::Text { text } => ruler.text(text),
             Content::Thinking { .. }
@@ -419,6 +417,6 @@ impl Child {
             | Content::Resource { .. }
             | Content::ResourceLink { .. } => 0,
         });
-        ruler.in_context(&self.session.thread) + text.sum::<u64>() + self.max_output
+        ruler.in_context(&self.session.core.thread) + text.sum::<u64>() + self.max_output
     }
 }

@@ -3,10 +3,13 @@
 //! A session lives as long as it has a client. Observers keep nothing alive: when the session ends they are
 //! handed back, to be there again when it is opened the next time.
 
+mod notices;
+
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use notices::Notices;
 
 use super::work::Closer;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, Shows};
@@ -35,6 +38,7 @@ pub(super) struct Clients {
     /// When somebody wanted something last.
     active_at: Instant,
     activity: Arc<Activity>,
+    notices: Notices,
 }
 
 impl Clients {
@@ -49,6 +53,7 @@ impl Clients {
             closing: false,
             active_at: Instant::now(),
             activity: Arc::default(),
+            notices: Notices::default(),
         }
     }
 
@@ -255,7 +260,7 @@ impl Clients {
     /// Publishes what the session does; `unsynced`: whether entries are not known to be on the disk.
     pub fn publish_activity(&self, running: bool, prompts: usize, unsynced: bool) {
         let (clients, watchers) = self.counts();
-        self.activity.set(&ActivityNow { running, clients, watchers, prompts, unsynced });
+        *self.activity.lock() = ActivityNow { running, clients, watchers, prompts, unsynced };
     }
 }
 
@@ -275,45 +280,29 @@ impl Closer {
 }
 
 /// What a session does now, readable from outside without asking it.
-#[derive(Default)]
-pub(super) struct Activity {
-    running: AtomicBool,
-    clients: AtomicUsize,
-    watchers: AtomicUsize,
-    /// Prompts that wait for their turn, or for a turn to take them in.
-    prompts: AtomicUsize,
-    /// Whether entries are not known to be on the disk yet.
-    unsynced: AtomicBool,
-}
-
-/// A session's activity at one moment.
+#[derive(Clone, Copy, Default)]
 pub(super) struct ActivityNow {
     /// A turn runs or waits.
     pub running: bool,
     pub clients: usize,
     pub watchers: usize,
+    /// Prompts that wait for their turn, or for a turn to take them in.
     pub prompts: usize,
+    /// Whether entries are not known to be on the disk yet.
     pub unsynced: bool,
 }
 
+/// Where it is read.
+#[derive(Default)]
+pub(super) struct Activity(Mutex<ActivityNow>);
+
 impl Activity {
-    fn set(&self, now: &ActivityNow) {
-        // Each is a figure for a person to look at; none is told by another.
-        self.running.store(now.running, Ordering::Relaxed);
-        self.clients.store(now.clients, Ordering::Relaxed);
-        self.watchers.store(now.watchers, Ordering::Relaxed);
-        self.prompts.store(now.prompts, Ordering::Relaxed);
-        self.unsynced.store(now.unsynced, Ordering::Relaxed);
+    pub fn get(&self) -> ActivityNow {
+        *self.lock()
     }
 
-    pub fn get(&self) -> ActivityNow {
-        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-        ActivityNow {
-            running: self.running.load(Ordering::Relaxed),
-            clients: count(&self.clients),
-            watchers: count(&self.watchers),
-            prompts: count(&self.prompts),
-            unsynced: self.unsynced.load(Ordering::Relaxed),
-        }
+    fn lock(&self) -> MutexGuard<'_, ActivityNow> {
+        // Nothing that could panic runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,21 +1,19 @@
 //! A session's clients: attaching, leaving, prompts and slash commands, and the work outside of turns.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::actor::Session;
 use super::client_list::Watcher;
 use super::commands;
+use super::core::Core;
 use super::model_link::Located;
 use super::replies::sentence;
 use super::subagents::lost_agent;
-use super::trace::TurnTrace;
 use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError,
     Severity, Steered, Ticket,
 };
-use epitome_problem::Problem;
 use epitome_provider::ProviderError;
 use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
@@ -31,166 +29,152 @@ const WAITING_MAX: usize = 64;
 /// The longest title, in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
+impl Core {
+    pub(super) fn responder(&self, ticket: Ticket, client: ClientId) -> Option<Responder> {
+        let attachment = self.clients.attachment(client)?;
+        Some(Responder::new(ticket, self.id().clone(), attachment.clone()))
+    }
+}
+
 impl Session {
     pub(super) fn command(&mut self, command: SessionCommand) {
-        self.clients.note_activity();
+        self.core.clients.note_activity();
         match command {
             SessionCommand::Attach { ticket, opening, replay } => self.attach(ticket, opening, replay),
             SessionCommand::Prompt { ticket, client, content } => {
-                let Some(responder) = self.responder(ticket, client) else { return };
+                let Some(responder) = self.core.responder(ticket, client) else { return };
                 self.prompt(Prompt { responder, client, content });
             }
             SessionCommand::Steer { ticket, client, content } => {
-                let Some(responder) = self.responder(ticket, client) else { return };
+                let Some(responder) = self.core.responder(ticket, client) else { return };
                 responder.answer(self.steered(client, content).map(Answer::Steered));
             }
             SessionCommand::Cancel => self.cancel(),
             SessionCommand::CancelAgent { agent } => self.subagents.cancel(agent),
             SessionCommand::CancelPrompt { ticket } => self.cancel_prompt(ticket),
             SessionCommand::SetMode { ticket, client, mode } => {
-                let Some(responder) = self.responder(ticket, client) else { return };
-                let chosen = self.choose("mode", &mode);
-                responder.answer(chosen.map(|()| Answer::Options(self.options())));
+                let Some(responder) = self.core.responder(ticket, client) else { return };
+                responder.answer(self.choose("mode", &mode));
             }
             SessionCommand::SetOption { ticket, client, option, value } => {
-                let Some(responder) = self.responder(ticket, client) else { return };
-                let chosen = self.choose(&option, &value);
-                responder.answer(chosen.map(|()| Answer::Options(self.options())));
+                let Some(responder) = self.core.responder(ticket, client) else { return };
+                responder.answer(self.choose(&option, &value));
             }
             SessionCommand::Decide { ask, decision } => self.decided(ask, decision),
             SessionCommand::Absent { ask, client } => self.absent(ask, client),
-            SessionCommand::Answer { ask, reply } => self.questions.close(ask, reply, &self.clients),
+            SessionCommand::Answer { ask, reply } => self.questions.close(ask, reply, &self.core.clients),
             SessionCommand::Fulfil { ask, answer } => self.editors.answered(ask, answer),
             SessionCommand::Close { ticket, client } => {
-                let Some(responder) = self.responder(ticket, client) else { return };
-                if self.clients.others_stay(client) {
+                let Some(responder) = self.core.responder(ticket, client) else { return };
+                if self.core.clients.others_stay(client) {
                     self.leave_to_others(client);
                     return responder.answer(Ok(Answer::Closed));
                 }
                 self.cancel();
-                self.clients.leave_later(Closer::Client(client, responder));
+                self.core.clients.leave_later(Closer::Client(client, responder));
             }
             SessionCommand::Detach { client } => {
-                self.clients.unwatch(client);
-                if self.clients.others_stay(client) {
+                self.core.clients.unwatch(client);
+                if self.core.clients.others_stay(client) {
                     return self.leave_to_others(client);
                 }
                 self.cancel();
-                self.clients.leave_later(Closer::Gone(client));
+                self.core.clients.leave_later(Closer::Gone(client));
             }
             SessionCommand::Watch(watcher) => self.watch(watcher),
-            SessionCommand::Unwatch { client } => self.clients.unwatch(client),
-            SessionCommand::RecipesChanged => self.load_recipes(),
-            SessionCommand::HooksChanged => self.load_hooks(),
+            SessionCommand::Unwatch { client } => self.core.clients.unwatch(client),
+            SessionCommand::RecipesChanged => self.recipes.load(&mut self.core, self.inbox.sender()),
+            SessionCommand::HooksChanged => self.hooks.load(&mut self.core, self.inbox.sender()),
             SessionCommand::Mutate { mutation, answer } => self.mutated_by_other(&mutation, answer),
             SessionCommand::End => {
                 self.cancel();
-                self.clients.close();
+                self.core.clients.close();
             }
         }
     }
 
     pub(super) fn attach(&mut self, ticket: Ticket, opening: Opening, replay: Replay) {
         let attachment = opening.attachment.clone();
-        let follows_already = self.clients.leave(attachment.client);
-        let is_alone = self.clients.is_empty();
+        let follows_already = self.core.clients.leave(attachment.client);
+        let is_alone = self.core.clients.is_empty();
         match replay {
             Replay::Everything => {
-                for entry in self.thread.entries() {
+                for entry in self.core.thread.entries() {
                     let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
-                    attachment.outlet.put(&self.id, out);
+                    attachment.outlet.put(self.core.id(), out);
                 }
                 self.show_live_text(&attachment);
                 self.subagents.show_at_work(&attachment, true);
             }
-            Replay::Repairs => self.show_repairs(&attachment),
+            Replay::Repairs => self.core.show_repairs(&attachment),
             Replay::Nothing => {}
         }
-        let responder = Responder::new(ticket, self.id.clone(), attachment.clone());
-        responder.answer(Ok(Answer::Attached { session: self.id.clone(), options: self.options() }));
+        let responder = Responder::new(ticket, self.core.id().clone(), attachment.clone());
+        responder
+            .answer(Ok(Answer::Attached { session: self.core.id().clone(), options: self.core.options() }));
         // Without a replay nothing of the conversation may stand before the answer.
         if replay != Replay::Everything && !follows_already {
             self.show_live_text(&attachment);
             self.subagents.show_at_work(&attachment, false);
         }
-        self.clients.join(opening.clone());
+        self.core.clients.join(opening.clone());
         // What runs goes on in the surroundings of who sent it.
         if is_alone && self.work.is_none() {
-            self.work_for(attachment.client);
+            self.core.work_for(attachment.client);
         }
-        self.questions.follow(&self.clients);
-        self.begin_mcp(&opening.mcp_servers);
+        self.questions.follow(&self.core.clients);
+        self.mcp.begin(&mut self.core, &opening.mcp_servers);
         self.show_open_asks(&attachment);
-        self.notices.tell_untold(&self.clients);
+        self.core.clients.tell_untold();
         if !self.hooks.is_read() {
-            self.load_hooks();
+            self.hooks.load(&mut self.core, self.inbox.sender());
         }
         if !self.recipes.are_read() {
-            self.load_recipes();
+            self.recipes.load(&mut self.core, self.inbox.sender());
         } else {
-            attachment.outlet.put(&self.id, Out::Commands(self.command_list()));
+            attachment.outlet.put(self.core.id(), Out::Commands(self.recipes.command_list()));
         }
-        self.locate();
-        if let Some(usage) = self.usage_now() {
-            attachment.outlet.put(&self.id, Out::Usage(usage));
+        self.core.locate();
+        if let Some(usage) = self.core.usage_now() {
+            attachment.outlet.put(self.core.id(), Out::Usage(usage));
         }
     }
 
     /// The questions that wait for an answer, for somebody who comes later than they did.
     pub(super) fn show_open_asks(&self, attachment: &Attachment) {
-        if let Some(card) = self.permissions.shown() {
-            attachment.outlet.put(&self.id, card);
+        if let Some(card) = self.core.permissions.shown() {
+            attachment.outlet.put(self.core.id(), card);
         }
         for out in self.subagents.open_cards().chain(self.questions.shown()) {
-            attachment.outlet.put(&self.id, out);
+            attachment.outlet.put(self.core.id(), out);
         }
-        if let Some((ask, permission)) = self.open_consent() {
-            attachment.outlet.put(&self.id, Out::Ask { ask, permission });
+        if let Some((ask, permission)) = self.hooks.open_consent() {
+            attachment.outlet.put(self.core.id(), Out::Ask { ask, permission });
         }
     }
 
     /// What was streamed of the running reply or summary, for a client that joins in the middle of it.
     pub(super) fn show_live_text(&self, attachment: &Attachment) {
-        for out in self.live_text().into_iter().chain(self.live_compaction()) {
-            attachment.outlet.put(&self.id, out);
+        for out in self.live_text().into_iter().chain(self.compactor.live()) {
+            attachment.outlet.put(self.core.id(), out);
         }
-    }
-
-    pub(super) fn responder(&self, ticket: Ticket, client: ClientId) -> Option<Responder> {
-        let attachment = self.clients.attachment(client)?;
-        Some(Responder::new(ticket, self.id.clone(), attachment.clone()))
     }
 
     /// Refuses what came too late; gives back a client that wanted to attach.
     pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<TooLate> {
-        let gone = || Err(SessionError::NotFound(self.id.clone()));
-        match command {
-            SessionCommand::Watch(watcher) => self.watch(watcher),
-            SessionCommand::Unwatch { client } => self.clients.unwatch(client),
-            SessionCommand::Attach { ticket, opening, replay } => {
+        let asker = command.asker();
+        match (command, asker) {
+            (SessionCommand::Watch(watcher), _) => self.watch(watcher),
+            (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
+            (SessionCommand::Attach { ticket, opening, replay }, _) => {
                 return Some(TooLate { ticket, opening, replay });
             }
-            SessionCommand::Prompt { ticket, client, .. }
-            | SessionCommand::Steer { ticket, client, .. }
-            | SessionCommand::SetMode { ticket, client, .. }
-            | SessionCommand::SetOption { ticket, client, .. }
-            | SessionCommand::Close { ticket, client } => {
-                if let Some(responder) = self.responder(ticket, client) {
-                    responder.answer(gone());
+            (_, Some((ticket, client))) => {
+                if let Some(responder) = self.core.responder(ticket, client) {
+                    responder.answer(Err(SessionError::NotFound(self.core.id().clone())));
                 }
             }
-            SessionCommand::Cancel
-            | SessionCommand::CancelAgent { .. }
-            | SessionCommand::CancelPrompt { .. }
-            | SessionCommand::Decide { .. }
-            | SessionCommand::Absent { .. }
-            | SessionCommand::Answer { .. }
-            | SessionCommand::Fulfil { .. }
-            | SessionCommand::Detach { .. }
-            | SessionCommand::End
-            | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged
-            | SessionCommand::Mutate { .. } => {}
+            (_, None) => {}
         }
         None
     }
@@ -198,33 +182,7 @@ impl Session {
 
 // ── Observers, clients that come and go ────────────────────────────────────────────────────────────
 
-impl Session {
-    pub(super) fn publish_activity(&self) {
-        let running = self.work.is_some() || !self.waiting.is_empty();
-        let prompts = self.waiting.len() + self.thread.queued().len();
-        self.clients.publish_activity(running, prompts, self.log.is_sync_due());
-        let may_change_files = running
-            || self.recipes.are_rendering()
-            || self.rewinding
-            || self.tools.background().running() > 0;
-        self.editors.set_busy(may_change_files);
-    }
-
-    /// Lets somebody look on, who is told of everything from this entry on.
-    pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
-        for entry in self.thread.entries().iter().filter(|entry| entry.seq >= from) {
-            let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
-            attachment.outlet.put(&self.id, out);
-        }
-        self.show_live_text(&attachment);
-        self.subagents.show_at_work(&attachment, true);
-        self.show_open_asks(&attachment);
-        if let Some(usage) = self.usage_now() {
-            attachment.outlet.put(&self.id, Out::Usage(usage));
-        }
-        self.clients.watch(attachment);
-    }
-
+impl Core {
     /// Shows how a turn was ended that a process before this one left open.
     pub(super) fn show_repairs(&self, attachment: &Attachment) {
         let entries = self.thread.entries();
@@ -249,13 +207,13 @@ impl Session {
             .collect();
         for call in &calls {
             if let Some(lost) = lost_agent(&self.thread, call).filter(|_| attachment.outlet.shows_agents()) {
-                attachment.outlet.put(&self.id, lost);
+                attachment.outlet.put(self.id(), lost);
             }
         }
-        attachment.outlet.put(&self.id, Out::CallsSeen { calls });
+        attachment.outlet.put(self.id(), Out::CallsSeen { calls });
         for entry in repairs {
             let out = Out::Entry { entry: entry.clone(), replay: false, own: false };
-            attachment.outlet.put(&self.id, out);
+            attachment.outlet.put(self.id(), out);
         }
     }
 
@@ -276,22 +234,46 @@ impl Session {
         let cwd = self.thread.cwd().to_path_buf();
         self.workspace = Arc::new(Workspace { cwd, directories, environment });
     }
+}
+
+impl Session {
+    pub(super) fn publish_activity(&self) {
+        let running = self.work.is_some() || self.inbox.has_prompts();
+        let prompts = self.inbox.prompts() + self.core.thread.queued().len();
+        self.core.clients.publish_activity(running, prompts, self.core.log.is_sync_due());
+        let may_change_files = running
+            || self.recipes.are_rendering()
+            || self.inbox.is_held()
+            || self.tools.background().running() > 0;
+        self.editors.set_busy(may_change_files);
+    }
+
+    /// Lets somebody look on, who is told of everything from this entry on.
+    pub(super) fn watch(&mut self, Watcher { from, attachment }: Watcher) {
+        for entry in self.core.thread.entries().iter().filter(|entry| entry.seq >= from) {
+            let out = Out::Entry { entry: entry.clone(), replay: true, own: false };
+            attachment.outlet.put(self.core.id(), out);
+        }
+        self.show_live_text(&attachment);
+        self.subagents.show_at_work(&attachment, true);
+        self.show_open_asks(&attachment);
+        if let Some(usage) = self.core.usage_now() {
+            attachment.outlet.put(self.core.id(), Out::Usage(usage));
+        }
+        self.core.clients.watch(attachment);
+    }
 
     /// A client goes and others stay: nothing that runs is cancelled. What it had asked for is answered at
     /// once, and goes on for those who stay.
     pub(super) fn leave_to_others(&mut self, client: ClientId) {
-        self.clients.leave(client);
+        self.core.clients.leave(client);
         let is_theirs = |responder: &Responder| responder.client() == client;
-        let (waiting, staying) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|prompt| is_theirs(&prompt.responder));
-        self.waiting = staying;
-        let waiting: VecDeque<Prompt> = waiting;
+        let waiting = self.inbox.take_by_client(client);
         let working: Vec<_> = match &mut self.work {
             Some(work) => work.responders.extract_if(.., |(responder, _)| is_theirs(responder)).collect(),
             None => Vec::new(),
         };
-        let waiting = waiting.into_iter().map(|prompt| prompt.responder);
-        for responder in waiting.chain(working.into_iter().map(|(responder, _)| responder)) {
+        for responder in waiting.into_iter().chain(working.into_iter().map(|(responder, _)| responder)) {
             responder.answer(Ok(super::ending::cancelled()));
         }
     }
@@ -299,158 +281,34 @@ impl Session {
     /// Records that a client has nobody to ask. A late or unknown question is ignored, as is a stranger's word.
     fn absent(&mut self, ask: AskId, client: ClientId) {
         let open = self.open_permissions();
-        self.clients.set_absent(client, ask, &open);
+        self.core.clients.set_absent(client, ask, &open);
     }
 
     /// Settles the questions that nobody can answer who is still there. It is looked at behind every event: a client
-    /// that leaves may have been the only one with a person.
+    /// that leaves may have been the only one with a user.
     pub(super) fn settle_absent(&mut self) {
-        for ask in self.clients.take_unanswerable() {
+        for ask in self.core.clients.take_unanswerable() {
             self.decided(ask, Decision::Absent);
         }
     }
 
     /// The questions for permission that are open, this session's and its children's.
     fn open_permissions(&self) -> Vec<AskId> {
-        let own = self.permissions.open_ask();
-        let consent = self.open_consent().map(|(ask, _)| ask);
+        let own = self.core.permissions.open_ask();
+        let consent = self.hooks.open_consent().map(|(ask, _)| ask);
         own.into_iter().chain(consent).chain(self.subagents.open_asks()).collect()
     }
 }
 
 // ── Prompts and slash commands ─────────────────────────────────────────────────────────────────────
 
-impl Session {
-    /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
-    pub(super) fn prompt(&mut self, prompt: Prompt) {
-        let waiting = self.waiting.len() + self.thread.queued().len();
-        if waiting >= WAITING_MAX {
-            return prompt.responder.answer(Err(SessionError::Busy(waiting)));
-        }
-        let is_command = match self.recipes.are_read() {
-            true => self.command_in(&prompt.content).is_some(),
-            false => prompt.may_be_command(),
-        };
-        // What is said behind a command that waits means what comes after it.
-        if self.work.is_some() && !is_command && self.waiting.is_empty() {
-            return self.steer(prompt);
-        }
-        self.waiting.push_back(prompt);
-    }
-
-    /// A prompt during a turn enters before its next model call.
-    fn steer(&mut self, prompt: Prompt) {
-        match self.queue(prompt.client, prompt.content) {
-            Ok(queued) => {
-                if let Some(work) = &mut self.work {
-                    work.responders.push((prompt.responder, Some(queued)));
-                }
-            }
-            Err(error) => prompt.responder.answer(Err(error)),
-        }
-    }
-
-    fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
-        self.clients.set_prompt_author(client);
-        self.say_what_is_left_out(&content);
-        let message = Message { id: self.fresh_message(), content };
-        let queued = self.commit(Change::Queued { message })?.seq;
-        self.sync_beside();
-        Ok(queued)
-    }
-
-    /// The same for who wants to know at once whether it will enter. What begins a turn, or comes behind one, is for
-    /// a prompt: its answer is how a client learns of the turn's end.
-    fn steered(&mut self, client: ClientId, content: Vec<Content>) -> Result<Steered, SessionError> {
-        let required = |why: &str| Ok(Steered::PromptRequired(why.to_owned()));
-        let waiting = self.waiting.len() + self.thread.queued().len();
-        if waiting >= WAITING_MAX {
-            return Err(SessionError::Busy(waiting));
-        }
-        if self.work.is_none() {
-            return required("no turn runs");
-        }
-        if self.command_in(&content).is_some() {
-            return required("a command is not for the model");
-        }
-        if !self.waiting.is_empty() {
-            return required("a command waits for the turn's end, and this would come before it");
-        }
-        self.queue(client, content).map(|_| Steered::Injected)
-    }
-
-    /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
-    pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
-        if let Err(error) = self.close_open_turn(StopReason::Failed) {
-            prompt.responder.answer(Err(error));
-            return true;
-        }
-        self.clients.set_prompt_author(prompt.client);
-        self.work_for(prompt.client);
-        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
-        if let Some(typed) = &typed
-            && let Some(built_in) = commands::find(typed)
-        {
-            self.run_built_in(prompt, built_in, typed.clone());
-            return true;
-        }
-        match self.locate() {
-            Located::Ready => {}
-            Located::Searching => {
-                self.waiting.push_front(prompt);
-                return false;
-            }
-            Located::Nowhere(_) if self.needs_no_model(&prompt) => {}
-            Located::Nowhere(error) => {
-                prompt.responder.answer(Err(provider_error(&error)));
-                return true;
-            }
-        }
-        self.say_what_is_left_out(&prompt.content);
-        match typed {
-            Some(_) => self.begin_command(prompt, ShellOutputs::new()),
-            None => {
-                let message = Message { id: self.fresh_message(), content: prompt.content };
-                let said = Change::Said { message, origin: self.lineage.origin() };
-                // Last words are one reply.
-                let rounds = if self.lineage.wraps_up() { 1 } else { self.settings.max_rounds };
-                self.begin_said(said, prompt.responder, rounds);
-                if let Some(work) = &mut self.work {
-                    work.allowed_commands = self.lineage.allowed_commands.clone();
-                    work.handlers = self.lineage.handlers.clone();
-                }
-            }
-        }
-        true
-    }
-
-    /// Tells the person where the model can't be sent what they attached.
+impl Core {
+    /// Tells the user where the model can't be sent what they attached.
     fn say_what_is_left_out(&self, content: &[Content]) {
         let told = self.model.endpoint().and_then(|endpoint| left_out(endpoint, content));
         if let Some(text) = told {
             self.say(Severity::Warning, text);
         }
-    }
-
-    pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
-        self.title_by(&said);
-        let turn = Turn::prompt(said, &self.thread, max_rounds);
-        let trace = TurnTrace::begin(self.timed.span(), self.thread.next_seq());
-        self.start_work(Work::new(turn, trace, responder));
-    }
-
-    /// The command in a prompt, with the index of its part: the first text of it or the last. Some
-    /// editors send what was cancelled, or what they attach, as a text before what is typed.
-    pub(super) fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
-        if self.lineage.is_child() {
-            return None;
-        }
-        let is_command = |text: &str| {
-            command::parse(text).is_some_and(|typed| {
-                commands::is_built_in(typed.name) || self.recipes.catalog().find(typed.name).is_some()
-            })
-        };
-        outer_texts(content).find(|(_, text)| is_command(text))
     }
 
     fn title_by(&mut self, said: &Change) {
@@ -466,8 +324,133 @@ impl Session {
         if !title.is_empty()
             && let Err(error) = self.commit(Change::Titled { title })
         {
-            tracing::error!(session = %self.id, %error, "the title could not be written");
+            tracing::error!(session = %self.id(), %error, "the title could not be written");
         }
+    }
+}
+
+impl Session {
+    /// Takes a prompt in: into the running turn, into the queue, or as the next turn.
+    pub(super) fn prompt(&mut self, prompt: Prompt) {
+        let waiting = self.inbox.prompts() + self.core.thread.queued().len();
+        if waiting >= WAITING_MAX {
+            return prompt.responder.answer(Err(SessionError::Busy(waiting)));
+        }
+        let is_command = match self.recipes.are_read() {
+            true => self.command_in(&prompt.content).is_some(),
+            false => prompt.may_be_command(),
+        };
+        // What is said behind a command that waits means what comes after it.
+        if self.work.is_some() && !is_command && !self.inbox.has_prompts() {
+            return self.steer(prompt);
+        }
+        self.inbox.push(prompt);
+    }
+
+    /// A prompt during a turn enters before its next model call.
+    fn steer(&mut self, prompt: Prompt) {
+        match self.queue(prompt.client, prompt.content) {
+            Ok(queued) => {
+                if let Some(work) = &mut self.work {
+                    work.responders.push((prompt.responder, Some(queued)));
+                }
+            }
+            Err(error) => prompt.responder.answer(Err(error)),
+        }
+    }
+
+    fn queue(&mut self, client: ClientId, content: Vec<Content>) -> Result<Seq, SessionError> {
+        self.core.clients.set_prompt_author(client);
+        self.core.say_what_is_left_out(&content);
+        let message = Message { id: self.core.fresh_message(), content };
+        let queued = self.core.commit(Change::Queued { message })?.seq;
+        self.core.sync_beside();
+        Ok(queued)
+    }
+
+    /// The same for who wants to know at once whether it will enter. What begins a turn, or comes behind one, is for
+    /// a prompt: its answer is how a client learns of the turn's end.
+    fn steered(&mut self, client: ClientId, content: Vec<Content>) -> Result<Steered, SessionError> {
+        let required = |why: &str| Ok(Steered::PromptRequired(why.to_owned()));
+        let waiting = self.inbox.prompts() + self.core.thread.queued().len();
+        if waiting >= WAITING_MAX {
+            return Err(SessionError::Busy(waiting));
+        }
+        if self.work.is_none() {
+            return required("no turn runs");
+        }
+        if self.command_in(&content).is_some() {
+            return required("a command is not for the model");
+        }
+        if self.inbox.has_prompts() {
+            return required("a command waits for the turn's end, and this would come before it");
+        }
+        self.queue(client, content).map(|_| Steered::Injected)
+    }
+
+    /// Begins a turn with a prompt. `false` if it waits for a model to be found, and is kept.
+    pub(super) fn begin(&mut self, prompt: Prompt) -> bool {
+        if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
+            prompt.responder.answer(Err(error));
+            return true;
+        }
+        self.core.clients.set_prompt_author(prompt.client);
+        self.core.work_for(prompt.client);
+        let typed = self.command_in(&prompt.content).map(|(_, typed)| typed.to_owned());
+        if let Some(typed) = &typed
+            && let Some(built_in) = commands::find(typed)
+        {
+            self.run_built_in(prompt, built_in, typed.clone());
+            return true;
+        }
+        match self.core.locate() {
+            Located::Ready => {}
+            Located::Searching => {
+                self.inbox.put_back(prompt);
+                return false;
+            }
+            Located::Nowhere(_) if self.needs_no_model(&prompt) => {}
+            Located::Nowhere(error) => {
+                prompt.responder.answer(Err(provider_error(&error)));
+                return true;
+            }
+        }
+        self.core.say_what_is_left_out(&prompt.content);
+        match typed {
+            Some(_) => self.begin_command(prompt, ShellOutputs::new()),
+            None => {
+                let message = Message { id: self.core.fresh_message(), content: prompt.content };
+                let said = Change::Said { message, origin: self.core.lineage.origin() };
+                // Last words are one reply.
+                let rounds = if self.core.lineage.wraps_up() { 1 } else { self.core.settings.max_rounds };
+                self.begin_said(said, prompt.responder, rounds);
+                if let Some(work) = &mut self.work {
+                    work.run.allowed_commands = self.core.lineage.allowed_commands.clone();
+                    work.run.handlers = self.core.lineage.handlers.clone();
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn begin_said(&mut self, said: Change, responder: Responder, max_rounds: u32) {
+        self.core.title_by(&said);
+        let turn = Turn::prompt(said, &self.core.thread, max_rounds);
+        self.start_work(Work::new(turn, responder));
+    }
+
+    /// The command in a prompt, with the index of its part: the first text of it or the last. Some
+    /// editors send what was cancelled, or what they attach, as a text before what is typed.
+    pub(super) fn command_in<'a>(&self, content: &'a [Content]) -> Option<(usize, &'a str)> {
+        if self.core.lineage.is_child() {
+            return None;
+        }
+        let is_command = |text: &str| {
+            command::parse(text).is_some_and(|typed| {
+                commands::is_built_in(typed.name) || self.recipes.catalog().find(typed.name).is_some()
+            })
+        };
+        outer_texts(content).find(|(_, text)| is_command(text))
     }
 }
 
@@ -478,14 +461,14 @@ impl Session {
         match done {
             Background::Recipes(catalog, watch) => {
                 let problems = catalog.problems.clone();
-                let before = self.command_list();
+                let before = self.recipes.command_list();
                 let first = self.recipes.read(catalog, watch);
-                self.offer_skills();
-                let now = self.command_list();
+                self.recipes.offer_skills(&mut self.core);
+                let now = self.recipes.command_list();
                 if first || before != now {
-                    self.announce(&Out::Commands(now));
+                    self.core.announce(&Out::Commands(now));
                 }
-                self.show_problems(&problems);
+                self.core.show_problems(&problems);
             }
             Background::Shell(ticket, outputs) => {
                 if let Some(rendering) = self.recipes.take_rendered(ticket) {
@@ -493,35 +476,39 @@ impl Session {
                 }
             }
             Background::LocalServer(server) => self.local_server_found(server),
-            Background::Hooks(look, found, trust, watch) => self.hooks_found(look, *found, *trust, watch),
+            Background::Hooks(look, found, trust, watch) => {
+                if self.hooks.take_found(&mut self.core, look, *found, *trust, watch) {
+                    self.mcp.start_trusted(&mut self.core, &self.hooks);
+                }
+            }
             Background::Ahead(plan, summary) => self.ahead_written(*plan, *summary),
             Background::Foreseen(decided) => self.foreseen(decided),
             Background::Previewed(ticket, previewed) => self.previewed(ticket, *previewed),
             Background::ServicePlan(hook, plan, answer) => self.service_planned(&hook, plan, answer),
             Background::OnDisk(prompt, came) => self.on_disk(*prompt, came),
             Background::TakenUp(reports) => self.taken_up(reports),
-            Background::EditorRequestOver(waited) => self.editors.waited(waited, &self.clients),
-            Background::QuestionOver(ask) => self.questions.close(ask, Reply::Cancelled, &self.clients),
-            Background::ServersAwaited => self.waited_for_servers(),
-            Background::Side(called) => self.side_done(called),
+            Background::EditorRequestOver(waited) => self.editors.waited(waited, &self.core.clients),
+            Background::QuestionOver(ask) => self.questions.close(ask, Reply::Cancelled, &self.core.clients),
+            Background::ServersAwaited => self.mcp.waited(&self.core, self.inbox.has_prompts()),
+            Background::Callback(called) => self.background_callback_done(called),
             Background::ModelsAsked(asked) => {
-                let effects = self.model.asked(*asked, &self.settings);
-                self.model_learned(effects);
+                let effects = self.core.model.asked(*asked, &self.core.settings);
+                self.core.model_learned(effects);
             }
             Background::Served => {}
             // It is asked before it comes here whether to rest.
-            Background::Idle => self.await_rest(),
+            Background::Idle => self.watch_idle(),
             Background::Rested(at) => {
-                if self.work.is_none() && self.thread.next_seq() == at {
-                    self.model.forget_encoding();
+                if self.work.is_none() && self.core.thread.next_seq() == at {
+                    self.core.model.forget_encoding();
                 }
             }
-            Background::Synced(Ok(())) => self.log.synced(),
+            Background::Synced(Ok(())) => self.core.log.synced(),
             Background::Synced(Err(error)) => {
-                self.log.synced();
-                tracing::error!(session = %self.id, %error, "the log could not be synced");
+                self.core.log.synced();
+                tracing::error!(session = %self.core.id(), %error, "the log could not be synced");
                 let text = format!("The session's log could not be brought to the disk: {error}");
-                self.announce(&Out::Notice { severity: Severity::Error, text });
+                self.core.say(Severity::Error, text);
             }
         }
     }
@@ -532,17 +519,12 @@ impl Session {
             let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
-        if self.model.is_searching() {
+        if self.core.model.is_searching() {
             self.local_server_found(None);
         }
         self.recipes.give_up_reading();
         self.hooks.set_read(true);
-        self.log.synced();
-    }
-
-    /// Tells each problem once.
-    pub(super) fn show_problems(&mut self, problems: &[Problem]) {
-        self.notices.tell_problems(problems, &self.clients);
+        self.core.log.synced();
     }
 }
 
@@ -568,7 +550,7 @@ pub(super) fn outer_texts(content: &[Content]) -> impl Iterator<Item = (usize, &
     [texts.next(), texts.next_back()].into_iter().flatten()
 }
 
-/// A title from what the person said first: its first line, cut at a word.
+/// A title from what the user said first: its first line, cut at a word.
 fn title_of(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if line.chars().count() <= TITLE_CHARS_MAX {

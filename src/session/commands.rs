@@ -17,17 +17,23 @@ mod usage;
 pub mod why;
 
 use super::actor::Session;
+use super::compacting::Compactor;
+use super::core::Core;
+use super::hook_host::HookHost;
+use super::mcp::Mcp;
+use super::recipe_catalog::Recipes;
+use super::rounds::apply_to;
 use super::work::{Background, Prompt};
-use super::{Answer, CommandInfo, Out, Severity, summary, thinking};
+use super::{Answer, CommandInfo, Severity, cpu_worker, summary};
 use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
 use epitome_provider::models;
 use epitome_provider::spent::Spent;
 use epitome_recipe::command;
-use epitome_thread::{Change, StopReason, Usage};
+use epitome_thread::{Change, ModelName, StopReason, Usage};
 
-/// The longest title that a person may give, in characters. Lists of sessions show one line.
+/// The longest title that a user may give, in characters. Lists of sessions show one line.
 const TITLE_CHARS_MAX: usize = 200;
 
 /// The longest goal, in bytes: it is sent along again after every compaction.
@@ -39,107 +45,114 @@ pub(super) struct BuiltIn {
     description: &'static str,
     hint: Option<&'static str>,
     /// Is given what was typed behind the name.
-    run: fn(&mut Session, &str) -> Ran,
+    run: Run,
+}
+
+type Run = fn(&mut Core, &Beside<'_>, &str) -> Ran;
+
+/// The components that commands report on.
+pub(super) struct Beside<'a> {
+    recipes: &'a Recipes,
+    hooks: &'a HookHost,
+    mcp: &'a Mcp,
+    compactor: &'a Compactor,
+}
+
+const fn built_in(
+    name: &'static str,
+    description: &'static str,
+    hint: Option<&'static str>,
+    run: Run,
+) -> BuiltIn {
+    BuiltIn { name, description, hint, run }
 }
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
 const BUILT_IN: &[BuiltIn] = &[
-    BuiltIn {
-        name: "help",
-        description: "List the commands, and where recipes come from",
-        hint: None,
-        run: Session::help,
-    },
-    BuiltIn {
-        name: "context",
-        description: "Show how full the window is, and of what",
-        hint: None,
-        run: Session::show_context,
-    },
-    BuiltIn {
-        name: "usage",
-        description: "Show what this session took: tokens and cost by model, agents, calls, time",
-        hint: None,
-        run: Session::show_usage,
-    },
-    BuiltIn {
-        name: "goal",
-        description: "Show, set or clear what the work is for; it outlives every compaction",
-        hint: Some("[the goal | clear]"),
-        run: Session::goal,
-    },
-    BuiltIn {
-        name: "hooks",
-        description: "Show the hooks of this session, in the order in which they run",
-        hint: None,
-        run: Session::show_hooks,
-    },
-    BuiltIn {
-        name: "mcp",
-        description: "Show the MCP servers of this session, how they stand, and their tools",
-        hint: None,
-        run: Session::show_mcp,
-    },
-    BuiltIn {
-        name: "permissions",
-        description: "Show what may run without a question, take it back, or keep it for this workspace",
-        hint: Some("[forget N | forget all | keep N]"),
-        run: Session::permissions,
-    },
-    BuiltIn {
-        name: "rename",
-        description: "Give this session another title",
-        hint: Some("the title"),
-        run: Session::rename,
-    },
-    BuiltIn {
-        name: "undo",
-        description: "Take the last compaction back, or what a hook did to the history; or an older one",
-        hint: Some("[an entry, as e12]"),
-        run: Session::undo,
-    },
-    BuiltIn {
-        name: "redo",
-        description: "Bring again what was taken back last, or another one",
-        hint: Some("[an entry, as e12]"),
-        run: Session::redo,
-    },
-    BuiltIn {
-        name: "rewind",
-        description: "Take a turn back: the files that it changed, the conversation, or both",
-        hint: Some("[an entry, as e12] [files | conversation] [dry] [force] | undo"),
-        run: Session::rewind,
-    },
-    BuiltIn {
-        name: "checkpoints",
-        description: "List the turns with the files that each of them changed",
-        hint: None,
-        run: Session::checkpoints,
-    },
-    BuiltIn {
-        name: "history",
-        description: "List what changed the history, who asked for it, and what can be undone now",
-        hint: None,
-        run: Session::history,
-    },
-    BuiltIn {
-        name: "pin",
-        description: "Keep an entry or some words through every compaction as they are; or list what is kept",
-        hint: Some("[an entry, as e12 | some words]"),
-        run: Session::pin,
-    },
-    BuiltIn {
-        name: "unpin",
-        description: "Let go of what was pinned",
-        hint: Some("an entry, as e12 | all"),
-        run: Session::unpin,
-    },
-    BuiltIn {
-        name: "why",
-        description: "Tell what compactions and hooks did here, who asked for it and why not",
-        hint: Some("[an entry, as e12 | a hook]"),
-        run: Session::why,
-    },
+    built_in("help", "List the commands, and where recipes come from", None, |core, beside, _| {
+        help(core, beside)
+    }),
+    built_in("context", "Show how full the context window is, and with what", None, |core, beside, _| {
+        show_context(core, beside)
+    }),
+    built_in(
+        "usage",
+        "Show usage: tokens and cost by model, agents, tool calls and time",
+        None,
+        |core, _, _| show_usage(core),
+    ),
+    built_in(
+        "goal",
+        "Show, set or clear the goal of the work; it survives every compaction",
+        Some("[the goal | clear]"),
+        |core, _, typed| goal(core, typed),
+    ),
+    built_in(
+        "hooks",
+        "Show the hooks of this session, in the order in which they run",
+        None,
+        |core, beside, _| show_hooks(core, beside),
+    ),
+    built_in(
+        "mcp",
+        "Show the MCP servers of this session, their status and their tools",
+        None,
+        |core, beside, _| show_mcp(core, beside),
+    ),
+    built_in(
+        "permissions",
+        "Show what may run without asking; revoke it, or keep it for this workspace",
+        Some("[forget N | forget all | keep N]"),
+        |core, _, typed| permissions::permissions(core, typed),
+    ),
+    built_in("rename", "Give this session another title", Some("the title"), |core, _, typed| {
+        rename(core, typed)
+    }),
+    built_in(
+        "undo",
+        "Undo the last compaction or a hook's change of the history, or an older one",
+        Some("[an entry, as e12]"),
+        |core, _, typed| layers::undo(core, typed),
+    ),
+    built_in(
+        "redo",
+        "Redo what was undone last, or another one",
+        Some("[an entry, as e12]"),
+        |core, _, typed| layers::redo(core, typed),
+    ),
+    built_in(
+        "rewind",
+        "Undo a turn: the files that it changed, the conversation, or both",
+        Some("[an entry, as e12] [files | conversation] [dry] [force] | undo"),
+        |core, _, typed| rewind::rewind(core, typed),
+    ),
+    built_in(
+        "checkpoints",
+        "List the turns with the files that each of them changed",
+        None,
+        |core, _, typed| rewind::checkpoints(core, typed),
+    ),
+    built_in(
+        "history",
+        "List what changed the history, who asked for it, and what can be undone now",
+        None,
+        |core, _, typed| layers::show_history(core, typed),
+    ),
+    built_in(
+        "pin",
+        "Pin an entry or some words, so that every compaction keeps them unchanged; or list the pins",
+        Some("[an entry, as e12 | some words]"),
+        |core, _, typed| pins::pin(core, typed),
+    ),
+    built_in("unpin", "Unpin an entry, or all", Some("an entry, as e12 | all"), |core, _, typed| {
+        pins::unpin(core, typed)
+    }),
+    built_in(
+        "why",
+        "Explain what compactions and hooks did here, who asked for it, and why",
+        Some("[an entry, as e12 | a hook]"),
+        |core, _, typed| why(core, typed),
+    ),
 ];
 
 /// What a command came to.
@@ -150,7 +163,7 @@ pub(super) struct Ran {
     /// What has to be done on the disk before it is known what the command comes to; the rest is nothing then.
     later: Option<Later>,
     /// A rewind of files that the changes tell of.
-    told_of: Option<RewindReport>,
+    rewound_files: Option<RewindReport>,
 }
 
 /// Work on the disk, for a command.
@@ -164,7 +177,7 @@ pub enum OnDisk {
 
 impl Ran {
     fn of(changes: Vec<Change>) -> Ran {
-        Ran { changes, meta: None, later: None, told_of: None }
+        Ran { changes, meta: None, later: None, rewound_files: None }
     }
 
     fn later(work: Later) -> Ran {
@@ -174,6 +187,32 @@ impl Ran {
     /// With what a machine is told of it, below the command's name.
     fn with(self, command: &str, told: serde_json::Value) -> Ran {
         Ran { meta: Some(serde_json::json!({ "epitome": { command: told } })), ..self }
+    }
+}
+
+/// The window does not hold what would be in view; all in tokens.
+struct NoRoom {
+    after: u64,
+    /// Kept for the reply.
+    reserve: u64,
+    model: ModelName,
+    window: u64,
+}
+
+impl Core {
+    /// The tokens in context before and after a change of the view, where the window has room for what they become.
+    fn sizes_with(&self, change: Change) -> Result<(u64, u64), NoRoom> {
+        let mut then = self.thread.clone();
+        apply_to(&mut then, change);
+        let ruler = self.ruler();
+        let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
+        let reserve = self.reserve();
+        match self.model.endpoint() {
+            Some(endpoint) if after > before && after.saturating_add(reserve) > endpoint.window => {
+                Err(NoRoom { after, reserve, model: endpoint.name.clone(), window: endpoint.window })
+            }
+            Some(_) | None => Ok((before, after)),
+        }
     }
 }
 
@@ -204,28 +243,34 @@ impl Session {
 
     /// Carries a command out, as a turn without a model call.
     pub(super) fn run_built_in(&mut self, prompt: Prompt, built_in: &BuiltIn, typed: String) {
-        self.tell_what_is_left_out(&prompt);
+        tell_what_is_left_out(&self.core, &prompt);
         let rest = command::parse(&typed).map(|typed| typed.rest.to_owned()).unwrap_or_default();
-        self.carry_out(prompt, typed, |session| (built_in.run)(session, &rest));
+        self.carry_out(prompt, typed, |core, beside| (built_in.run)(core, beside, &rest));
     }
 
     /// Commits the command, then what it comes to, and ends the turn. What the command runs sees its own
     /// entry as the newest.
-    pub(super) fn carry_out(&mut self, prompt: Prompt, typed: String, run: impl FnOnce(&mut Session) -> Ran) {
-        let commanded = Change::Commanded { message: self.fresh_message(), typed };
-        if let Err(error) = self.commit(commanded) {
+    pub(super) fn carry_out(
+        &mut self,
+        prompt: Prompt,
+        typed: String,
+        run: impl FnOnce(&mut Core, &Beside<'_>) -> Ran,
+    ) {
+        let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
+        if let Err(error) = self.core.commit(commanded) {
             return prompt.responder.answer(Err(error));
         }
-        let ran = run(self);
+        let Session { core, recipes, hooks, mcp, compactor, .. } = self;
+        let ran = run(core, &Beside { recipes, hooks, mcp, compactor });
         self.finish_command(prompt, ran);
     }
 
     /// Commits what a command came to and ends its turn, at once or when the disk has done its part.
     fn finish_command(&mut self, prompt: Prompt, ran: Ran) {
-        let Ran { changes, meta, later, told_of } = ran;
+        let Ran { changes, meta, later, rewound_files } = ran;
         if let Some(work) = later {
-            self.rewinding = true;
-            self.background.spawn(async move {
+            self.inbox.hold(true);
+            self.core.background.spawn(async move {
                 Background::OnDisk(Box::new(prompt), tokio::task::spawn_blocking(work).await.ok())
             });
             return;
@@ -233,175 +278,174 @@ impl Session {
         let (reason, usage) = (StopReason::EndTurn, Usage::default());
         let ended = Change::TurnEnded { reason, usage, quiet_hooks: 0 };
         for change in changes.into_iter().chain([ended]) {
-            if let Err(error) = self.commit(change) {
+            if let Err(error) = self.core.commit(change) {
                 return prompt.responder.answer(Err(error));
             }
         }
-        if let Some(report) = &told_of {
-            self.told_of(report);
+        if let Some(report) = &rewound_files {
+            self.core.mark_reported(report);
         }
-        self.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
+        self.core.answer_when_synced(prompt.responder, Answer::TurnEnded { reason, usage, meta });
     }
 
     /// A command's work on the disk is done.
     pub(super) fn on_disk(&mut self, prompt: Prompt, came: Option<OnDisk>) {
-        self.rewinding = false;
+        self.inbox.hold(false);
         let ran = match came {
-            Some(OnDisk::Rewound(plan, came)) => self.rewound(*plan, came),
-            Some(OnDisk::Checkpoints(Ok(turns))) => self.list_checkpoints(&turns),
-            Some(OnDisk::Checkpoints(Err(error))) => self.not_rewound(&error.to_string()),
-            None => self.said(format!("Not done: {}.", thinking::FAULT)),
+            Some(OnDisk::Rewound(plan, came)) => rewind::rewound(&mut self.core, *plan, came),
+            Some(OnDisk::Checkpoints(Ok(turns))) => rewind::list_checkpoints(&mut self.core, &turns),
+            Some(OnDisk::Checkpoints(Err(error))) => rewind::not_rewound(&mut self.core, &error.to_string()),
+            None => said(&mut self.core, format!("Not done: {}.", cpu_worker::FAULT)),
         };
         self.finish_command(prompt, ran);
     }
 
-    /// For commands that send the model nothing of what came beside them.
-    pub(super) fn tell_what_is_left_out(&self, prompt: &Prompt) {
-        if prompt.content.len() > 1 {
-            let text = "Only the command was run; what came beside it was left out.".to_owned();
-            self.announce(&Out::Notice { severity: Severity::Info, text });
-        }
-    }
-
-    fn noted(&mut self, text: impl Into<String>) -> Change {
-        Change::Noted { message: self.fresh_message(), text: text.into() }
-    }
-
-    /// A command that only says something.
-    fn said(&mut self, text: impl Into<String>) -> Ran {
-        Ran::of(vec![self.noted(text)])
-    }
-
     // ── One function each ──────────────────────────────────────────────────────────────────────
+}
 
-    fn help(&mut self, _: &str) -> Ran {
-        let built_in: Vec<CommandInfo> = listed().collect();
-        let text = help::text(&built_in, self.recipes.catalog(), &self.services.paths.home);
-        self.said(text)
+/// For commands that send the model nothing of what came beside them.
+pub(super) fn tell_what_is_left_out(core: &Core, prompt: &Prompt) {
+    if prompt.content.len() > 1 {
+        let text = "Only the command was run; what came beside it was left out.".to_owned();
+        core.say(Severity::Info, text);
     }
+}
 
-    fn show_context(&mut self, _: &str) -> Ran {
-        let facts = context::Facts {
-            used: self.tokens_in_context(),
-            model: self.model.endpoint().map(|endpoint| context::Window {
-                model: endpoint.name.clone(),
-                size: endpoint.window,
-                reserve: self.reserve(),
-            }),
-            next: match (self.compaction_is_paused(), self.next_compaction_at()) {
-                (true, _) => context::Next::Paused,
-                (false, Some(tokens)) if self.is_prepared() => context::Next::Prepared(tokens),
-                (false, Some(tokens)) => context::Next::At(tokens),
-                (false, None) => context::Next::Never,
-            },
-            spent: Spent::of(&self.settings, &self.thread),
-        };
-        let text = context::text(&self.ruler(), &self.thread, &facts);
-        self.said(text)
-    }
+fn noted(core: &mut Core, text: impl Into<String>) -> Change {
+    Change::Noted { message: core.fresh_message(), text: text.into() }
+}
 
-    fn show_usage(&mut self, _: &str) -> Ran {
-        let text = usage::text(&self.settings, &self.thread);
-        self.said(text)
-    }
+/// A command that only says something.
+fn said(core: &mut Core, text: impl Into<String>) -> Ran {
+    Ran::of(vec![noted(core, text)])
+}
 
-    /// A `/compact` that can't be made as it is asked for.
-    pub(super) fn no_compaction(&mut self, why: &str) -> Ran {
-        let told = serde_json::json!({ "status": "refused", "reason": why });
-        self.said(format!("Not compacted: {why}")).with("compaction", told)
-    }
+fn help(core: &mut Core, beside: &Beside<'_>) -> Ran {
+    let built_in: Vec<CommandInfo> = listed().collect();
+    let text = help::text(&built_in, beside.recipes.catalog(), &core.services.paths.home);
+    said(core, text)
+}
 
-    /// Tells what a compaction would do.
-    pub(super) fn dry_run(&mut self, preview: &Preview, budget: &Budget, command: String) -> Ran {
-        let (least, most) = preview.tokens_after;
-        let (now, least) = self.context_sizes((preview.tokens_before, least));
-        let (_, most) = self.context_sizes((preview.tokens_before, most));
-        let endpoint = self.model.endpoint();
-        let other = endpoint.and_then(|endpoint| summary::writer_name(&self.settings, endpoint, now));
-        let facts = dry::Facts {
-            thread: &self.thread,
-            preview,
-            now,
-            then: (least, most),
-            window: self.model.window(),
-            frame: budget.frame,
-            model: endpoint.map(|endpoint| &endpoint.name),
-            writer: match &other {
-                Some(name) => dry::Writer::Other(name),
-                None if self.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
-                None => dry::Writer::Same,
-            },
-            small: endpoint
-                .filter(|_| self.settings.compaction.model == Summariser::Cheapest)
-                .and_then(|endpoint| models::small(&self.settings, Some(endpoint))),
-            summary_max: budget.summary_max,
-            prices: &|model, usage| models::cost(&self.settings, model, usage),
-            command,
-        };
-        let (text, told) = (dry::text(&facts), dry::json(&facts));
-        self.said(text).with("compaction", told)
-    }
+fn show_context(core: &mut Core, Beside { compactor, .. }: &Beside<'_>) -> Ran {
+    let facts = context::Facts {
+        used: core.tokens_in_context(),
+        model: core.model.endpoint().map(|endpoint| context::Window {
+            model: endpoint.name.clone(),
+            size: endpoint.window,
+            reserve: core.reserve(),
+        }),
+        next: match (compactor.is_paused(core), compactor.next_at(core)) {
+            (true, _) => context::Next::Paused,
+            (false, Some(tokens)) if compactor.is_prepared(core) => context::Next::Prepared(tokens),
+            (false, Some(tokens)) => context::Next::At(tokens),
+            (false, None) => context::Next::Never,
+        },
+        spent: Spent::of(&core.settings, &core.thread),
+    };
+    let text = context::text(&core.ruler(), &core.thread, &facts);
+    said(core, text)
+}
 
-    fn goal(&mut self, typed: &str) -> Ran {
-        let goal = match typed {
-            "" => {
-                let text = match self.thread.goal() {
-                    Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
-                    None => "No goal is set. /goal and some words set one.".to_owned(),
-                };
-                return self.said(text);
-            }
-            "clear" if self.thread.goal().is_none() => return self.said("No goal is set."),
-            "clear" => None,
-            long if long.len() > GOAL_BYTES_MAX => {
-                let text = format!(
-                    "Not set: a goal has at most {GOAL_BYTES_MAX} bytes, and this has {}. Keep it short, and \
-                     put the details into a file that it names.",
-                    long.len()
-                );
-                return self.said(text);
-            }
-            goal => Some(goal.to_owned()),
-        };
-        // The entry is shown in its own words; the model is told before its next reply.
-        Ran::of(vec![Change::GoalSet { goal }])
-    }
+fn show_hooks(core: &mut Core, beside: &Beside<'_>) -> Ran {
+    let text = hooks::text(beside.hooks.found(), core.settings.hooks.enabled, &core.thread);
+    said(core, text)
+}
 
-    fn show_hooks(&mut self, _: &str) -> Ran {
-        let text = hooks::text(self.hooks.found(), self.settings.hooks.enabled, &self.thread);
-        self.said(text)
-    }
+fn show_mcp(core: &mut Core, Beside { mcp, hooks, .. }: &Beside<'_>) -> Ran {
+    let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|(_, what)| what).collect();
+    let text = mcp::text(&mcp.standings(), &waiting);
+    said(core, text)
+}
 
-    fn show_mcp(&mut self, _: &str) -> Ran {
-        let waiting: Vec<String> = self.untrusted_servers().into_iter().map(|(_, what)| what).collect();
-        let text = mcp::text(&self.mcp.statuses(), &waiting);
-        self.said(text)
-    }
+fn show_usage(core: &mut Core) -> Ran {
+    let text = usage::text(&core.settings, &core.thread);
+    said(core, text)
+}
 
-    fn rename(&mut self, typed: &str) -> Ran {
-        let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
-        let length = title.chars().count();
-        if title.is_empty() {
-            return self
-                .said("Say the title: /rename TITLE.")
-                .with("rename", serde_json::json!({ "status": "refused" }));
+/// A `/compact` that can't be made as it is asked for.
+pub(super) fn no_compaction(core: &mut Core, why: &str) -> Ran {
+    let told = serde_json::json!({ "status": "refused", "reason": why });
+    said(core, format!("Not compacted: {why}")).with("compaction", told)
+}
+
+/// Tells what a compaction would do.
+pub(super) fn dry_run(core: &mut Core, preview: &Preview, budget: &Budget, command: String) -> Ran {
+    let (least, most) = preview.tokens_after;
+    let (now, least) = core.context_sizes((preview.tokens_before, least));
+    let (_, most) = core.context_sizes((preview.tokens_before, most));
+    let endpoint = core.model.endpoint();
+    let other = endpoint.and_then(|endpoint| summary::writer_name(&core.settings, endpoint, now));
+    let facts = dry::Facts {
+        thread: &core.thread,
+        preview,
+        now,
+        then: (least, most),
+        window: core.model.window(),
+        frame: budget.frame,
+        model: endpoint.map(|endpoint| &endpoint.name),
+        writer: match &other {
+            Some(name) => dry::Writer::Other(name),
+            None if core.settings.compaction.model == Summariser::Nobody => dry::Writer::Nobody,
+            None => dry::Writer::Same,
+        },
+        small: endpoint
+            .filter(|_| core.settings.compaction.model == Summariser::Cheapest)
+            .and_then(|endpoint| models::small(&core.settings, Some(endpoint))),
+        summary_max: budget.summary_max,
+        prices: &|model, usage| models::cost(&core.settings, model, usage),
+        command,
+    };
+    let (text, told) = (dry::text(&facts), dry::json(&facts));
+    said(core, text).with("compaction", told)
+}
+
+fn goal(core: &mut Core, typed: &str) -> Ran {
+    let goal = match typed {
+        "" => {
+            let text = match core.thread.goal() {
+                Some(goal) => format!("The goal is: {goal}\n\n/goal clear ends it."),
+                None => "No goal is set. /goal and some words set one.".to_owned(),
+            };
+            return said(core, text);
         }
-        if length > TITLE_CHARS_MAX {
-            return self
-                .said(format!(
-                    "Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."
-                ))
-                .with("rename", serde_json::json!({ "status": "refused" }));
+        "clear" if core.thread.goal().is_none() => return said(core, "No goal is set."),
+        "clear" => None,
+        long if long.len() > GOAL_BYTES_MAX => {
+            let text = format!(
+                "Not set: a goal has at most {GOAL_BYTES_MAX} bytes, and this has {}. Keep it short, and \
+                 put the details into a file that it names.",
+                long.len()
+            );
+            return said(core, text);
         }
-        let noted = self.noted(format!("This session is now called: {title}"));
-        let meta = serde_json::json!({ "status": "done", "title": title });
-        Ran::of(vec![Change::Titled { title }, noted]).with("rename", meta)
-    }
+        goal => Some(goal.to_owned()),
+    };
+    // The entry is shown in its own words; the model is told before its next reply.
+    Ran::of(vec![Change::GoalSet { goal }])
+}
 
-    fn why(&mut self, typed: &str) -> Ran {
-        let text = why::text(&self.thread, typed);
-        self.said(text)
+fn rename(core: &mut Core, typed: &str) -> Ran {
+    let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
+    let length = title.chars().count();
+    if title.is_empty() {
+        return said(core, "Say the title: /rename TITLE.")
+            .with("rename", serde_json::json!({ "status": "refused" }));
     }
+    if length > TITLE_CHARS_MAX {
+        return said(
+            core,
+            format!("Not renamed: a title has at most {TITLE_CHARS_MAX} characters, and this has {length}."),
+        )
+        .with("rename", serde_json::json!({ "status": "refused" }));
+    }
+    let noted = noted(core, format!("This session is now called: {title}"));
+    let meta = serde_json::json!({ "status": "done", "title": title });
+    Ran::of(vec![Change::Titled { title }, noted]).with("rename", meta)
+}
+
+fn why(core: &mut Core, typed: &str) -> Ran {
+    let text = why::text(&core.thread, typed);
+    said(core, text)
 }
 
 #[cfg(test)]

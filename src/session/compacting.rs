@@ -13,30 +13,32 @@ use tokio::sync::mpsc;
 use tracing::Instrument as _;
 
 use super::actor::Session;
+use super::child_requests::UNUSED_SUMMARY;
+use super::core::Core;
 use super::effects;
-use super::foreign::UNUSED_SUMMARY;
-use super::hooks::refuse;
+use super::recipe_catalog::Recipes;
 use super::recipes::Text;
 use super::replies::sentence;
-use super::summary::{self, Attempt, Summary, SummaryOrder, Writer};
-use super::work::{Compacting, Done, LookedFor, Pending, Thought};
-use super::{CompactionState, Out, Severity, thinking};
+use super::summary::{self, Attempt, Summary, SummaryOrder};
+use super::work::{Done, Fault, LookedFor, Pending};
+use super::{CompactionState, Severity, cpu_worker};
 use epitome_compaction::pace::Pace;
-use epitome_compaction::{self as compaction, Budget, Decision, Plan, Scene, Wish, Written};
+use epitome_compaction::{self as compaction, Decision, Plan, Scene, Wish, Written};
 use epitome_config::Summariser;
 use epitome_hooks::output::Keep;
 use epitome_provider::ProviderError;
 use epitome_provider::endpoint::Endpoint;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Content, Mask, Seq, Trigger};
-use epitome_turn::{Answer as Told, Ask, CHANGED, CompactAnswer, Why};
+use epitome_turn::{Answer as TurnAnswer, Ask, CHANGED, CompactAnswer, Why};
 
 use ahead::Ahead;
 pub(super) use budget::{keep_of, trigger_of};
 pub use order::CompactionOrder;
 pub(super) use order::without_swap;
+use shown::Announced;
 
-/// What a session knows of compactions beyond its turns.
+/// The compactions of a session: the one that the running turn makes, and what outlasts turns.
 #[derive(Default)]
 pub struct Compactor {
     pace: Pace,
@@ -44,6 +46,16 @@ pub struct Compactor {
     ahead: Ahead,
     /// Tokens in context when old outcomes were last looked through.
     eased_at: u64,
+    /// How the next compaction of the turn is to be made.
+    order: CompactionOrder,
+    /// The compaction that is planned.
+    draft: Option<Draft>,
+    /// The compaction that clients were told of.
+    announced: Option<Announced>,
+    /// The summary, as it is being written.
+    pieces: Option<mpsc::Receiver<String>>,
+    /// The summary that hooks see before it takes the history's place.
+    summary: Option<String>,
 }
 
 impl Compactor {
@@ -51,182 +63,35 @@ impl Compactor {
     pub(super) fn at_rest(self) -> Compactor {
         Compactor { pace: self.pace, ..Compactor::default() }
     }
-}
 
-/// A compaction that is planned; how far it is, the turn knows.
-#[derive(Clone)]
-pub struct Draft {
-    why: Why,
-    plan: Plan,
-    /// What stands for the plan's part of the view, once it is there.
-    written: Written,
-}
-
-impl Session {
-    pub(super) fn order_compaction(&mut self, order: CompactionOrder) {
-        if let Some(work) = &mut self.work {
-            work.order = order;
-        }
+    /// Forgets what belonged to the turn.
+    pub(super) fn end_turn(&mut self) {
+        let Compactor { pace, ahead, eased_at, .. } = std::mem::take(self);
+        *self = Compactor { pace, ahead, eased_at, ..Compactor::default() };
     }
 
-    pub(super) fn take_order(&mut self) -> CompactionOrder {
-        self.work.as_mut().map(|work| std::mem::take(&mut work.order)).unwrap_or_default()
-    }
-
-    pub(super) fn order(&self) -> Option<&CompactionOrder> {
-        self.work.as_ref().map(|work| &work.order)
-    }
-
-    /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
-    /// next one asks its hooks anew, and keeps what it should itself.
-    pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
-        let state = match &answer {
-            CompactAnswer::Done(_) => return self.tell(Told::Compacted(answer)),
-            CompactAnswer::Nothing => CompactionState::Cancelled,
-            CompactAnswer::Failed(why) => CompactionState::Failed(why.clone()),
-        };
-        self.drop_draft();
-        self.take_order();
-        self.compaction_came_to_nothing(state);
-        self.tell(Told::Compacted(answer));
-    }
-
-    /// A summary that is not used was paid for all the same.
-    fn drop_draft(&mut self) {
-        let draft = self.work.as_mut().and_then(|work| work.draft.take());
-        if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
-            self.spend(model, usage, UNUSED_SUMMARY.to_owned());
-        }
-    }
-
-    pub(super) fn draft(&self) -> Option<&Draft> {
-        self.work.as_ref().and_then(|work| work.draft.as_ref())
-    }
-
-    // ── The plan ───────────────────────────────────────────────────────────────────────────────
-
-    /// Plans a compaction, where it can be one, once the files of instructions were looked at.
-    pub(super) fn plan_compaction(&mut self, why: Why) {
-        if why == Why::Overflow && self.is_first_request_of_child() {
-            if let Some(work) = &mut self.work {
-                work.too_long = true;
-            }
-            let reason = "the history that it was given is too long".to_owned();
-            return self.end_compaction(CompactAnswer::Failed(reason));
-        }
-        if why == Why::Overflow
-            && let Some(pins) =
-                compaction::pins_too_large(&self.ruler(), &self.thread, self.view_tokens_max())
-        {
-            return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
-        }
-        match self.thread.frame() {
-            None => self.look_first(LookedFor::Compaction(why)),
-            Some(_) => self.plan(why),
-        }
-    }
-
-    /// Decides what the compaction does, away from this task.
-    pub(super) fn plan(&mut self, why: Why) {
-        let focus = self.order().and_then(|order| order.focus.clone());
-        let deciding = self.deciding(focus, why);
-        self.think(deciding, move |decided| Thought::Planned(why, decided));
-    }
-
-    /// The turn has it planned anew where the view is another one by now.
-    pub(super) fn planned(&mut self, why: Why, decided: Option<(Seq, Decision)>) {
-        let Some((revision, decision)) = decided else {
-            return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned()));
-        };
-        if revision == self.thread.view().revision() {
-            match decision {
-                Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
-                Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
-                Decision::Summarise(plan) => {
-                    if let Some(work) = &mut self.work {
-                        work.draft = Some(Draft { why, plan, written: Written::default() });
-                    }
-                }
-            }
-        }
-        self.tell(Told::Planned(revision));
-    }
-
-    /// Hooks have given the planned compaction another focus.
-    pub(super) fn refocus(&mut self, focus: String) {
-        let Some(work) = &mut self.work else { return };
-        if let Some(draft) = &mut work.draft {
-            draft.plan.focus = Some(focus.clone());
-        }
-        work.order.focus = Some(focus);
-    }
-
-    // ── The summary ────────────────────────────────────────────────────────────────────────────
-
-    /// Gets what stands for the plan's part of the view: from a hook, from nobody, or from a model.
-    pub(super) fn summarise(&mut self) {
-        let Some(Draft { why, plan, .. }) = self.draft().cloned() else { return };
-        if let Some(summary) = self.work.as_mut().and_then(|work| work.order.summary.take()) {
-            return self.written(Written { text: Some(summary), ..Written::default() });
-        }
-        // No model writes it, so that none need be configured.
-        if self.settings.compaction.model == Summariser::Nobody {
-            return self.written(Written::default());
-        }
-        // Once the model is found that was not there yet, the plan is another one.
-        let Some(endpoint) = self.endpoint_for(&Ask::PlanCompaction(why)) else { return };
-        if let Err(message) = self.ensure_frame() {
-            return self.end_compaction(CompactAnswer::Failed(message));
-        }
-        if let Some((ahead, written)) = self.take_ahead(&plan, why) {
-            if let Some(work) = &mut self.work {
-                work.draft = Some(Draft { why, plan: ahead, written: Written::default() });
-            }
-            return self.written(written);
-        }
-        self.write_summary(endpoint, &plan);
-    }
-
-    fn written(&mut self, mut written: Written) {
-        let Some(work) = &mut self.work else { return };
-        written.text = with_context(written.text, &work.order.context);
-        if let Some(draft) = &mut work.draft {
-            draft.written = written;
-        }
-        self.tell(Told::Summarised);
-    }
-
-    /// Has a model write what stands for the plan's part of the view. Clients see it grow.
-    fn write_summary(&mut self, main: Endpoint, plan: &Plan) {
-        let instruction = self.instruction();
-        let (pieces, shown) = mpsc::channel(summary::PIECES_MAX);
-        let writing = self.writing(main, plan, instruction, pieces);
-        let (id, tokens) = (self.fresh_message(), self.tokens_in_context());
-        self.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
-        let Some(work) = &mut self.work else { return };
-        work.compacting = Some(Compacting { id, tokens, wrote: String::new() });
-        work.pieces = Some(shown);
-        let scope = work.trace.scope().clone();
-        let job = async move { Done::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
-        work.jobs.spawn(job.instrument(scope));
+    pub(super) fn order(&mut self, order: CompactionOrder) {
+        self.order = order;
     }
 
     /// What a model does to write the summary for a plan. The frame must be there.
     pub(super) fn writing(
-        &mut self,
+        &self,
+        core: &Core,
         main: Endpoint,
         plan: &Plan,
         instruction: String,
         pieces: mpsc::Sender<String>,
     ) -> impl Future<Output = Attempt> + Send + use<> {
-        let settings = self.settings.clone();
-        let ordered = self.order().and_then(|order| order.summary_tokens_max);
-        let mut snapshot = self.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
-        snapshot.view = self.thread.view().replaced_by(plan.through);
-        let (http, services) = (self.services.http.clone(), self.services.clone());
-        let environment = self.workspace.environment.clone();
+        let settings = core.settings.shared();
+        let ordered = self.order.summary_tokens_max;
+        let mut snapshot = core.snapshot(ordered.unwrap_or(settings.compaction.max_summary_tokens));
+        snapshot.view = core.thread.view().replaced_by(plan.through);
+        let (http, services) = (core.services.http.clone(), core.services.clone());
+        let environment = core.workspace.environment.clone();
         let focus = plan.focus.is_some();
-        let (ruler, thread, budget, plan) = (self.ruler(), self.thread.clone(), self.budget(), plan.clone());
+        let (ruler, thread, budget, plan) =
+            (core.ruler(), core.thread.clone(), self.budget(core), plan.clone());
         async move {
             let tables = compaction::tables(&ruler, &thread, &budget, &plan);
             let instruction = summary::with_tables(instruction, &tables);
@@ -244,7 +109,7 @@ impl Session {
                 pieces,
             };
             let attempt = summary::write(&order).await;
-            if let Writer::Other(other) = &order.writer {
+            if let Some(other) = &order.writer {
                 let own = attempt
                     .limits
                     .iter()
@@ -255,78 +120,35 @@ impl Session {
         }
     }
 
-    /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
-    fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
-        let (ruler, thread) = (self.ruler(), self.thread.clone());
-        let revision = thread.view().revision();
-        let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
-        self.think(pruning, move |pruned| Thought::Pruned(revision, pruned));
-    }
-
-    pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
-        let change = match pruned {
-            Some(change) if revision == self.thread.view().revision() => self.sized(change),
-            Some(_) => return self.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
-            None => return self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
-        };
-        if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
-            self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
-        }
-        self.end_compaction(CompactAnswer::Done(Box::new(change)));
-    }
-
-    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
-    fn is_first_request_of_child(&self) -> bool {
-        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
-        self.lineage.is_child()
-            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
-    }
-
-    /// The work of deciding what a compaction would do to the conversation as it is now. It comes to the revision
-    /// that it is for, and the decision.
-    pub(super) fn deciding(
-        &mut self,
-        focus: Option<String>,
-        why: Why,
-    ) -> impl FnOnce() -> (Seq, Decision) + Send + use<> {
-        let (ruler, thread) = (self.ruler(), self.thread.clone());
-        let used = Some(self.tokens_in_context());
-        let (budget, wish) = (Budget { used, ..self.budget() }, self.wish(focus, why));
-        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
-    }
-
     /// What the model is told to write.
-    fn instruction(&self) -> String {
-        let Some(order) = self.order() else { return self.summary_instruction() };
+    fn instruction(&self, core: &Core, recipes: &Recipes) -> String {
+        let order = &self.order;
         match (&order.instruction, &order.recipe) {
             (Some(instruction), _) => instruction.clone(),
-            (None, Some(recipe)) => match self.render(recipe, &order.arguments, &ShellOutputs::new()) {
+            (None, Some(recipe)) => match core.render(recipe, &order.arguments, &ShellOutputs::new()) {
                 Text::Done(text) => text,
                 Text::Needs(_) | Text::Failed(_) => recipe.body.clone(),
             },
-            (None, None) => self.summary_instruction(),
+            (None, None) => recipes.summary_instruction(core),
         }
     }
 
-    pub(super) fn summarised(&mut self, attempt: Attempt) {
-        // What was written last may have come at the same moment.
-        let pieces = self.work.as_mut().and_then(|work| work.pieces.take());
-        for piece in
-            pieces.into_iter().flat_map(|mut pieces| std::iter::from_fn(move || pieces.try_recv().ok()))
-        {
-            self.compaction_wrote(piece);
-        }
-        let summary = self.take_attempt(attempt);
-        if let Err(error) = &summary {
-            tracing::warn!(session = %self.id, %error, "no summary: the computed tables stand for it");
-        }
-        let written = match summary {
-            Ok(summary) => summary.written(),
-            Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
-        };
-        self.written(written);
+    /// The summary that hooks see before it takes the history's place.
+    pub(super) fn summary(&self) -> Option<&String> {
+        self.summary.as_ref()
     }
+}
 
+/// A compaction that is planned; how far it is, the turn knows.
+#[derive(Clone)]
+pub struct Draft {
+    why: Why,
+    plan: Plan,
+    /// What stands for the plan's part of the view, once it is there.
+    written: Written,
+}
+
+impl Core {
     /// What an attempt came to, once what it tells of windows is known.
     pub(super) fn take_attempt(&mut self, attempt: Attempt) -> Result<Summary, ProviderError> {
         for (model, limit) in attempt.limits {
@@ -336,60 +158,14 @@ impl Session {
         attempt.summary
     }
 
-    // ── The change ─────────────────────────────────────────────────────────────────────────────
-
-    /// Makes the one change of a compaction away from this task, or finds out why it gains nothing.
-    pub(super) fn compose(&mut self) {
-        let Some(Draft { plan, written, .. }) = self.draft().cloned() else { return };
-        let told = self.work.as_ref().and_then(|work| work.compacting.as_ref());
-        let id = told.map(|compacting| compacting.id).unwrap_or_else(|| self.fresh_message());
-        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
-        let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
-        self.think(composing, Thought::Composed);
+    /// Whether a child has had no reply yet: then nothing is lost where it begins anew with less.
+    fn is_first_request_of_child(&self) -> bool {
+        let own = self.thread.entries().iter().skip(self.lineage.own_from.0 as usize);
+        self.lineage.is_child()
+            && !own.into_iter().any(|entry| matches!(entry.change, Change::Replied { .. }))
     }
 
-    pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
-        let why = self.draft().map_or(Why::Command, |draft| draft.why);
-        match composed {
-            Some(Ok(change)) => {
-                let change = self.sized(change);
-                self.tell(Told::Composed(Box::new(change)));
-            }
-            Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
-            None => self.end_compaction(CompactAnswer::Failed(thinking::FAULT.to_owned())),
-        }
-    }
-
-    /// A composed change that still fits the view: it is told of, and hooks see the stop of the recipe that
-    /// wrote its summary, where one of them called it.
-    pub(super) fn accept(&mut self, change: Change) {
-        let Some(Draft { why, plan, written }) = self.work.as_mut().and_then(|work| work.draft.take()) else {
-            return;
-        };
-        if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
-            let status = if written.fallback.is_some() { "truncated" } else { "compacted" };
-            self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
-        }
-        if plan.trigger == Trigger::Overflow && self.drops_attachments(&change) {
-            self.say(
-                Severity::Warning,
-                "The request was larger than the provider takes, so what you attached to your last message is \
-                 not sent any more: the model only gets its name. Attach fewer or smaller files, or send them one \
-                 by one."
-                    .to_owned(),
-            );
-        }
-        let shown = written.text.unwrap_or_default();
-        if why == Why::Hook && self.ask_of_callback(&shown, &change) {
-            return;
-        }
-        if let Some(work) = &mut self.work {
-            work.summary = (why == Why::Command).then_some(shown);
-        }
-        self.end_compaction(CompactAnswer::Done(Box::new(change)));
-    }
-
-    /// Whether the newest that the person said holds an image or a document, and is not sent any more.
+    /// Whether the newest that the user said holds an image or a document, and is not sent any more.
     fn drops_attachments(&self, change: &Change) -> bool {
         let Change::Compacted { through, summary, .. } = change else { return false };
         let is_attached = |part: &Content| matches!(part, Content::Image { .. } | Content::Document { .. });
@@ -403,20 +179,227 @@ impl Session {
                 && !summary.content.iter().any(is_attached)
         })
     }
+}
+
+impl Session {
+    /// Tells the turn what came of a compaction. How one is to be made that was not made is forgotten: the
+    /// next one asks its hooks anew, and keeps what it should itself.
+    pub(super) fn end_compaction(&mut self, answer: CompactAnswer) {
+        let state = match &answer {
+            CompactAnswer::Done(_) => return self.answer_turn(TurnAnswer::Compacted(answer)),
+            CompactAnswer::Nothing => CompactionState::Cancelled,
+            CompactAnswer::Failed(why) => CompactionState::Failed(why.clone()),
+        };
+        self.drop_draft();
+        self.compactor.order = CompactionOrder::default();
+        self.compactor.show_ended(&self.core, state);
+        self.answer_turn(TurnAnswer::Compacted(answer));
+    }
+
+    /// A summary that is not used was paid for all the same.
+    fn drop_draft(&mut self) {
+        let draft = self.compactor.draft.take();
+        if let Some((model, usage)) = draft.and_then(|draft| draft.written.by) {
+            self.spend(model, usage, UNUSED_SUMMARY.to_owned());
+        }
+    }
+
+    /// What the answer to the prompt tells programs of the compaction.
+    pub(super) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
+        let Some(work) = &mut self.work else { return };
+        let mut compaction = serde_json::json!({ "status": status });
+        if let Some((before, after)) = tokens {
+            compaction["pre_tokens"] = before.into();
+            compaction["post_tokens"] = after.into();
+        }
+        work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
+    }
+
+    // ── The plan ───────────────────────────────────────────────────────────────────────────────
+
+    /// Plans a compaction, where it can be one, once the files of instructions were looked at.
+    pub(super) fn plan_compaction(&mut self, why: Why) {
+        if why == Why::Overflow && self.core.is_first_request_of_child() {
+            if let Some(work) = &mut self.work {
+                work.fault = Fault::TooLong;
+            }
+            let reason = "the history that it was given is too long".to_owned();
+            return self.end_compaction(CompactAnswer::Failed(reason));
+        }
+        if why == Why::Overflow
+            && let Some(pins) =
+                compaction::pins_too_large(&self.core.ruler(), &self.core.thread, self.core.view_tokens_max())
+        {
+            return self.end_compaction(CompactAnswer::Failed(format!("{pins}. Unpin some of them first.")));
+        }
+        match self.core.thread.frame() {
+            None => self.look_first(LookedFor::Compaction(why)),
+            Some(_) => self.plan(why),
+        }
+    }
+
+    /// Decides what the compaction does, away from this task.
+    pub(super) fn plan(&mut self, why: Why) {
+        let focus = self.compactor.order.focus.clone();
+        let deciding = self.compactor.deciding(&mut self.core, focus, why);
+        self.run_on_cpu(deciding, move |decided| Done::Planned(why, decided));
+    }
+
+    /// The turn has it planned anew where the view is another one by now.
+    pub(super) fn planned(&mut self, why: Why, decided: Option<(Seq, Decision)>) {
+        let Some((revision, decision)) = decided else {
+            return self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned()));
+        };
+        if revision == self.core.thread.view().revision() {
+            match decision {
+                Decision::Nothing(reason) => return self.nothing_to_compact(why, &reason),
+                Decision::Prune(masks) => return self.prune(masks, trigger_of(why)),
+                Decision::Summarise(plan) => {
+                    self.compactor.draft = Some(Draft { why, plan, written: Written::default() });
+                }
+            }
+        }
+        self.answer_turn(TurnAnswer::Planned(revision));
+    }
+
+    // ── The summary ────────────────────────────────────────────────────────────────────────────
+
+    /// Gets what stands for the plan's part of the view: from a hook, from nobody, or from a model.
+    pub(super) fn summarise(&mut self) {
+        let Some(Draft { why, plan, .. }) = self.compactor.draft.clone() else { return };
+        if let Some(summary) = self.compactor.order.summary.take() {
+            return self.written(Written { text: Some(summary), ..Written::default() });
+        }
+        // No model writes it, so that none need be configured.
+        if self.core.settings.compaction.model == Summariser::Nobody {
+            return self.written(Written::default());
+        }
+        // Once the model is found that was not there yet, the plan is another one.
+        let Some(endpoint) = self.endpoint_for(&Ask::PlanCompaction(why)) else { return };
+        if let Err(message) = self.ensure_frame() {
+            return self.end_compaction(CompactAnswer::Failed(message));
+        }
+        if let Some((ahead, written)) = self.take_ahead(&plan, why) {
+            self.compactor.draft = Some(Draft { why, plan: ahead, written: Written::default() });
+            return self.written(written);
+        }
+        self.write_summary(endpoint, &plan);
+    }
+
+    fn written(&mut self, mut written: Written) {
+        written.text = with_context(written.text, &self.compactor.order.context);
+        if let Some(draft) = &mut self.compactor.draft {
+            draft.written = written;
+        }
+        self.answer_turn(TurnAnswer::Summarised);
+    }
+
+    /// Has a model write what stands for the plan's part of the view. Clients see it grow.
+    fn write_summary(&mut self, main: Endpoint, plan: &Plan) {
+        let instruction = self.compactor.instruction(&self.core, &self.recipes);
+        let pieces = self.compactor.show_begun(&mut self.core);
+        let writing = self.compactor.writing(&self.core, main, plan, instruction, pieces);
+        let Some(work) = &mut self.work else { return };
+        let scope = self.core.trace.scope().clone();
+        let job = async move { Done::Summary(Box::new(effects::guarded(writing, Attempt::panicked).await)) };
+        work.jobs.spawn(job.instrument(scope));
+    }
+
+    /// Cuts old outcomes; no model is asked, and hooks have nothing to say to it.
+    fn prune(&mut self, masks: Vec<Mask>, trigger: Trigger) {
+        let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
+        let revision = thread.view().revision();
+        let pruning = move || compaction::pruned(&ruler, &thread, masks, trigger);
+        self.run_on_cpu(pruning, move |pruned| Done::Pruned(revision, pruned));
+    }
+
+    pub(super) fn pruned(&mut self, revision: Seq, pruned: Option<Change>) {
+        let change = match pruned {
+            Some(change) if revision == self.core.thread.view().revision() => self.core.sized(change),
+            Some(_) => return self.end_compaction(CompactAnswer::Failed(CHANGED.to_owned())),
+            None => return self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned())),
+        };
+        if let Change::Pruned { tokens_before, tokens_after, .. } = &change {
+            self.compaction_meta("pruned", Some((*tokens_before, *tokens_after)));
+        }
+        self.end_compaction(CompactAnswer::Done(Box::new(change)));
+    }
+
+    pub(super) fn summarised(&mut self, attempt: Attempt) {
+        self.compactor.show_last_pieces(&self.core);
+        let summary = self.core.take_attempt(attempt);
+        if let Err(error) = &summary {
+            tracing::warn!(session = %self.core.id(), %error, "no summary: the computed tables stand for it");
+        }
+        let written = match summary {
+            Ok(summary) => summary.written(),
+            Err(error) => Written { fallback: Some(sentence(&error)), ..Written::default() },
+        };
+        self.written(written);
+    }
+
+    // ── The change ─────────────────────────────────────────────────────────────────────────────
+
+    /// Makes the one change of a compaction away from this task, or finds out why it gains nothing.
+    pub(super) fn compose(&mut self) {
+        let Some(Draft { plan, written, .. }) = self.compactor.draft.clone() else { return };
+        let announced = self.compactor.announced.as_ref();
+        let id = announced.map_or_else(|| self.core.fresh_message(), |announced| announced.id);
+        let (ruler, thread) = (self.core.ruler(), self.core.thread.clone());
+        let budget = self.compactor.budget(&self.core);
+        let composing = move || compaction::compacted(&ruler, &thread, &budget, &plan, id, written);
+        self.run_on_cpu(composing, Done::Composed);
+    }
+
+    pub(super) fn composed(&mut self, composed: Option<Result<Change, String>>) {
+        let why = self.compactor.draft.as_ref().map_or(Why::Command, |draft| draft.why);
+        match composed {
+            Some(Ok(change)) => {
+                let change = self.core.sized(change);
+                self.answer_turn(TurnAnswer::Composed(Box::new(change)));
+            }
+            Some(Err(no_gain)) => self.nothing_to_compact(why, &no_gain),
+            None => self.end_compaction(CompactAnswer::Failed(cpu_worker::FAULT.to_owned())),
+        }
+    }
+
+    /// A composed change that still fits the view: it is told of, and hooks see the stop of the recipe that
+    /// wrote its summary, where one of them called it.
+    pub(super) fn accept(&mut self, change: Change) {
+        let Some(Draft { why, plan, written }) = self.compactor.draft.take() else { return };
+        if let Change::Compacted { tokens_before, tokens_after, .. } = &change {
+            let status = if written.fallback.is_some() { "truncated" } else { "compacted" };
+            self.compaction_meta(status, Some((*tokens_before, *tokens_after)));
+        }
+        if plan.trigger == Trigger::Overflow && self.core.drops_attachments(&change) {
+            self.core.say(
+                Severity::Warning,
+                "The request was larger than the provider takes, so what you attached to your last message is \
+                 not sent any more: the model only gets its name. Attach fewer or smaller files, or send them one \
+                 by one."
+                    .to_owned(),
+            );
+        }
+        let shown = written.text.unwrap_or_default();
+        if why == Why::Hook && self.ask_of_callback(&shown, &change) {
+            return;
+        }
+        self.compactor.summary = (why == Why::Command).then_some(shown);
+        self.end_compaction(CompactAnswer::Done(Box::new(change)));
+    }
 
     /// Makes the change that puts a reply's text in the place of the history (the handler `swap_context`), for
     /// the hook whose action this is.
     pub(super) fn swap_text(&mut self, pending: Pending, text: &str, keep: Keep) {
-        let revision = self.thread.view().revision();
+        let revision = self.core.thread.view().revision();
         let Some(summary) = compaction::extract(text) else {
             let why = "the reply has no text that could be a summary".to_owned();
-            return self.text_made(pending, Err(why));
+            return self.refuse_action(pending, why);
         };
-        let wish = Wish { keep: keep_of(&keep), ..self.wish(None, Why::Hook) };
-        let used = Some(self.tokens_in_context());
-        let (ruler, budget) = (self.ruler(), Budget { used, ..self.budget() });
-        let thread = self.thread.clone();
-        let id = self.fresh_message();
+        let wish = Wish { keep: keep_of(&keep), ..self.compactor.wish(&self.core, None, Why::Hook) };
+        let (budget, ruler) = (self.compactor.budget_now(&mut self.core), self.core.ruler());
+        let thread = self.core.thread.clone();
+        let id = self.core.fresh_message();
         let composing = move || {
             let scene = Scene::of(&ruler, &thread, &budget);
             match compaction::decided(&scene, &wish) {
@@ -428,32 +411,24 @@ impl Session {
                 Decision::Prune(_) => Err(compaction::NO_GAIN.to_owned()),
             }
         };
-        self.think(composing, move |made| Thought::Swapped(Box::new(pending), revision, made));
+        self.wait_with(pending);
+        self.run_on_cpu(composing, move |made| Done::Swapped(revision, made));
     }
 
-    pub(super) fn text_composed(
-        &mut self,
-        pending: Pending,
-        revision: Seq,
-        made: Option<Result<Change, String>>,
-    ) {
-        let made = made.unwrap_or_else(|| Err(thinking::FAULT.to_owned()));
-        let made = match revision == self.thread.view().revision() {
+    pub(super) fn text_composed(&mut self, revision: Seq, made: Option<Result<Change, String>>) {
+        let Some(mut pending) = self.take_pending() else { return };
+        let made = made.unwrap_or_else(|| Err(cpu_worker::FAULT.to_owned()));
+        let made = match revision == self.core.thread.view().revision() {
             true => made.map_err(|no_gain| format!("nothing is gained: {no_gain}")),
             false => Err(CHANGED.to_owned()),
         };
-        self.text_made(pending, made);
-    }
-
-    fn text_made(&mut self, mut pending: Pending, made: Result<Change, String>) {
         match made {
-            Ok(change) => pending.answer.swap = Some(Box::new(change)),
-            Err(why) => {
-                let by = pending.resolution.action_by.clone();
-                refuse(&mut pending.resolution, &by, why);
+            Ok(change) => {
+                pending.answer.swap = Some(Box::new(change));
+                self.settle_round(pending);
             }
+            Err(why) => self.refuse_action(pending, why),
         }
-        self.settle_round(pending);
     }
 
     fn nothing_to_compact(&mut self, why: Why, no_gain: &str) {
@@ -461,19 +436,19 @@ impl Session {
         let text = format!("Nothing to compact: {no_gain}.");
         match why {
             Why::Command | Why::Overflow => {
-                let message = self.fresh_message();
-                if let Err(error) = self.commit(Change::Noted { message, text }) {
+                let message = self.core.fresh_message();
+                if let Err(error) = self.core.commit(Change::Noted { message, text }) {
                     return self.abandon(&error);
                 }
             }
             Why::Threshold | Why::Hook | Why::Must => {
                 if why == Why::Hook {
-                    self.say(Severity::Info, text);
+                    self.core.say(Severity::Info, text);
                 }
-                if self.compactor.pace.gained_nothing(&self.thread) {
+                if self.compactor.pace.gained_nothing(&self.core.thread) {
                     let text = "Compacting gains nothing now, so it pauses until you ask for it with /compact or the \
                                 conversation has grown.";
-                    self.say(Severity::Info, text.to_owned());
+                    self.core.say(Severity::Info, text.to_owned());
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::effects;
 use super::registry::Services;
 use super::replies::sentence;
+use super::summary;
 use epitome_config::Settings;
 use epitome_hooks::output::Utterance;
 use epitome_provider::endpoint::{self, Choice, Endpoint};
@@ -55,7 +56,7 @@ pub async fn complete(
         basis: None,
     };
     let encoded = effects::encode(endpoint, &request);
-    let answer = effects::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX);
+    let answer = summary::answer(http, endpoint, &encoded, retry::ATTEMPTS_MAX, None);
     let reply = tokio::time::timeout(COMPLETION_TIME_MAX, answer)
         .await
         .map_err(|_| format!("{} did not answer within {} s", endpoint.name, COMPLETION_TIME_MAX.as_secs()))?

@@ -1,7 +1,6 @@
 //! What the sessions of this process have done since it started, counted from the entries that they commit.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
@@ -9,23 +8,7 @@ use epitome_thread::{Change, Usage};
 
 /// Counts of a process. They only grow.
 #[derive(Default)]
-pub struct Counts {
-    entries: AtomicU64,
-    turns: AtomicU64,
-    rounds: AtomicU64,
-    tool_calls: AtomicU64,
-    hook_runs: AtomicU64,
-    compactions: AtomicU64,
-    prunings: AtomicU64,
-    undone: AtomicU64,
-    spent: Mutex<Spent>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Spent {
-    usage: Usage,
-    cost: f64,
-}
+pub struct Counts(Mutex<Reading>);
 
 /// The figures at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -49,55 +32,33 @@ pub struct Reading {
 impl Counts {
     /// Takes in a change that was committed, and what it cost.
     pub fn take(&self, change: &Change, cost: Option<f64>) {
-        let one_more = |count: &AtomicU64| {
-            count.fetch_add(1, Ordering::Relaxed);
-        };
-        one_more(&self.entries);
+        let mut counts = self.lock();
+        counts.entries += 1;
         match change {
             Change::TurnEnded { quiet_hooks, .. } => {
-                one_more(&self.turns);
-                self.hook_runs.fetch_add(u64::from(*quiet_hooks), Ordering::Relaxed);
+                counts.turns += 1;
+                counts.hook_runs += u64::from(*quiet_hooks);
             }
-            Change::Replied { usage, .. } => {
-                one_more(&self.rounds);
-                self.spend(usage.as_ref(), cost);
-            }
-            Change::Compacted { usage, .. } => {
-                one_more(&self.compactions);
-                self.spend(usage.as_ref(), cost);
-            }
-            Change::ToolFinished { .. } => one_more(&self.tool_calls),
-            Change::Hooked { runs, .. } => {
-                self.hook_runs.fetch_add(runs.len() as u64, Ordering::Relaxed);
-            }
-            Change::Pruned { .. } => one_more(&self.prunings),
-            Change::Undone { .. } => one_more(&self.undone),
+            Change::Replied { .. } => counts.rounds += 1,
+            Change::Compacted { .. } => counts.compactions += 1,
+            Change::ToolFinished { .. } => counts.tool_calls += 1,
+            Change::Hooked { runs, .. } => counts.hook_runs += runs.len() as u64,
+            Change::Pruned { .. } => counts.prunings += 1,
+            Change::Undone { .. } => counts.undone += 1,
             _ => {}
         }
-    }
-
-    fn spend(&self, usage: Option<&Usage>, cost: Option<f64>) {
-        let mut spent = self.spent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(usage) = usage {
-            spent.usage.add(usage);
+        if let Change::Replied { usage, .. } | Change::Compacted { usage, .. } = change {
+            counts.tokens.add(&usage.unwrap_or_default());
+            counts.cost += cost.unwrap_or_default();
         }
-        spent.cost += cost.unwrap_or_default();
     }
 
     pub fn read(&self) -> Reading {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let spent = *self.spent.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Reading {
-            entries: count(&self.entries),
-            turns: count(&self.turns),
-            rounds: count(&self.rounds),
-            tool_calls: count(&self.tool_calls),
-            hook_runs: count(&self.hook_runs),
-            compactions: count(&self.compactions),
-            prunings: count(&self.prunings),
-            undone: count(&self.undone),
-            tokens: spent.usage,
-            cost: spent.cost,
-        }
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reading> {
+        // Nothing that could panic runs under this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

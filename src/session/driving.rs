@@ -1,37 +1,36 @@
 //! How a turn goes on: what it asks for is begun, and what came of it is handed back, until it waits or ends.
 
 use super::actor::Session;
-use super::work::{Done, LookedFor, Prompt, Thought, Work};
+use super::work::{Done, LookedFor, Prompt, Work};
 use epitome_hooks::event::HookEvent;
+use epitome_hooks::moment::What;
 use epitome_hooks::output::Resolution;
-use epitome_turn::{Answer as Told, Ask, CompactAnswer, HookAsk, Next};
+use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, HookAsk, HooksAnswer, Next};
 
 impl Session {
     /// Lets the turn go on until it waits or ends, then begins what waits.
     pub(super) async fn drive(&mut self) {
         loop {
-            if self.recipes.are_rendering() || self.rewinding || self.waits_for_hooks() {
+            if self.recipes.are_rendering() || self.inbox.is_held() || self.waits_for_hooks() {
                 return;
             }
             let Some(work) = &mut self.work else {
                 // What begins with a slash may be a recipe's name, and skills are in the frame, once all of them are read.
-                let may_be_command = self.waiting.front().is_some_and(Prompt::may_be_command);
+                let may_be_command = self.inbox.first().is_some_and(Prompt::may_be_command);
                 let names_known =
-                    self.recipes.are_read() || (self.thread.frame().is_some() && !may_be_command);
-                match self.waiting.pop_front_if(|_| names_known) {
-                    Some(prompt) => {
-                        if !self.begin(prompt) {
-                            return;
-                        }
-                        continue;
-                    }
-                    None => return,
+                    self.recipes.are_read() || (self.core.thread.frame().is_some() && !may_be_command);
+                if !names_known {
+                    return;
+                }
+                match self.inbox.take_first().map(|prompt| self.begin(prompt)) {
+                    Some(true) => continue,
+                    Some(false) | None => return,
                 }
             };
-            match work.turn.next(&self.thread) {
+            match work.turn.next(&self.core.thread) {
                 Next::Commit(change) => {
-                    let change = self.arrived(*change);
-                    if let Err(error) = self.commit(change) {
+                    let change = self.tools.truncated_outcome(&mut self.core, *change);
+                    if let Err(error) = self.core.commit(change) {
                         self.abandon(&error);
                     }
                 }
@@ -44,12 +43,11 @@ impl Session {
 
     pub(super) fn perform(&mut self, ask: Ask) {
         match ask {
+            Ask::RunHooks(HookAsk::Composed(change)) => self.accept(*change),
             Ask::RunHooks(ask) => self.ask_hooks(ask),
             Ask::CallModel => {
-                let from = self.thread.next_seq();
-                if let Some(work) = &mut self.work {
-                    work.trace.asks_model(from);
-                }
+                let from = self.core.thread.next_seq();
+                self.core.trace.asks_model(from);
                 self.look_first(LookedFor::Call);
             }
             Ask::Permission(call) => self.ask_permission(call),
@@ -62,36 +60,57 @@ impl Session {
         }
     }
 
-    /// Runs the hooks that a turn asks for; without any, the turn is answered at once.
-    fn ask_hooks(&mut self, ask: HookAsk) {
-        match ask {
-            HookAsk::SessionStart => self.session_starts(),
-            HookAsk::Prompt(said) => self.greet(*said),
-            HookAsk::BeforeTool(call) => self.before_tool(call),
-            HookAsk::AfterTool(outcome) => self.after_tool(*outcome),
-            HookAsk::RoundEnd { last } => {
-                if let Some(work) = &mut self.work {
-                    work.trace.round_ended(&self.thread);
+    /// Runs the hooks that a turn asks for; where there are none, they have asked for nothing at once.
+    pub(super) fn ask_hooks(&mut self, ask: HookAsk) {
+        let what = match &ask {
+            HookAsk::SessionStart => Some(What::SessionStart { source: self.hooks.source() }),
+            HookAsk::Restart => Some(What::SessionStart { source: "compact" }),
+            HookAsk::Prompt(said) => self.prompt_event(said),
+            HookAsk::BeforeTool(call) => self.call_event(call),
+            HookAsk::AfterTool(outcome) => self.outcome_event(outcome),
+            HookAsk::RoundEnd { .. } => {
+                self.core.trace.round_ended(&self.core.thread);
+                self.apply_background_callback();
+                if let Some((hook, reason)) = self.hooks.turn().halt.take() {
+                    let answer = self.halted(&hook, &reason);
+                    return self.answer_turn(TurnAnswer::Hooks(answer));
                 }
-                self.round_ended(last);
+                Some(What::TurnEnd(self.round()))
             }
-            HookAsk::Stop(reason) => self.would_stop(reason),
-            HookAsk::PreCompact => self.pre_compact(),
-            HookAsk::Composed(change) => self.accept(*change),
+            HookAsk::Stop(reason) => {
+                self.apply_background_callback();
+                Some(self.stop_event(*reason))
+            }
+            HookAsk::PreCompact => self.compaction_event(),
+            // They are asked where the change is accepted.
+            HookAsk::Composed(_) => None,
             HookAsk::PostCompact => self.committed(),
-            HookAsk::Restart => self.restart(),
+        };
+        let unseen = match what {
+            Some(what) => self.run_hooks(what, ask),
+            None => Some(ask),
+        };
+        if let Some(ask) = unseen {
+            self.hooks_done(ask, None);
         }
     }
 
-    /// All hooks of an ask have spoken.
-    fn hooks_done(&mut self, ask: HookAsk, resolution: Resolution) {
+    /// All hooks of an ask have spoken; `None` where there are none.
+    fn hooks_done(&mut self, ask: HookAsk, said: Option<Resolution>) {
+        let is_seen = said.is_some();
+        let resolution = said.unwrap_or_default();
         match ask {
             HookAsk::SessionStart | HookAsk::Restart => self.start_resolved(resolution),
             HookAsk::Prompt(said) => self.greeted(*said, resolution),
             HookAsk::BeforeTool(call) => self.tool_seen(call, resolution),
-            HookAsk::AfterTool(outcome) => self.outcome_seen(*outcome, resolution),
-            HookAsk::RoundEnd { last } => self.round_resolved(HookEvent::TurnEnd, last, resolution),
-            HookAsk::Stop(_) => self.round_resolved(HookEvent::AgentStop, true, resolution),
+            HookAsk::AfterTool(outcome) if is_seen => self.outcome_seen(*outcome, resolution),
+            HookAsk::AfterTool(outcome) => self.outcome_settled(*outcome),
+            HookAsk::RoundEnd { last } if is_seen => {
+                self.round_resolved(HookEvent::TurnEnd, last, resolution);
+            }
+            HookAsk::RoundEnd { .. } => self.round_unseen(),
+            HookAsk::Stop(_) if is_seen => self.round_resolved(HookEvent::AgentStop, true, resolution),
+            HookAsk::Stop(_) => self.answer_turn(TurnAnswer::Hooks(HooksAnswer::default())),
             HookAsk::PreCompact => self.pre_compact_resolved(resolution),
             HookAsk::Composed(change) => self.callback_stop_resolved(*change, resolution),
             HookAsk::PostCompact => self.post_compact_resolved(resolution),
@@ -105,32 +124,24 @@ impl Session {
             Done::Preview(call, Ok(preview)) => self.show_ask(&call, preview),
             Done::Preview(call, Err(why)) => self.cannot_run(call, why),
             Done::Summary(attempt) => self.summarised(*attempt),
-            Done::Thought(thought) => self.thought(*thought),
             Done::Looked(looked, before) => {
                 self.looked(*looked);
-                self.go_on_looked(before);
+                self.continue_after_look(before);
             }
-            Done::Hooks(ask, resolution) => self.hooks_done(ask, *resolution),
-            Done::Callback(pending, called) => self.called_back(*pending, called),
-            Done::Elsewhere(pending, told) => self.mutated_elsewhere(*pending, told),
-        }
-    }
-
-    fn thought(&mut self, thought: Thought) {
-        match thought {
-            Thought::Planned(why, decided) => self.planned(why, decided),
-            Thought::Pruned(revision, pruned) => self.pruned(revision, pruned),
-            Thought::Composed(composed) => self.composed(composed),
-            Thought::Eased(revision, cut) => self.eased(revision, cut),
-            Thought::Swapped(pending, revision, made) => self.text_composed(*pending, revision, made),
-            Thought::Called(pending, recipe, callback, decided) => {
-                self.compaction_weighed(*pending, recipe, callback, decided);
-            }
+            Done::Hooks(ask, resolution) => self.hooks_done(ask, Some(*resolution)),
+            Done::Callback(called) => self.called_back(called),
+            Done::Elsewhere(told) => self.mutated_elsewhere(told),
+            Done::Planned(why, decided) => self.planned(why, decided),
+            Done::Pruned(revision, pruned) => self.pruned(revision, pruned),
+            Done::Composed(composed) => self.composed(composed),
+            Done::Eased(revision, cut) => self.eased(revision, cut),
+            Done::Swapped(revision, made) => self.text_composed(revision, made),
+            Done::Called(recipe, callback, decided) => self.compaction_weighed(recipe, callback, decided),
         }
     }
 
     /// Goes on once the files of instructions were looked at.
-    pub(super) fn go_on_looked(&mut self, before: LookedFor) {
+    pub(super) fn continue_after_look(&mut self, before: LookedFor) {
         match before {
             LookedFor::Call => self.call_with_instructions(),
             LookedFor::Compaction(why) => self.plan(why),
@@ -141,13 +152,14 @@ impl Session {
         if !self.hooks.has_started() {
             work.turn.start_session();
         }
+        self.core.trace.begin_turn(self.core.thread.next_seq());
         self.work = Some(work);
-        self.sync_beside();
+        self.core.sync_beside();
     }
 
-    pub(super) fn tell(&mut self, answer: Told) {
+    pub(super) fn answer_turn(&mut self, answer: TurnAnswer) {
         if let Some(work) = &mut self.work {
-            work.turn.tell(answer, &self.thread);
+            work.turn.tell(answer, &self.core.thread);
         }
     }
 }

@@ -80,7 +80,7 @@ pub struct ModelCall {
     /// Tries that failed.
     pub attempts: u32,
     pub collector: Collector,
-    /// Whether a person saw anything of the reply: then it can't be tried again.
+    /// Whether a user saw anything of the reply: then it can't be tried again.
     pub seen: bool,
     encoded: Encoded,
     endpoint: Endpoint,
@@ -234,40 +234,6 @@ pub fn encode(endpoint: &Endpoint, request: &Request<'_>) -> Encoded {
     Encoding::default().encode(endpoint, request, Purpose::Reply)
 }
 
-/// The whole answer to one request, asked for at most so many times where the provider can't answer just
-/// now.
-pub async fn answer(
-    http: &Http,
-    endpoint: &Endpoint,
-    request: &Encoded,
-    tries_max: u32,
-) -> Result<Reply, ProviderError> {
-    let mut tries = 0;
-    loop {
-        let starting = http.start(endpoint, request)?;
-        let error = match collect(endpoint, starting).await {
-            Ok(reply) => return Ok(reply),
-            Err(error) => error,
-        };
-        tries += 1;
-        match retry::delay(&error.class, tries, fastrand::f64()) {
-            Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
-            Some(_) | None => return Err(error),
-        }
-    }
-}
-
-async fn collect(endpoint: &Endpoint, starting: Starting) -> Result<Reply, ProviderError> {
-    let mut stream = starting.await?;
-    let mut collector = Collector::new(&endpoint.name);
-    while let Some(events) = stream.next().await? {
-        for event in events {
-            collector.feed(event);
-        }
-    }
-    Ok(collector.finish())
-}
-
 /// Bytes of text that take half of a window, at three bytes a token: the rest is the instruction's and
 /// the answer's.
 pub fn half_of(window: u64) -> usize {
@@ -285,11 +251,11 @@ pub async fn guarded<T>(job: impl Future<Output = T>, otherwise: impl FnOnce() -
 
 /// What a model call comes to whose decoder panicked.
 pub fn panicked() -> ModelStep {
-    ModelStep::Failed(fault_of_ours())
+    ModelStep::Failed(internal_error())
 }
 
 /// A provider's answer met a fault of ours.
-pub fn fault_of_ours() -> ProviderError {
+pub fn internal_error() -> ProviderError {
     ProviderError {
         class: ErrorClass::Broken,
         message: "the model's answer met a fault of Epitome's own; the log has the details".to_owned(),

@@ -4,31 +4,45 @@
 use std::time::Duration;
 
 use super::actor::Session;
+use super::core::Core;
 use super::registry::Sessions;
-use super::work::{Background, Done, TooLate, Work};
+use super::work::{Background, Done, Fault, TooLate, Work};
 use super::{Answer, CompactionState, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
-use epitome_turn::interrupted;
+use epitome_turn::{HookAsk, interrupted};
 
-/// How long what was written of a conversation is kept behind a turn: a person who reads the answer and
+/// How long what was written of a conversation is kept behind a turn: a user who reads the answer and
 /// types on finds it there, and an idle session does not hold its conversation twice.
 const ENCODING_KEPT: Duration = Duration::from_secs(60);
 
 // ── A turn ─────────────────────────────────────────────────────────────────────────────────────────
 
+impl Core {
+    /// A crash or a full disk may have left calls without an outcome and a turn without an end: both are
+    /// written now, so that every later view is valid. Nothing to do for a turn that ended.
+    pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
+        for call in self.thread.open_calls().to_vec() {
+            self.commit(interrupted(call))?;
+        }
+        if self.thread.in_turn() {
+            self.commit(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 })?;
+        }
+        Ok(())
+    }
+}
+
 impl Session {
     /// The turn's last entry is committed: bring it to the disk, then answer.
     pub(super) async fn end(&mut self, reason: StopReason) {
-        if reason == StopReason::Cancelled && self.work.as_ref().is_some_and(|work| work.compacting.is_some())
-        {
+        if reason == StopReason::Cancelled && self.compactor.is_announced() {
             self.compaction_meta("cancelled", None);
         }
-        self.compaction_came_to_nothing(CompactionState::Cancelled);
-        let Some(mut work) = self.work.take() else { return };
-        work.trace.end(&self.thread, reason, &work.turn.usage());
+        self.compactor.show_ended(&self.core, CompactionState::Cancelled);
+        let Some(work) = self.take_work() else { return };
+        self.core.trace.end_turn(&self.core.thread, reason, &work.turn.usage());
         // A cancelled turn passes by no other safe point.
-        self.apply_side_result();
-        let syncer = self.log.syncer();
+        self.apply_background_callback();
+        let syncer = self.core.log.syncer();
         let synced = tokio::task::spawn_blocking(move || syncer.sync()).await;
         let answer = match synced {
             Ok(Err(error)) => {
@@ -49,22 +63,31 @@ impl Session {
         for (responder, _) in work.responders {
             responder.answer(answer.clone());
         }
-        let (at, kept) = (self.thread.next_seq(), ENCODING_KEPT.min(self.services.rest_after));
-        self.background.spawn(async move {
+        let (at, kept) = (self.core.thread.next_seq(), ENCODING_KEPT.min(self.core.services.rest_after));
+        self.core.background.spawn(async move {
             tokio::time::sleep(kept).await;
             Background::Rested(at)
         });
     }
 
+    /// The turn is over, for the components, too.
+    fn take_work(&mut self) -> Option<Work> {
+        self.compactor.end_turn();
+        self.hooks.end_turn();
+        self.subagents.end_turn();
+        self.tools.end_turn();
+        self.work.take()
+    }
+
     /// The log can't be written: the turn ends with the error, the session stays loadable.
     pub(super) fn abandon(&mut self, error: &SessionError) {
-        self.compaction_came_to_nothing(CompactionState::Failed(error.to_string()));
-        if let Some(Work { responders, turn, mut trace, .. }) = self.work.take() {
-            trace.end(&self.thread, StopReason::Failed, &turn.usage());
+        self.compactor.show_ended(&self.core, CompactionState::Failed(error.to_string()));
+        if let Some(Work { responders, turn, .. }) = self.take_work() {
+            self.core.trace.end_turn(&self.core.thread, StopReason::Failed, &turn.usage());
             self.withdraw_card();
             // The next prompt tries again where this fails; until then the turn is open in the log.
-            if let Err(error) = self.close_open_turn(StopReason::Failed) {
-                tracing::error!(session = %self.id, %error, "the turn could not be ended in the log");
+            if let Err(error) = self.core.close_open_turn(StopReason::Failed) {
+                tracing::error!(session = %self.core.id(), %error, "the turn could not be ended in the log");
             }
             for (responder, _) in responders {
                 responder.answer(Err(error.clone()));
@@ -75,22 +98,22 @@ impl Session {
     /// Ends the running turn, and everything that waits for one, as cancelled.
     pub(super) fn cancel(&mut self) {
         self.cancel_rendering();
-        if let Some(prompt) = self.drop_consent() {
+        if let Some(prompt) = self.hooks.drop_consent(&self.core) {
             prompt.responder.answer(Ok(cancelled()));
         }
-        for prompt in self.waiting.drain(..) {
+        for prompt in self.inbox.take_all() {
             prompt.responder.answer(Ok(cancelled()));
         }
-        self.questions.close_all(&self.clients);
-        self.editors.cancel(&self.clients);
+        self.questions.close_all(&self.core.clients);
+        self.editors.cancel(&self.core.clients);
         self.take_finished_tools();
-        self.hear_children();
+        self.take_child_news();
         let Some(work) = &mut self.work else { return };
         work.jobs.abort_all();
         self.stop_agents();
         let Some(work) = &mut self.work else { return };
         let call = work.model.take();
-        let partial = call.and_then(|call| self.partial(call, Cut::Cancelled));
+        let partial = call.and_then(|call| self.core.partial(call, Cut::Cancelled));
         self.withdraw_card();
         if let Some(work) = &mut self.work {
             work.turn.cancel(partial);
@@ -98,30 +121,18 @@ impl Session {
     }
 
     fn withdraw_card(&mut self) {
-        if let Some(withdrawn) = self.permissions.withdraw() {
-            self.announce(&withdrawn);
+        if let Some(withdrawn) = self.core.permissions.withdraw() {
+            self.core.announce(&withdrawn);
         }
     }
 
     /// A tool that finished at the moment of a cancel has done its work: the model is told so.
     fn take_finished_tools(&mut self) {
         while let Some(job) = self.work.as_mut().and_then(|work| work.jobs.try_join_next()) {
-            match job {
-                Ok(Done::Tool(call, outcome, plan)) => {
-                    self.tool_done(&call, outcome.clone(), plan);
-                    // Hooks that would see it are ended with everything else.
-                    self.after_tool(*outcome);
-                }
-                Ok(
-                    Done::Preview(..)
-                    | Done::Summary(..)
-                    | Done::Thought(..)
-                    | Done::Looked(..)
-                    | Done::Hooks(..)
-                    | Done::Callback(..)
-                    | Done::Elsewhere(..),
-                )
-                | Err(_) => {}
+            if let Ok(Done::Tool(call, outcome, plan)) = job {
+                self.tool_done(&call, outcome.clone(), plan);
+                // Hooks that would see it are ended with everything else.
+                self.ask_hooks(HookAsk::AfterTool(outcome));
             }
         }
     }
@@ -134,8 +145,8 @@ impl Session {
     }
 
     pub(super) fn cancel_prompt(&mut self, ticket: Ticket) {
-        if self.consent_is_for(Some(ticket)) {
-            if let Some(prompt) = self.drop_consent() {
+        if self.hooks.consent_is_for(Some(ticket)) {
+            if let Some(prompt) = self.hooks.drop_consent(&self.core) {
                 prompt.responder.answer(Ok(cancelled()));
             }
             return;
@@ -143,13 +154,11 @@ impl Session {
         if self.recipes.are_rendering_for(ticket) {
             return self.cancel_rendering();
         }
-        if let Some(at) = self.waiting.iter().position(|prompt| prompt.responder.ticket == ticket) {
-            if let Some(prompt) = self.waiting.remove(at) {
-                prompt.responder.answer(Ok(cancelled()));
-            }
+        if let Some(prompt) = self.inbox.take_by_ticket(ticket) {
+            prompt.responder.answer(Ok(cancelled()));
             // Nobody waits for the answer any more; the next prompt asks again.
-            if self.waiting.is_empty() && self.consent_is_for(None) {
-                self.drop_consent();
+            if !self.inbox.has_prompts() && self.hooks.consent_is_for(None) {
+                self.hooks.drop_consent(&self.core);
             }
             return;
         }
@@ -161,7 +170,7 @@ impl Session {
         let is_shared = work.responders.iter().any(|(other, _)| other.client() != client);
         match work.responders[at].1 {
             // A queued prompt that is not in the view yet is taken back alone.
-            Some(queued) if self.thread.queued().iter().any(|entry| entry.seq == queued) => {
+            Some(queued) if self.core.thread.queued().iter().any(|entry| entry.seq == queued) => {
                 work.turn.withdraw(queued);
                 work.responders.remove(at).0.answer(Ok(cancelled()));
             }
@@ -170,28 +179,14 @@ impl Session {
             Some(_) | None => self.cancel(),
         }
     }
-
-    /// A crash or a full disk may have left calls without an outcome and a turn without an end: both are
-    /// written now, so that every later view is valid. Nothing to do for a turn that ended.
-    pub(super) fn close_open_turn(&mut self, reason: StopReason) -> Result<(), SessionError> {
-        for call in self.thread.open_calls().to_vec() {
-            self.commit(interrupted(call))?;
-        }
-        if self.thread.in_turn() {
-            self.commit(Change::TurnEnded { reason, usage: Usage::default(), quiet_hooks: 0 })?;
-        }
-        Ok(())
-    }
 }
 
 fn failed(work: &Work) -> SessionError {
     let message = work.turn.failure().unwrap_or("the model call failed").to_owned();
-    if work.too_long {
-        return SessionError::TooLong(message);
-    }
-    match work.unauthorised {
-        true => SessionError::AuthRequired(message),
-        false => SessionError::Provider { message, hint: None },
+    match work.fault {
+        Fault::TooLong => SessionError::TooLong(message),
+        Fault::Unauthorised => SessionError::AuthRequired(message),
+        Fault::Provider => SessionError::Provider { message, hint: None },
     }
 }
 
@@ -205,17 +200,14 @@ pub(super) fn cancelled() -> Answer {
 impl Session {
     /// Refuses what came too late; those who looked on wait for the next time.
     fn take_no_more(&mut self) -> Vec<TooLate> {
-        let others = self.others.upgrade();
+        let others = self.core.process.sessions();
         // Under the lock, so that who stops looking on is found here or there.
         let mut parked = others.as_ref().map(Sessions::parked);
-        self.commands.close();
-        let mut too_late = Vec::new();
-        while let Ok(command) = self.commands.try_recv() {
-            too_late.extend(self.refuse(command));
-        }
-        let watchers = self.clients.take_watchers(self.thread.next_seq());
+        let commands = self.inbox.close();
+        let too_late = commands.into_iter().filter_map(|command| self.refuse(command)).collect();
+        let watchers = self.core.clients.take_watchers(self.core.thread.next_seq());
         if let Some(parked) = parked.as_mut().filter(|_| !watchers.is_empty()) {
-            parked.entry(self.id.clone()).or_default().extend(watchers);
+            parked.entry(self.core.id().clone()).or_default().extend(watchers);
         }
         too_late
     }
@@ -223,16 +215,17 @@ impl Session {
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
     pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<TooLate> {
-        self.subagents.end_all_calls(&self.clients);
+        self.subagents.end_all_calls(&self.core.clients);
         let too_late = self.take_no_more();
-        self.timed.end("closed");
-        self.rest_checkpoints().await;
-        let syncer = self.log.syncer();
-        drop(self.log);
+        self.core.trace.end("closed");
+        self.core.rest_checkpoints().await;
+        let syncer = self.core.log.syncer();
+        let session = self.core.id().clone();
+        drop(self.core.log);
         if let Ok(Err(error)) = tokio::task::spawn_blocking(move || syncer.sync()).await {
-            tracing::error!(session = %self.id, %error, "the last entries of a closed session are not synced");
+            tracing::error!(%session, %error, "the last entries of a closed session are not synced");
         }
-        self.clients.answer_closers();
+        self.core.clients.answer_closers();
         too_late
     }
 }

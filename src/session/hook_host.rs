@@ -1,26 +1,34 @@
 //! The hooks of a session: which there are, what they run with, and what they did so far.
 
+mod consent;
+
 use std::sync::Arc;
 
-use super::consent::Consent;
+use tokio::sync::mpsc;
+
+use consent::Consent;
+pub(super) use consent::MayRun;
+
+use super::background_callback::BackgroundCallback;
+use super::services::{SERVICE_CALLS_MAX, ServiceCall};
+use super::work::Pending;
 use epitome_hooks::chain::{self, Link};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
-use epitome_hooks::handlers::{self, At, Declared, Fired};
+use epitome_hooks::handlers::{self, Declared, Fired};
 use epitome_hooks::hook::{Hook, Place};
 use epitome_hooks::moment::Moment;
 use epitome_hooks::run::Runner;
-use epitome_provider::http::Http;
+use epitome_hooks::trust::{Item, Verdict};
 use epitome_recipe::watch::Registration;
 
 /// The hooks of one session.
-#[derive(Default)]
 pub struct HookHost {
     found: Arc<Found>,
     /// Whether hooks were looked for.
     is_read: bool,
     watch: Option<Arc<Registration>>,
-    pub(super) consent: Consent,
+    consent: Consent,
     runner: Option<Arc<Runner>>,
     /// Which of those that run `once` did.
     fired: Fired,
@@ -30,6 +38,45 @@ pub struct HookHost {
     source: Option<&'static str>,
     /// What hooks add to the system text, until that is frozen.
     contexts: Vec<String>,
+    /// What resident hooks ask of the session.
+    calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
+    background_callback: BackgroundCallback,
+    turn: TurnHooks,
+}
+
+/// What hooks want of the running turn.
+#[derive(Default)]
+pub struct TurnHooks {
+    /// One ends the turn at the end of this round: by whom, and why.
+    pub(super) halt: Option<(String, String)>,
+    /// Times that they continued this prompt, and by what text last.
+    pub(super) continuations: u32,
+    pub(super) last_follow_up: Option<String>,
+    /// A resident one asked for a compaction at the next safe point.
+    pub(super) wanted_compaction: Option<String>,
+    /// Recipes and model calls that resident ones started.
+    pub(super) paid_calls: u32,
+    /// The round's end that waits for its action.
+    pub(super) pending: Option<Pending>,
+}
+
+impl Default for HookHost {
+    fn default() -> HookHost {
+        HookHost {
+            found: Arc::default(),
+            is_read: false,
+            watch: None,
+            consent: Consent::default(),
+            runner: None,
+            fired: Fired::default(),
+            has_started: false,
+            source: None,
+            contexts: Vec::new(),
+            calls: mpsc::channel(SERVICE_CALLS_MAX),
+            background_callback: BackgroundCallback::default(),
+            turn: TurnHooks::default(),
+        }
+    }
 }
 
 impl HookHost {
@@ -58,20 +105,17 @@ impl HookHost {
         Arc::new(Found { hooks, ..Found::default() })
     }
 
-    pub(super) fn watch(&self) -> Option<Arc<Registration>> {
-        self.watch.clone()
-    }
-
-    pub(super) fn take_in(&mut self, found: Found, watch: Option<Arc<Registration>>) {
-        (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
-    }
-
     pub(super) fn is_read(&self) -> bool {
         self.is_read
     }
 
     pub(super) fn set_read(&mut self, is_read: bool) {
         self.is_read = is_read;
+    }
+
+    /// What the user has said of something of a repository's; `None` until that is known.
+    pub(super) fn trusts(&self, item: &Item) -> Option<Verdict> {
+        self.consent.verdict(item)
     }
 
     // ── Running them ───────────────────────────────────────────────────────────────────────────
@@ -90,20 +134,6 @@ impl HookHost {
     /// What runs at a moment, in its order, with what the running recipe declares.
     pub(super) fn links(&self, moment: &Moment, declared: Option<&[Declared]>, all: bool) -> Vec<Link> {
         handlers::plan(declared, self.scripts(moment, all), moment, &self.fired)
-    }
-
-    /// What hooks are run with: as it was made first, but here and over this.
-    pub(super) fn runner(
-        &mut self,
-        at: At,
-        http: Http,
-        make: impl FnOnce(At, Http) -> Runner,
-    ) -> Arc<Runner> {
-        let runner = match &self.runner {
-            Some(runner) => Runner { at, http, ..(**runner).clone() },
-            None => make(at, http),
-        };
-        self.runner.insert(Arc::new(runner)).clone()
     }
 
     pub(super) fn has_residents(&self) -> bool {
@@ -127,6 +157,31 @@ impl HookHost {
         if let Some(link) = handlers.chain(scripts).find(|link| link.name() == name) {
             self.fired.succeeded(event, &link);
         }
+    }
+
+    /// The next call of a resident hook.
+    pub(super) async fn next_call(&mut self) -> Option<ServiceCall> {
+        self.calls.1.recv().await
+    }
+
+    pub(super) fn background_callback(&mut self) -> &mut BackgroundCallback {
+        &mut self.background_callback
+    }
+
+    pub(super) fn has_background_callback(&self) -> bool {
+        self.background_callback.is_there()
+    }
+
+    pub(super) fn turn(&mut self) -> &mut TurnHooks {
+        &mut self.turn
+    }
+
+    pub(super) fn turn_state(&self) -> &TurnHooks {
+        &self.turn
+    }
+
+    pub(super) fn end_turn(&mut self) {
+        self.turn = TurnHooks::default();
     }
 
     // ── The session's start ────────────────────────────────────────────────────────────────────

@@ -1,11 +1,10 @@
 //! Hooks at prompts and tool calls: what is asked of them, and what their answers mean.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::actor::Session;
-use super::{Out, Severity};
 use epitome_hooks::event::HookEvent;
 pub(super) use epitome_hooks::guards::refuse;
 use epitome_hooks::moment::{Attachment, Call, CallResult, What};
@@ -15,19 +14,10 @@ use epitome_thread::{
     CallId, Change, Content, Decided, Decider, HookRun, Message, Origin, OutcomeContent, OutcomeStatus,
     ToolCall, ToolOutcome, Verdict, Withheld,
 };
-use epitome_turn::{Answer as Told, HookAsk};
+use epitome_turn::Answer as TurnAnswer;
 
 impl Session {
     // ── Prompts ────────────────────────────────────────────────────────────────────────────────
-
-    /// The session starts, before its first prompt or compaction.
-    pub(super) fn session_starts(&mut self) {
-        // Where a cancel overtakes them, the next turn starts the session again.
-        if !self.run_hooks(What::SessionStart { source: self.hooks.source() }, HookAsk::SessionStart) {
-            self.hooks.set_started();
-            self.tell(Told::Started(Vec::new()));
-        }
-    }
 
     /// What a session begins with goes into the system text while that is open, else behind what is
     /// there.
@@ -35,27 +25,19 @@ impl Session {
         self.hooks.set_started();
         let mut commits = self.record(HookEvent::SessionStart, &mut resolution);
         for (by, text) in resolution.context {
-            match self.thread.frame() {
+            match self.core.thread.frame() {
                 None => self.hooks.add_context(text),
-                Some(_) => commits.push(self.context(by, text)),
+                Some(_) => commits.push(self.core.context(by, text)),
             }
         }
-        self.tell(Told::Started(commits));
+        self.answer_turn(TurnAnswer::Started(commits));
     }
 
-    /// A prompt is about to enter the view. A callback's prompt is no person's.
-    pub(super) fn greet(&mut self, said: Change) {
-        let asked = match &said {
-            Change::Said { message, .. } if self.lineage.depth == 0 => {
-                let what =
-                    What::UserMessageSend { message: message.text(), attachments: attachments(message) };
-                self.run_hooks(what, HookAsk::Prompt(Box::new(said.clone())))
-            }
-            _ => false,
-        };
-        if !asked {
-            self.tell(Told::Greeted { commits: vec![said], enters: true });
-        }
+    /// A prompt is about to enter the view. A callback's prompt is no user's.
+    pub(super) fn prompt_event(&self, said: &Change) -> Option<What> {
+        let Change::Said { message, .. } = said else { return None };
+        let what = What::UserMessageSend { message: message.text(), attachments: attachments(message) };
+        (self.core.lineage.depth == 0).then_some(what)
     }
 
     pub(super) fn greeted(&mut self, said: Change, mut resolution: Resolution) {
@@ -73,12 +55,12 @@ impl Session {
         let mut commits = self.record(HookEvent::UserMessageSend, &mut resolution);
         let Change::Said { mut message, origin } = said else { return };
         if let Some((hook, reason)) = resolution.block.or(resolution.halt) {
-            let note = self.fresh_message();
+            let note = self.core.fresh_message();
             commits.push(match origin {
                 // It is in the log already.
                 Origin::Queue { .. } => Change::Noted { message: note, text: blocked_words(&hook, &reason) },
                 Origin::Recipe { typed, .. } => {
-                    // What was kept out is shown as the person gave it, not as the recipe's whole text.
+                    // What was kept out is shown as the user gave it, not as the recipe's whole text.
                     message.set_text(typed);
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
@@ -89,39 +71,27 @@ impl Session {
                     Change::Withheld { message, note, why: Withheld::Blocked { hook, reason } }
                 }
             });
-            return self.tell(Told::Greeted { commits, enters: false });
+            return self.answer_turn(TurnAnswer::Greeted { commits, enters: false });
         }
         if let Some(text) = changed {
             message.set_text(text);
         }
         commits.push(Change::Said { message, origin });
         let context: Vec<Change> =
-            resolution.context.into_iter().map(|(by, text)| self.context(by, text)).collect();
+            resolution.context.into_iter().map(|(by, text)| self.core.context(by, text)).collect();
         commits.extend(context);
-        self.tell(Told::Greeted { commits, enters: true });
-    }
-
-    /// Something that the model is told beside what the person says.
-    pub(super) fn context(&mut self, by: String, text: String) -> Change {
-        let text = format!("<context from=\"{by}\">\n{text}\n</context>");
-        let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
-        Change::Said { message, origin: Origin::Context { by } }
+        self.answer_turn(TurnAnswer::Greeted { commits, enters: true });
     }
 
     // ── Tool calls ─────────────────────────────────────────────────────────────────────────────
 
     /// The model wants a call; hooks see it before anybody is asked for permission.
-    pub(super) fn before_tool(&mut self, id: CallId) {
-        let known = self.thread.call(&id).and_then(|call| {
-            let input = call.input.as_object()?;
-            let runs = self.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
-            runs.then(|| self.hook_call(call, input.clone()))
-        });
-        let asked = known
-            .is_some_and(|call| self.run_hooks(What::BeforeToolCall(call), HookAsk::BeforeTool(id.clone())));
-        if !asked {
-            self.tell(Told::ToolSeen(id, Vec::new()));
-        }
+    pub(super) fn call_event(&self, id: &CallId) -> Option<What> {
+        let call = self.core.thread.call(id)?;
+        let input = call.input.as_object()?;
+        let runs =
+            self.core.services.toolbox.get(&call.name).is_some() && !input.contains_key("invalid_json");
+        runs.then(|| What::BeforeToolCall(self.hook_call(call, input.clone())))
     }
 
     pub(super) fn tool_seen(&mut self, id: CallId, mut resolution: Resolution) {
@@ -130,12 +100,9 @@ impl Session {
         let denied = resolution.block.take();
         let changed = resolution.input.take().and_then(|(input, by)| self.changed_call(&id, input, by));
         let mut commits = self.record(HookEvent::BeforeToolCall, &mut resolution);
-        if let Some(work) = &mut self.work {
-            work.halt = work.halt.take().or(resolution.halt);
-            if !resolution.context.is_empty() {
-                work.notes.insert(id.clone(), resolution.context);
-            }
-        }
+        let halt = &mut self.hooks.turn().halt;
+        *halt = halt.take().or(resolution.halt);
+        self.tools.call(&id).notes = resolution.context;
         if let Some((hook, reason)) = denied {
             self.commit_all(commits);
             let by = Decider::Hook { hook: hook.clone() };
@@ -145,47 +112,40 @@ impl Session {
                 reason => reason.to_owned(),
             };
             let outcome = ToolOutcome::text(id, OutcomeStatus::Denied, text);
-            return self.tell(Told::Ran(Box::new(outcome)));
+            return self.answer_turn(TurnAnswer::Ran(Box::new(outcome)));
         }
-        if let Some(decided) = decided
-            && let Some(work) = &mut self.work
-        {
-            work.decisions.insert(id.clone(), decided);
-        }
+        self.tools.call(&id).by_hook = decided;
         commits.extend(changed);
-        self.tell(Told::ToolSeen(id, commits));
+        self.answer_turn(TurnAnswer::ToolSeen(id, commits));
     }
 
     /// The change that has a call run with another input; the chain has seen to it that the tool takes it.
     fn changed_call(&self, id: &CallId, input: Map<String, Value>, by: String) -> Option<Change> {
-        let call = self.thread.call(id)?;
-        let tool = self.services.toolbox.get(&call.name)?;
-        let input = match tool.forwarded_call(&call.input) {
-            Some((name, _)) => tool.wrap_forwarded(&name, Value::Object(input)),
+        let call = self.core.thread.call(id)?;
+        let tool = self.core.services.toolbox.get(&call.name)?;
+        let input = match tool.stands_for(&call.input) {
+            Some((name, _)) => tool.standing_for(&name, Value::Object(input)),
             None => Value::Object(input),
         };
         if input == call.input {
             return None;
         }
-        let card = tool.card(&input, &self.workspace);
+        let card = tool.card(&input, &self.core.workspace);
         Some(Change::CallChanged { call: id.clone(), input, card, by })
     }
 
     /// A call has its outcome; hooks see it before the model, the client and the log do.
-    pub(super) fn after_tool(&mut self, outcome: ToolOutcome) {
-        let id = outcome.call.clone();
-        let started = self.work.as_mut().and_then(|work| work.started.remove(&id));
+    pub(super) fn outcome_event(&mut self, outcome: &ToolOutcome) -> Option<What> {
+        let id = &outcome.call;
+        let started = self.tools.call(id).started;
         let took = started.map_or(Duration::ZERO, |at| at.elapsed());
-        let what = self.thread.call(&id).map(|call| {
-            let (input, _) = self.thread.input_of(&id).unwrap_or((&call.input, &call.card));
-            let input = input.as_object().cloned().unwrap_or_default();
-            What::AfterToolCall { call: self.hook_call(call, input), result: result_of(call, &outcome, took) }
-        });
-        let asked =
-            what.is_some_and(|what| self.run_hooks(what, HookAsk::AfterTool(Box::new(outcome.clone()))));
-        if !asked {
-            self.outcome_settled(outcome);
-        }
+        let call = self.core.thread.call(id)?;
+        let (input, _) = self.core.thread.input_of(id).unwrap_or((&call.input, &call.card));
+        let input = input.as_object().cloned().unwrap_or_default();
+        Some(What::AfterToolCall {
+            call: self.hook_call(call, input),
+            result: result_of(call, outcome, took),
+        })
     }
 
     /// Whether a hook will see what this tool prints: then it is not shown before.
@@ -199,16 +159,15 @@ impl Session {
         let moment = self.moment(What::AfterToolCall { call: self.hook_call(call, input), result });
         let scripts = self.hooks.scripts(&moment, true);
         let declared =
-            self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&HookEvent::AfterToolCall));
+            self.work.as_ref().is_some_and(|work| work.run.handlers.contains_key(&HookEvent::AfterToolCall));
         declared || !scripts.is_empty()
     }
 
     pub(super) fn outcome_seen(&mut self, mut outcome: ToolOutcome, mut resolution: Resolution) {
         let commits = self.record(HookEvent::AfterToolCall, &mut resolution);
         self.commit_all(commits);
-        if let Some(work) = &mut self.work {
-            work.halt = work.halt.take().or(resolution.halt);
-        }
+        let halt = &mut self.hooks.turn().halt;
+        *halt = halt.take().or(resolution.halt);
         // A hook that takes secrets out has seen what is shown alone: nobody may read the rest.
         outcome.whole = None;
         if let Some(result) = resolution.result {
@@ -218,19 +177,19 @@ impl Session {
     }
 
     /// No hook changes an outcome any more. Behind it stands what they said before the call ran.
-    fn outcome_settled(&mut self, mut outcome: ToolOutcome) {
+    pub(super) fn outcome_settled(&mut self, mut outcome: ToolOutcome) {
         let id = outcome.call.clone();
-        let notes = self.work.as_mut().and_then(|work| work.notes.remove(&id)).unwrap_or_default();
+        let notes = std::mem::take(&mut self.tools.call(&id).notes);
         for (by, text) in notes {
             outcome.content.push(OutcomeContent::Text { text: words::note(&by, &text) });
         }
-        self.tell(Told::Tool(id, Box::new(outcome)));
+        self.answer_turn(TurnAnswer::Tool(id, Box::new(outcome)));
     }
 
     /// A call as hooks know it: one that stands for a call of another tool is that one.
     fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> Call {
         let input = Value::Object(input);
-        let other = self.services.toolbox.get(&call.name).and_then(|tool| tool.forwarded_call(&input));
+        let other = self.core.services.toolbox.get(&call.name).and_then(|tool| tool.stands_for(&input));
         let (tool, input) = other.unwrap_or_else(|| (call.name.clone(), input));
         let input = input.as_object().cloned().unwrap_or_default();
         Call { id: call.id.0.clone(), tool, input, kind: call.card.kind }
@@ -239,22 +198,10 @@ impl Session {
     /// Commits what does not wait for the turn's own order.
     pub(super) fn commit_all(&mut self, changes: Vec<Change>) {
         for change in changes {
-            if let Err(error) = self.commit(change) {
+            if let Err(error) = self.core.commit(change) {
                 return self.abandon(&error);
             }
         }
-    }
-
-    /// When a call began to run.
-    pub(super) fn mark_started(&mut self, id: &CallId) {
-        if let Some(work) = &mut self.work {
-            work.started.insert(id.clone(), Instant::now());
-        }
-    }
-
-    /// Tells the person something that is no part of the conversation.
-    pub(super) fn say(&self, severity: Severity, text: String) {
-        self.announce(&Out::Notice { severity, text });
     }
 }
 
@@ -289,7 +236,7 @@ fn result_of(call: &ToolCall, outcome: &ToolOutcome, took: Duration) -> CallResu
     }
 }
 
-/// What hooks left of an outcome. What the person sees is what the model reads: the tool's own display
+/// What hooks left of an outcome. What the user sees is what the model reads: the tool's own display
 /// may hold what a hook took out.
 fn apply_result(outcome: &mut ToolOutcome, result: CallResult) {
     outcome.content.retain(|content| match content {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use known::{instructed, told_paths, touched, untold};
 
 use super::actor::Session;
+use super::core::Core;
 use super::prompt::{self, Instructions, Place};
 use super::work::{Done, LookedFor};
 use epitome_files::paths::Paths;
@@ -146,16 +147,52 @@ impl Look {
     }
 }
 
+impl Watch {
+    fn look_at(&mut self, core: &Core) -> Look {
+        let watch = std::mem::take(self);
+        // Those that were told of are followed from the first look on.
+        let told = if watch.places.is_empty() { told_paths(&core.thread) } else { BTreeSet::new() };
+        Look {
+            watch,
+            workspace: core.workspace.clone(),
+            home: core.services.paths.home.clone(),
+            told,
+            touched: touched(&core.thread),
+            agents: core.wants_agents().then(|| core.services.paths.clone()),
+        }
+    }
+
+    /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
+    /// here. What a child sees is its parent's. The files must have been looked at.
+    pub(super) fn tell(&mut self, core: &mut Core) -> Result<(), String> {
+        let at = (core.thread.view().revision(), core.model.window());
+        if core.lineage.is_child() || self.told_at == Some(at) {
+            return Ok(());
+        }
+        let left = TOLD_MAX.saturating_sub(instructed(&core.thread).count());
+        let untold = self.untold(&core.thread).into_iter();
+        let fitting: Vec<_> =
+            untold.filter(|(path, text)| core.has_room_for(path, text)).take(left).collect();
+        for (path, text) in fitting {
+            let message = Message { id: core.fresh_message(), content: vec![Content::Text { text }] };
+            let said = Change::Said { message, origin: Origin::Instructions { path } };
+            core.commit(said).map_err(|error| error.to_string())?;
+        }
+        self.told_at = Some(at);
+        Ok(())
+    }
+}
+
 impl Session {
     /// Goes on in the running turn once the files were looked at. Where nothing is to be said of them now, that is
     /// at once: a reply that its provider paused is what the model goes on from, and what a child sees is its
     /// parent's.
     pub(super) fn look_first(&mut self, before: LookedFor) {
         let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if self.thread.frame().is_some() && (is_paused || self.lineage.is_child()) {
-            return self.go_on_looked(before);
+        if self.core.thread.frame().is_some() && (is_paused || self.core.lineage.is_child()) {
+            return self.continue_after_look(before);
         }
-        let look = self.look();
+        let look = self.instructions.look_at(&self.core);
         let Some(work) = &mut self.work else { return };
         work.jobs.spawn(async move {
             let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
@@ -165,58 +202,19 @@ impl Session {
 
     /// Looks at them before there is a turn.
     pub(super) async fn look_before(&mut self) {
-        let look = self.look();
+        let look = self.instructions.look_at(&self.core);
         let looked = tokio::task::spawn_blocking(|| look.take()).await.ok();
         self.looked(looked);
-    }
-
-    fn look(&mut self) -> Look {
-        let watch = std::mem::take(&mut self.instructions);
-        // Those that were told of are followed from the first look on.
-        let told = if watch.places.is_empty() { told_paths(&self.thread) } else { BTreeSet::new() };
-        Look {
-            watch,
-            workspace: self.workspace.clone(),
-            home: self.services.paths.home.clone(),
-            told,
-            touched: touched(&self.thread),
-            agents: self.wants_agents().then(|| self.services.paths.clone()),
-        }
     }
 
     /// What a panic took is found again with the next look.
     pub(super) fn looked(&mut self, looked: Option<Looked>) {
         let Looked { watch, problems, agents } = looked.unwrap_or_default();
         self.instructions = watch;
-        self.show_problems(&problems);
+        self.core.show_problems(&problems);
         if let Some(agents) = agents {
-            self.agents_found(agents);
+            self.subagents.found(&mut self.core, agents);
         }
-    }
-
-    /// Tells the model of instructions that its view does not say, or says in an old form. No call is open
-    /// here. What a child sees is its parent's. The files must have been looked at.
-    pub(super) fn tell_instructions(&mut self) -> Result<(), String> {
-        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
-        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if is_paused || self.lineage.is_child() {
-            return Ok(());
-        }
-        let at = (self.thread.view().revision(), self.model.window());
-        if self.instructions.told_at == Some(at) {
-            return Ok(());
-        }
-        let left = TOLD_MAX.saturating_sub(instructed(&self.thread).count());
-        let untold = self.instructions.untold(&self.thread).into_iter();
-        let fitting: Vec<_> =
-            untold.filter(|(path, text)| self.has_room_for(path, text)).take(left).collect();
-        for (path, text) in fitting {
-            let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
-            let said = Change::Said { message, origin: Origin::Instructions { path } };
-            self.commit(said).map_err(|error| error.to_string())?;
-        }
-        self.instructions.told_at = Some(at);
-        Ok(())
     }
 }
 

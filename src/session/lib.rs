@@ -1,62 +1,75 @@
 //! Sessions: the public face of the one writer.
 //!
-//! A session is one task that owns its `Thread` and at most one `Turn`. Whoever wants something of it
+//! A session is one task that owns its conversation and at most one `Turn`. Whoever wants something of it
 //! sends a `SessionCommand`; what it has to say comes out of an `Outlet`, in one order, and the answer
 //! to a command is an item of that same stream.
 //!
-//! The core (`actor`) holds components with private fields. A component gets what it needs as arguments, never the
-//! session, and returns what is to be committed, spawned or announced:
+//! `Session` (`actor`) is the `Core` with the components beside it. `Core` is what all of them work with: the
+//! conversation and its log, clients, permissions, the model, settings, services; only `Core::commit` changes the
+//! conversation. A component has private fields. It gets the core and what else it needs as arguments, never the session,
+//! and returns what is to be done. `Session` itself only decides what follows an event: it drives the turn and joins
+//! what the components return.
 //!
-//! | component | owns |
+//! | part of the core | owns |
 //! |---|---|
-//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves |
+//! | `Clients` (`client_list`) | who is attached, who sent the prompt, who leaves, notices that are shown once |
 //! | `Log` | the journal, syncing, ids of messages |
 //! | `ModelLink` | the endpoint, its window, token counts, cost, encoded requests |
 //! | `Permissions` | what is allowed, and the open card |
-//! | `Questions` | questions of tools and MCP servers to the person |
+//! | `Trace` | the log spans of the session and its turn |
+//!
+//! | component | owns |
+//! |---|---|
+//! | `Inbox` | commands that arrive, prompts that wait |
+//! | `Questions` | questions of tools and MCP servers to the user |
 //! | `EditorBuffers` | what editors hold unsaved, and requests to them |
-//! | `ToolHost` | what tool calls share: files, live output, background commands |
+//! | `ToolHost` | what tool calls share: files, live output, background commands; what is known of the turn's calls |
 //! | `Subagents` | children at work, their cards and streams |
-//! | `HookHost` | hooks that were found, and consent to them |
+//! | `HookHost` | hooks that were found, consent to them, and what they want of the running turn |
+//! | `Compactor` | the compaction of the running turn, the summary that is written ahead |
 //! | `Recipes` (`recipe_catalog`) | the catalog, and the prompt that is being rendered |
 //! | `Mcp` | MCP servers |
-//! | `Notices` | what the user is notified of once |
-//! | `reminders` | facts sent to the model because its view does not contain them |
+//! | `Watch` (`instructions`) | the files that hold instructions |
+//!
+//! `reminders` compares the view with what the model has to know; `commands` are functions over the core.
 
 mod actor;
-mod arrival;
+mod background_callback;
 mod callbacks;
 mod calls;
 mod checkpoints;
 pub mod child;
+mod child_requests;
+#[cfg(test)]
+mod child_requests_tests;
 mod client_list;
 mod clients;
 mod commands;
 mod compacting;
 pub mod complete;
-mod consent;
+mod core;
 pub mod counts;
+pub mod cpu_worker;
+pub mod cross_session_edit;
 mod driving;
 mod editor_buffers;
 mod effects;
-pub mod elsewhere;
 mod ending;
 pub mod event_queue;
-mod foreign;
-#[cfg(test)]
-mod foreign_tests;
+mod hook_dispatch;
 mod hook_host;
 mod hooks;
+mod inbox;
 mod instructions;
 mod log;
 mod mcp;
 pub mod meter;
 mod model_link;
 mod models;
-mod moments;
-mod notices;
+mod output_truncation;
 mod permissions;
 pub mod port;
+mod preflight;
 mod prompt;
 mod questions;
 mod recipe_catalog;
@@ -70,13 +83,10 @@ mod sandbox;
 mod saved_permissions;
 mod services;
 pub mod session_permissions;
-mod side;
 mod skills;
 mod subagents;
 mod summary;
-mod taken;
 mod tasks;
-pub mod thinking;
 mod tool_host;
 mod trace;
 mod work;
@@ -282,12 +292,40 @@ pub enum SessionCommand {
     /// A hook of another conversation replaces this one's history. Refused while a prompt runs.
     #[serde(skip)]
     Mutate {
-        mutation: Box<elsewhere::Mutation>,
-        answer: elsewhere::ReplacedAnswer,
+        mutation: Box<cross_session_edit::Mutation>,
+        answer: cross_session_edit::ReplacedAnswer,
     },
 }
 
-/// What a person chose on a permission card.
+impl SessionCommand {
+    /// The ticket that is answered, and whose it is.
+    pub(crate) fn asker(&self) -> Option<(Ticket, ClientId)> {
+        match self {
+            SessionCommand::Attach { ticket, opening, .. } => Some((*ticket, opening.attachment.client)),
+            SessionCommand::Prompt { ticket, client, .. }
+            | SessionCommand::Steer { ticket, client, .. }
+            | SessionCommand::SetMode { ticket, client, .. }
+            | SessionCommand::SetOption { ticket, client, .. }
+            | SessionCommand::Close { ticket, client } => Some((*ticket, *client)),
+            SessionCommand::Cancel
+            | SessionCommand::CancelAgent { .. }
+            | SessionCommand::CancelPrompt { .. }
+            | SessionCommand::Decide { .. }
+            | SessionCommand::Absent { .. }
+            | SessionCommand::Answer { .. }
+            | SessionCommand::Fulfil { .. }
+            | SessionCommand::Detach { .. }
+            | SessionCommand::Watch(_)
+            | SessionCommand::Unwatch { .. }
+            | SessionCommand::End
+            | SessionCommand::RecipesChanged
+            | SessionCommand::HooksChanged
+            | SessionCommand::Mutate { .. } => None,
+        }
+    }
+}
+
+/// What a user chose on a permission card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -357,19 +395,19 @@ pub enum Out {
         severity: Severity,
         text: String,
     },
-    /// A question to the person.
+    /// A question to the user.
     Ask {
         ask: AskId,
         permission: Arc<PermissionAsk>,
     },
-    /// A question to the person that is no permission. A client that can't show it shows nothing.
+    /// A question to the user that is no permission. A client that can't show it shows nothing.
     Question {
         ask: AskId,
         question: Arc<Question>,
     },
     /// An agent under this session: that it works, or how. Only for an outlet that shows agents.
     Subagent(Subagent),
-    /// What the person was to do at the address of this id is done.
+    /// What the user was to do at the address of this id is done.
     QuestionDone {
         id: String,
     },
@@ -429,7 +467,7 @@ pub struct Subagent {
     pub state: SubagentState,
 }
 
-/// What an agent is, for the person.
+/// What an agent is, for the user.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubagentAbout {
     /// As its call is titled.
@@ -444,7 +482,7 @@ pub struct SubagentAbout {
 #[serde(rename_all = "snake_case")]
 pub enum SubagentState {
     Running,
-    /// It waits for the person.
+    /// It waits for the user.
     RequiresAction,
     /// It has ended, with every question of its own and everybody who worked for it. Nothing comes of it any more.
     Ended(SubagentEnd),
@@ -553,7 +591,7 @@ pub enum Steered {
     PromptRequired(String),
 }
 
-/// Why a command failed. Each says a sentence to a person; none carries a secret.
+/// Why a command failed. Each says a sentence to a user; none carries a secret.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "detail", rename_all = "snake_case")]
 pub enum SessionError {

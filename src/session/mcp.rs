@@ -1,5 +1,5 @@
 //! A session's MCP servers: which are started and when, what their tools are to the conversation, and what
-//! the person is told of them.
+//! the user is told of them.
 //!
 //! The list of tools is frozen with the first model call. What comes later is told to the model as a text
 //! behind the conversation, and reached through the tool `mcp`: so no byte before it changes. Behind a
@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use tokio::sync::mpsc;
 
 use super::Severity;
-use super::actor::Session;
+use super::core::Core;
+use super::hook_host::HookHost;
 use super::reminders::{Topic, What};
 use super::work::Background;
 use epitome_config::{McpServer, McpSource};
@@ -19,20 +20,23 @@ use epitome_mcp::{Hub, McpContext, McpEvent, PREFIX, REACH, ServerStatus};
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
 use epitome_tools::Toolbox;
+use epitome_tools::question::Door;
 
 /// Who the model is told of late tools by.
 const BY: &str = "mcp";
-/// The folder of servers' logins, below the person's data.
+/// The folder of servers' logins, below the user's data.
 pub const LOGINS: &str = "mcp-logins";
 /// Late tools that are told by name; of more it says how many.
 const LATE_LINES_MAX: usize = 60;
-/// Remarks of servers that the person is told in one session.
+/// Remarks of servers that the user is told in one session.
 const REMARKS_MAX: usize = 40;
 
 /// What a session has of its servers.
 pub(super) struct Mcp {
     /// The tools that are no server's.
     base: Toolbox,
+    /// Where servers ask the user.
+    questions: Door,
     /// `None` where there was never a server.
     hub: Option<Hub>,
     news: Option<mpsc::Receiver<McpEvent>>,
@@ -40,7 +44,7 @@ pub(super) struct Mcp {
     given: Vec<McpServer>,
     begun: bool,
     wait: Wait,
-    /// What the person was told.
+    /// What the user was told.
     told: HashSet<String>,
 }
 
@@ -54,9 +58,10 @@ enum Wait {
 }
 
 impl Mcp {
-    pub fn new(base: Toolbox) -> Mcp {
+    pub fn new(base: Toolbox, questions: Door) -> Mcp {
         Mcp {
             base,
+            questions,
             hub: None,
             news: None,
             given: Vec::new(),
@@ -78,8 +83,32 @@ impl Mcp {
         self.given
     }
 
-    pub fn statuses(&self) -> Vec<ServerStatus> {
-        self.hub.as_ref().map(Hub::statuses).unwrap_or_default()
+    /// What of a repository's servers nobody has allowed or refused.
+    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<(Item, String)> {
+        let servers = core.settings.mcp.servers.iter().filter(|server| server.enabled);
+        servers
+            .filter_map(|server| {
+                let item = server_item(server)?;
+                let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
+                if is_known || hooks.trusts(&item) != Some(Verdict::Unknown) {
+                    return None;
+                }
+                let what = format!("{} ({})", server.told(), core.workspace.display(&item.path));
+                Some((item, what))
+            })
+            .collect()
+    }
+
+    pub fn standings(&self) -> Vec<Standing> {
+        self.hub.as_ref().map(Hub::standings).unwrap_or_default()
+    }
+}
+
+/// What consent to a repository's server is about; `None` for those that need none.
+fn server_item(server: &McpServer) -> Option<Item> {
+    match &server.from {
+        McpSource::Client | McpSource::Person => None,
+        McpSource::Repository { file, digest } => Some(Item { path: file.clone(), digest: digest.clone() }),
     }
 }
 
@@ -88,19 +117,19 @@ fn is_mcp(spec: &ToolSpec) -> bool {
     spec.name.starts_with(PREFIX) || spec.name == REACH
 }
 
-impl Session {
+impl Mcp {
     // ── Starting ───────────────────────────────────────────────────────────────────────────────
 
-    /// Begins to connect to what the client gave and the person configured. Nothing waits for it. A later
+    /// Begins to connect to what the client gave and the user configured. Nothing waits for it. A later
     /// client's servers are not for this session, and it is told so.
-    pub(super) fn begin_mcp(&mut self, given: &[McpServer]) {
-        if self.lineage.is_child() {
+    pub(super) fn begin(&mut self, core: &mut Core, given: &[McpServer]) {
+        if core.lineage.is_child() {
             return;
         }
-        if self.mcp.begun {
+        if self.begun {
             let others: Vec<&str> = given
                 .iter()
-                .filter(|server| !self.mcp.given.contains(server))
+                .filter(|server| !self.given.contains(server))
                 .map(|server| server.name.as_str())
                 .collect();
             if !others.is_empty() {
@@ -108,99 +137,73 @@ impl Session {
                     "This session is open already, with the MCP servers of who opened it. Left aside: {}.",
                     others.join(", ")
                 );
-                self.say(Severity::Warning, text);
+                core.say(Severity::Warning, text);
             }
             return;
         }
-        self.mcp.begun = true;
-        self.mcp.given = given.to_vec();
-        let of_person = self.settings.mcp.servers.iter().filter(|server| server.from == McpSource::Person);
+        self.begun = true;
+        self.given = given.to_vec();
+        let of_person = core.settings.mcp.servers.iter().filter(|server| server.from == McpSource::Person);
         let all: Vec<McpServer> = given.iter().chain(of_person).cloned().collect();
-        let was_framed = self.thread.frame().is_some_and(|(_, tools)| tools.iter().any(is_mcp));
+        let was_framed = core.thread.frame().is_some_and(|(_, tools)| tools.iter().any(is_mcp));
         if was_framed {
-            self.hub();
+            self.hub(core);
         }
-        self.start_servers(all);
+        self.start_servers(core, all);
     }
 
-    /// Starts servers of the repository's that the person has allowed meanwhile.
-    pub(super) fn start_trusted_servers(&mut self) {
-        if !self.mcp.begun {
+    /// Starts servers of the repository's that the user has allowed meanwhile.
+    pub(super) fn start_trusted(&mut self, core: &mut Core, hooks: &HookHost) {
+        if !self.begun {
             return;
         }
-        let allowed = |server: &&McpServer| match self.server_item(server) {
-            Some(item) => self.trusts(&item) == Some(Verdict::Trusted),
+        let allowed = |server: &&McpServer| match server_item(server) {
+            Some(item) => hooks.trusts(&item) == Some(Verdict::Trusted),
             None => false,
         };
-        let servers: Vec<McpServer> = self.settings.mcp.servers.iter().filter(allowed).cloned().collect();
-        self.start_servers(servers);
+        let servers: Vec<McpServer> = core.settings.mcp.servers.iter().filter(allowed).cloned().collect();
+        self.start_servers(core, servers);
     }
 
-    /// What of a repository's servers nobody has allowed or refused.
-    pub(super) fn untrusted_servers(&self) -> Vec<(Item, String)> {
-        let servers = self.settings.mcp.servers.iter().filter(|server| server.enabled);
-        servers
-            .filter_map(|server| {
-                let item = self.server_item(server)?;
-                let is_known = self.mcp.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
-                if is_known || self.trusts(&item) != Some(Verdict::Unknown) {
-                    return None;
-                }
-                let what = format!("{} ({})", server.told(), self.workspace.display(&item.path));
-                Some((item, what))
-            })
-            .collect()
-    }
-
-    /// What consent to a repository's server is about; `None` for those that need none.
-    fn server_item(&self, server: &McpServer) -> Option<Item> {
-        match &server.from {
-            McpSource::Client | McpSource::Person => None,
-            McpSource::Repository { file, digest } => {
-                Some(Item { path: file.clone(), digest: digest.clone() })
-            }
-        }
-    }
-
-    fn start_servers(&mut self, servers: Vec<McpServer>) {
+    fn start_servers(&mut self, core: &mut Core, servers: Vec<McpServer>) {
         let (used, off): (Vec<_>, Vec<_>) = servers.into_iter().partition(|server| server.enabled);
         for server in off {
-            tracing::debug!(session = %self.id, server = %server.name, "an MCP server is switched off");
+            tracing::debug!(session = %core.id(), server = %server.name, "an MCP server is switched off");
         }
         if !used.is_empty() {
-            self.hub().start(used);
+            self.hub(core).start(used);
         }
-        self.refresh_tools();
+        self.refresh_tools(core);
     }
 
-    fn hub(&mut self) -> &mut Hub {
-        if self.mcp.hub.is_none() {
-            let around = McpContext {
-                cwd: self.workspace.cwd.clone(),
-                environment: self.workspace.environment.clone(),
-                reaper: self.services.reaper.clone(),
-                http: self.services.http.within(Network::read(&self.workspace.environment)),
-                logins: self.services.paths.data.join(LOGINS),
+    fn hub(&mut self, core: &Core) -> &mut Hub {
+        if self.hub.is_none() {
+            let around = Surroundings {
+                cwd: core.workspace.cwd.clone(),
+                environment: core.workspace.environment.clone(),
+                reaper: core.services.reaper.clone(),
+                http: core.services.http.within(Network::read(&core.workspace.environment)),
+                logins: core.services.paths.data.join(LOGINS),
             };
-            let (hub, news) = Hub::new(around, self.questions.sender());
-            (self.mcp.hub, self.mcp.news) = (Some(hub), Some(news));
+            let (hub, news) = Hub::new(around, self.questions.clone());
+            (self.hub, self.news) = (Some(hub), Some(news));
         }
-        self.mcp.hub.as_mut().expect("it was just made where there was none")
+        self.hub.as_mut().expect("it was just made where there was none")
     }
 
     // ── Waiting and hearing ────────────────────────────────────────────────────────────────────
 
     /// Whether the first prompt still waits for servers: for a bounded time, once in a session's life.
-    pub(super) fn waits_for_servers(&mut self) -> bool {
-        let connecting = self.mcp.hub.as_ref().is_some_and(|hub| !hub.connecting().is_empty());
-        match self.mcp.wait {
+    pub(super) fn waits(&mut self, core: &mut Core) -> bool {
+        let connecting = self.hub.as_ref().is_some_and(|hub| !hub.connecting().is_empty());
+        match self.wait {
             Wait::Over => false,
             _ if !connecting => false,
             Wait::Running => true,
             Wait::Possible => {
-                self.mcp.wait = Wait::Running;
-                let wait = self.settings.mcp.wait;
-                self.background.spawn(async move {
+                self.wait = Wait::Running;
+                let wait = core.settings.mcp.wait;
+                core.background.spawn(async move {
                     tokio::time::sleep(wait).await;
                     Background::ServersAwaited
                 });
@@ -209,93 +212,93 @@ impl Session {
         }
     }
 
-    pub(super) fn waited_for_servers(&mut self) {
-        self.mcp.wait = Wait::Over;
-        let connecting = self.mcp.hub.as_ref().map(Hub::connecting).unwrap_or_default();
+    pub(super) fn waited(&mut self, core: &Core, is_awaited: bool) {
+        self.wait = Wait::Over;
+        let connecting = self.hub.as_ref().map(Hub::connecting).unwrap_or_default();
         // Nobody waits where the prompt was cancelled meanwhile.
-        if !connecting.is_empty() && !self.waiting.is_empty() {
+        if !connecting.is_empty() && is_awaited {
             let text = format!(
                 "Not connected yet, so going on without: MCP server {}. The model is told of its tools once they are \
                  there.",
                 connecting.join(", ")
             );
-            self.say(Severity::Warning, text);
+            core.say(Severity::Warning, text);
         }
     }
 
-    pub(super) fn heard_of_server(&mut self, news: McpEvent) {
+    pub(super) fn hear(&mut self, core: &mut Core, news: News) {
         match news {
-            McpEvent::Changed { server } => {
-                self.refresh_tools();
-                let statuses = self.mcp.statuses();
-                let remarks = statuses.into_iter().filter(|status| status.spec.name == server);
-                for remark in remarks.flat_map(|status| status.remarks) {
-                    self.remark(Severity::Info, format!("The MCP server {server}: {remark}."));
+            News::Changed { server } => {
+                self.refresh_tools(core);
+                let standings = self.standings();
+                let remarks = standings.into_iter().filter(|standing| standing.spec.name == server);
+                for remark in remarks.flat_map(|standing| standing.remarks) {
+                    self.remark(core, Severity::Info, format!("The MCP server {server}: {remark}."));
                 }
             }
-            McpEvent::Gone { server, why } => {
-                self.refresh_tools();
+            News::Gone { server, why } => {
+                self.refresh_tools(core);
                 let text = format!(
                     "The MCP server {server} is not connected: {why}. The session goes on without its tools; /mcp \
                      shows how the servers stand."
                 );
-                self.remark(Severity::Warning, text);
+                self.remark(core, Severity::Warning, text);
             }
-            McpEvent::Remark(text) => self.remark(Severity::Info, text),
+            News::Remark(text) => self.remark(core, Severity::Info, text),
         }
     }
 
-    /// Tells the person something once.
-    fn remark(&mut self, severity: Severity, text: String) {
-        if self.mcp.told.len() < REMARKS_MAX && self.mcp.told.insert(text.clone()) {
-            self.say(severity, text);
+    /// Tells the user something once.
+    fn remark(&mut self, core: &Core, severity: Severity, text: String) {
+        if self.told.len() < REMARKS_MAX && self.told.insert(text.clone()) {
+            core.say(severity, text);
         }
     }
 
     /// Makes the session's tools anew, of what its servers have now.
-    pub(super) fn refresh_tools(&mut self) {
-        let Some(hub) = &self.mcp.hub else { return };
-        let framed = self.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
-        self.services.toolbox = self.mcp.base.with(hub.tools(framed));
+    pub(super) fn refresh_tools(&mut self, core: &mut Core) {
+        let Some(hub) = &self.hub else { return };
+        let framed = core.thread.frame().map(|(_, tools)| tools).unwrap_or_default();
+        core.services.toolbox = self.base.with(hub.tools(framed));
     }
 
     // ── The conversation ───────────────────────────────────────────────────────────────────────
 
     /// Behind a compaction tools join the list that came since it was made, and those go that are gone. The
     /// other tools and the system text stay to the byte.
-    pub(super) fn renew_frame(&mut self) -> Result<(), String> {
-        if self.mcp.hub.is_none() {
+    pub(super) fn renew_frame(&mut self, core: &mut Core) -> Result<(), String> {
+        if self.hub.is_none() {
             return Ok(());
         }
-        let Some((system, framed)) = self.thread.frame() else { return Ok(()) };
-        let now = self.services.toolbox.specs();
+        let Some((system, framed)) = core.thread.frame() else { return Ok(()) };
+        let now = core.services.toolbox.specs();
         let own = framed.iter().filter(|spec| !is_mcp(spec));
         let tools: Vec<ToolSpec> = own.chain(now.iter().filter(|spec| is_mcp(spec))).cloned().collect();
         if tools == framed {
             return Ok(());
         }
-        let since = self.thread.frame_entry().map(|frame| frame.seq);
-        let newer = self.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
+        let since = core.thread.frame_entry().map(|frame| frame.seq);
+        let newer = core.thread.entries().iter().rev().take_while(|entry| Some(entry.seq) > since);
         if !newer.into_iter().any(|entry| matches!(entry.change, Change::Compacted { .. })) {
             return Ok(());
         }
         let system = system.to_owned();
-        self.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
-        self.refresh_tools();
+        core.commit(Change::Framed { system, tools }).map_err(|error| error.to_string())?;
+        self.refresh_tools(core);
         Ok(())
     }
 
-    /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the person is told.
-    pub(super) fn late_tools(&mut self) -> Option<Topic> {
-        let (Some(hub), Some((_, framed))) = (&self.mcp.hub, self.thread.frame()) else { return None };
-        let lines = hub.unlisted_tool_lines(framed);
+    /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the user is told.
+    pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
+        let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
+        let lines = hub.lines_beside(framed);
         if lines.is_empty() {
             return None;
         }
         if !framed.iter().any(|spec| spec.name == REACH) {
             let text = "MCP servers were added since this conversation began. Their tools join it at the next \
                         compaction; /compact makes one now.";
-            self.remark(Severity::Info, text.to_owned());
+            self.remark(core, Severity::Info, text.to_owned());
             return None;
         }
         let more = lines.len().saturating_sub(LATE_LINES_MAX);

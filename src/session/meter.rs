@@ -32,7 +32,7 @@ pub struct Kinds {
     pub summaries: u64,
     /// The tables that a compaction computed from the log.
     pub facts: u64,
-    /// What the person said.
+    /// What the user said.
     pub person: u64,
     pub replies: u64,
     pub thinking: u64,
@@ -93,11 +93,26 @@ impl Kinds {
 
     /// Does something to the tokens of each kind.
     pub fn each(&mut self, of_kind: impl FnMut(&mut u64)) {
+        self.all().into_iter().for_each(of_kind);
+    }
+
+    fn all(&mut self) -> [&mut u64; 12] {
         let Kinds { system, tools, instructions, summaries, facts, person, .. } = self;
-        let first = [system, tools, instructions, summaries, facts, person];
         let Kinds { replies, thinking, calls, outcomes, hooks, attached, .. } = self;
-        let second = [replies, thinking, calls, outcomes, hooks, attached];
-        first.into_iter().chain(second).for_each(of_kind);
+        [
+            system,
+            tools,
+            instructions,
+            summaries,
+            facts,
+            person,
+            replies,
+            thinking,
+            calls,
+            outcomes,
+            hooks,
+            attached,
+        ]
     }
 
     /// What a compaction has put in front: the summary, and beside it what was taken along.
@@ -136,19 +151,8 @@ impl Kinds {
 }
 
 impl AddAssign for Kinds {
-    fn add_assign(&mut self, other: Kinds) {
-        self.system += other.system;
-        self.tools += other.tools;
-        self.instructions += other.instructions;
-        self.summaries += other.summaries;
-        self.facts += other.facts;
-        self.person += other.person;
-        self.replies += other.replies;
-        self.thinking += other.thinking;
-        self.calls += other.calls;
-        self.outcomes += other.outcomes;
-        self.hooks += other.hooks;
-        self.attached += other.attached;
+    fn add_assign(&mut self, mut other: Kinds) {
+        self.all().into_iter().zip(other.all()).for_each(|(tokens, more)| *tokens += *more);
     }
 }
 
@@ -160,7 +164,7 @@ impl Sum for Kinds {
     }
 }
 
-/// The project's and the person's instructions in the system text.
+/// The project's and the user's instructions in the system text.
 fn instructions_in(system: &str) -> Option<&str> {
     let from = system.find(INSTRUCTIONS_HEAD)?;
     let to = system.rfind(INSTRUCTIONS_TAIL)? + INSTRUCTIONS_TAIL.len();

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use super::actor::Session;
+use super::core::Core;
 use super::model_link::{Choices, Effect, Located, Searched};
 use super::provider_error;
 use super::work::Background;
-use super::{Out, SessionError, SessionOptions};
+use super::{Answer, Out, SessionError, SessionOptions};
 use epitome_provider::endpoint::LocalServer;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Mode, ModelName, ThoughtLevel};
 use epitome_tokens::Ruler;
 
-impl Session {
+impl Core {
     /// Writes what is configured for new sessions into the log, so that it stays when settings change.
     pub(super) fn adopt_settings(&mut self) {
         let (mode, level) = (self.settings.mode, self.settings.thought);
@@ -24,12 +25,12 @@ impl Session {
             changes.push(Change::ThoughtChosen { level });
         }
         // What is only configured may change with the configuration; this was said for this session.
-        if let Some(model) = self.overrides.model.clone() {
+        if let Some(model) = self.settings.overrides().model.clone() {
             changes.push(Change::ModelChosen { model: ModelName(model) });
         }
         for change in changes {
             if let Err(error) = self.commit(change) {
-                tracing::error!(session = %self.id, %error, "a configured choice could not be written");
+                tracing::error!(session = %self.id(), %error, "a configured choice could not be written");
             }
         }
     }
@@ -39,31 +40,6 @@ impl Session {
         self.model.options(Choices::of(&self.thread, &self.settings, &self.workspace))
     }
 
-    /// Sets one option; an unknown one or an unknown value changes nothing.
-    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<(), SessionError> {
-        let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
-        let change = match option {
-            "mode" => Change::ModeChosen { mode: Mode::parse(value).ok_or_else(|| unknown("mode"))? },
-            "thought_level" => Change::ThoughtChosen {
-                level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
-            },
-            "model" => {
-                let choices = Choices::of(&self.thread, &self.settings, &self.workspace);
-                let model = self.model.chosen(value, choices)?;
-                self.model.forget_endpoint();
-                Change::ModelChosen { model }
-            }
-            _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
-        };
-        let entry = self.commit(change)?;
-        if let Change::ModeChosen { mode } = entry.change {
-            self.subagents.set_mode(mode);
-        }
-        self.locate();
-        self.announce(&Out::Options(self.options()));
-        Ok(())
-    }
-
     /// What tokens of the chosen model are counted with.
     pub(super) fn ruler(&self) -> Ruler {
         self.model.ruler(&self.thread)
@@ -71,22 +47,22 @@ impl Session {
 
     /// The tokens that the next request takes, as clients are shown them.
     pub(super) fn tokens_in_context(&mut self) -> u64 {
-        self.model.tokens_in_context(&self.thread, self.work.is_some())
+        self.model.tokens_in_context(&self.thread, self.trace.in_turn())
     }
 
     /// The tokens that the next request takes at most: for who decides whether it fits.
     pub(super) fn tokens_at_most(&mut self) -> u64 {
-        self.model.tokens_at_most(&self.thread, self.work.is_some())
+        self.model.tokens_at_most(&self.thread, self.trace.in_turn())
     }
 
     /// The tokens in context before and after a change of the view.
     pub(super) fn context_sizes(&mut self, view: (u64, u64)) -> (u64, u64) {
-        self.model.context_sizes(view, &self.thread, self.work.is_some())
+        self.model.context_sizes(view, &self.thread, self.trace.in_turn())
     }
 
     /// The change with the numbers of the whole context.
     pub(super) fn sized(&mut self, change: Change) -> Change {
-        self.model.sized(change, &self.thread, self.work.is_some())
+        self.model.sized(change, &self.thread, self.trace.in_turn())
     }
 
     // ── Finding the model ──────────────────────────────────────────────────────────────────────
@@ -115,18 +91,46 @@ impl Session {
             }
         }
     }
+}
+
+impl Session {
+    /// Sets one option; an unknown one or an unknown value changes nothing.
+    pub(super) fn choose(&mut self, option: &str, value: &str) -> Result<Answer, SessionError> {
+        let unknown = |what: &str| SessionError::Invalid(format!("there is no {what} {value:?} to choose"));
+        let change = match option {
+            "mode" => Change::ModeChosen { mode: Mode::parse(value).ok_or_else(|| unknown("mode"))? },
+            "thought_level" => Change::ThoughtChosen {
+                level: ThoughtLevel::parse(value).ok_or_else(|| unknown("thought level"))?,
+            },
+            "model" => {
+                let choices = Choices::of(&self.core.thread, &self.core.settings, &self.core.workspace);
+                let model = self.core.model.chosen(value, choices)?;
+                self.core.model.forget_endpoint();
+                Change::ModelChosen { model }
+            }
+            _ => return Err(SessionError::Invalid(format!("there is no option {option:?}"))),
+        };
+        let entry = self.core.commit(change)?;
+        if let Change::ModeChosen { mode } = entry.change {
+            self.subagents.set_mode(mode);
+        }
+        self.core.locate();
+        let options = self.core.options();
+        self.core.announce(&Out::Options(options.clone()));
+        Ok(Answer::Options(options))
+    }
 
     pub(super) fn local_server_found(&mut self, server: Option<LocalServer>) {
-        let choices = Choices::of(&self.thread, &self.settings, &self.workspace);
-        let searched = self.model.searched(server, choices);
+        let choices = Choices::of(&self.core.thread, &self.core.settings, &self.core.workspace);
+        let searched = self.core.model.searched(server, choices);
         let postponed = self.work.as_mut().and_then(|work| work.postponed.take());
         let error = match searched {
             Searched::Found { effects, renamed } => {
-                self.model_learned(effects);
+                self.core.model_learned(effects);
                 if renamed {
-                    self.announce(&Out::Options(self.options()));
+                    self.core.announce(&Out::Options(self.core.options()));
                 }
-                self.announce_usage();
+                self.core.announce_usage();
                 return postponed.map_or((), |ask| self.perform(ask));
             }
             Searched::Missing(error) => error,
@@ -137,16 +141,16 @@ impl Session {
             None if self.work.is_some() => {}
             None => {
                 let mut first = None;
-                for prompt in std::mem::take(&mut self.waiting) {
+                for prompt in self.inbox.take_all() {
                     if self.is_built_in(&prompt) {
                         // It may only be waiting for the recipes' names.
-                        self.waiting.push_back(prompt);
+                        self.inbox.push(prompt);
                     } else if !self.needs_no_model(&prompt) {
                         prompt.responder.answer(Err(provider_error(&error)));
                     } else if first.is_none() {
                         first = Some(prompt);
                     } else {
-                        self.waiting.push_back(prompt);
+                        self.inbox.push(prompt);
                     }
                 }
                 if let Some(prompt) = first {

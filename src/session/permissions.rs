@@ -1,4 +1,4 @@
-//! Permissions for tool calls: what rules, modes and hooks decide, what only the person can, and the card that is open
+//! Permissions for tool calls: what rules, modes and hooks decide, what only the user can, and the card that is open
 //! for it.
 
 use std::path::Path;
@@ -35,9 +35,9 @@ pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
 
 /// The permissions of one session, and the card that is open.
 pub(super) struct Permissions {
-    /// What the person allowed for the rest of the session, here or at a child of it.
+    /// What the user allowed for the rest of the session, here or at a child of it.
     session: SessionPermissions,
-    /// What the person saved for the workspace.
+    /// What the user saved for the workspace.
     saved: saved_permissions::Reader,
     open: Option<OpenCard>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Permissions {
 struct OpenCard {
     ask: AskId,
     call: CallId,
-    /// What the person is asked about; a link that is exchanged meanwhile would change it.
+    /// What the user is asked about; a link that is exchanged meanwhile would change it.
     access: Access,
     /// What "always" remembers, with its words.
     always: Option<(Rule, String)>,
@@ -62,7 +62,7 @@ pub(super) struct Circumstances<'a> {
     pub mode: Mode,
     pub settings: &'a Settings,
     pub workspace: &'a Workspace,
-    /// What the person saved for the workspace.
+    /// What the user saved for the workspace.
     pub saved: &'a [Rule],
     /// The only tools and command lines that the recipe which runs may use.
     pub allowed_tools: Option<&'a [String]>,
@@ -81,14 +81,14 @@ pub(super) enum Ruling {
     AskPerson(Question),
 }
 
-/// What the person is to be asked about a call.
+/// What the user is to be asked about a call.
 pub(super) struct Question {
     pub access: Access,
     always: Option<(Rule, String)>,
     because: Option<String>,
 }
 
-/// How the person answered a card.
+/// How the user answered a card.
 pub(super) struct Answer {
     pub call: CallId,
     pub permit: Permit,
@@ -126,7 +126,7 @@ impl Permissions {
         }
     }
 
-    /// What the person saved for this workspace. A file that can't be read allows nothing, and is a problem to tell.
+    /// What the user saved for this workspace. A file that can't be read allows nothing, and is a problem to tell.
     pub fn saved(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, Problem> {
         self.saved.read(paths, cwd).map_err(|message| {
             let path = saved_permissions::file(paths);
@@ -135,7 +135,7 @@ impl Permissions {
         })
     }
 
-    /// Decides what can be decided without a person.
+    /// Decides what can be decided without a user.
     pub fn rule(&self, call: Option<&ToolCall>, given: &Circumstances<'_>) -> Ruling {
         let impossible = |text: String| Ruling::Settled(Permit::Impossible(text), None);
         let by_recipe = |why: String| Ruling::Settled(Permit::Denied(why), refused_by(Decider::Recipe));
@@ -191,7 +191,7 @@ impl Permissions {
             true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),
             false => Ruling::AskPerson(Question { access, always, because }),
         };
-        // A hook's word stands for the person's; what the mode forbids stays forbidden, and what a rule of a file
+        // A hook's word stands for the user's; what the mode forbids stays forbidden, and what a rule of a file
         // asks for is asked.
         match (judged.verdict, given.by_hook) {
             (Verdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => ask(None, judged.because),
@@ -218,7 +218,7 @@ impl Permissions {
         self.open.as_ref().map(|open| open.ask)
     }
 
-    /// What the person is asked about, if that is this call.
+    /// What the user is asked about, if that is this call.
     pub fn asked_access(&self, call: &CallId) -> Option<&Access> {
         self.open.as_ref().filter(|open| open.call == *call).map(|open| &open.access)
     }
@@ -274,7 +274,7 @@ impl Permissions {
         self.open.take_if(|open| open.call == *call).is_some()
     }
 
-    /// Takes an answer in; a late or unknown one is `None`. `is_same`: whether the call would still touch what the person
+    /// Takes an answer in; a late or unknown one is `None`. `is_same`: whether the call would still touch what the user
     /// was asked about.
     pub fn answer(&mut self, ask: AskId, decision: &Decision, is_same: bool) -> Option<Answer> {
         let OpenCard { call, always, .. } = self.open.take_if(|open| open.ask == ask)?;

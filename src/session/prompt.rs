@@ -24,7 +24,7 @@ pub struct Instructions {
     pub text: String,
 }
 
-/// A directory that may hold instructions. What a repository brings must lie within it; the person's own
+/// A directory that may hold instructions. What a repository brings must lie within it; the user's own
 /// files may be links to wherever they keep them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -62,7 +62,7 @@ impl Place {
 }
 
 /// Where instructions lie that hold for a directory, farthest first so that the nearest has the last word:
-/// the person's own, then from the repository's root down to `cwd`.
+/// the user's own, then from the repository's root down to `cwd`.
 pub fn places(cwd: &Path, home: &Path) -> Vec<Place> {
     let mut directories: Vec<&Path> = Vec::new();
     for directory in cwd.ancestors() {

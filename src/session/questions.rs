@@ -1,4 +1,4 @@
-//! Questions to the person that are no permission: a form, or an address to go to. They go to every client
+//! Questions to the user that are no permission: a form, or an address to go to. They go to every client
 //! that can show them; the first answer counts, and the others are taken back.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use epitome_tools::question::{Asked, Door, Question, Reply};
 /// Questions that are open at a time; more are put aside at once.
 const OPEN_MAX: usize = 8;
 
-/// How long a question is open. Who asks waits for it, and a person may be at lunch.
+/// How long a question is open. Who asks waits for it, and a user may be at lunch.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// The questions of a session, and where they come from.
@@ -23,7 +23,7 @@ pub(super) struct Questions {
     open: Vec<OpenQuestion>,
 }
 
-/// A question that waits for the person.
+/// A question that waits for the user.
 struct OpenQuestion {
     ask: AskId,
     question: Arc<Question>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
@@ -10,11 +11,12 @@ use super::commands::{
     compact::{self, Asked},
 };
 use super::compacting::{self, CompactionOrder};
-use super::consent::MayRun;
+use super::core::Core;
+use super::hook_host::MayRun;
+use super::recipe_catalog::Recipes;
 use super::replies::sentence;
-use super::trace::TurnTrace;
-use super::work::{Background, Prompt, Work};
-use super::{CommandInfo, Out, SessionCommand, SessionError, Severity, Ticket, thinking};
+use super::work::{Background, Prompt, RecipeRun, Work};
+use super::{CommandInfo, SessionCommand, SessionError, Severity, Ticket, cpu_worker};
 use epitome_compaction::{self as compaction, Budget, Preview, Wish};
 use epitome_config::Summariser;
 use epitome_hooks::handlers;
@@ -56,207 +58,17 @@ impl Rendering {
 pub(super) enum Text {
     Done(String),
     Needs(Vec<ShellCall>),
-    /// A sentence for the person.
+    /// A sentence for the user.
     Failed(String),
 }
 
-impl Session {
-    /// Reads the recipes again, off this task, and watches their places from then on.
-    pub(super) fn load_recipes(&mut self) {
-        let cwd = self.thread.cwd().to_path_buf();
-        let (services, overrides) = (self.services.clone(), self.overrides.clone());
-        let sessions = self.commands_sender();
-        let watch = self.recipes.watch();
-        self.background.spawn_blocking(move || {
-            let plan = Catalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
-            let watch = services.watch.about_to_read(watch, plan, move || {
-                // A full channel means that the session is busy with what is newer.
-                if let Some(sender) = sessions.upgrade() {
-                    drop(sender.try_send(SessionCommand::RecipesChanged));
-                }
-            });
-            let catalog = Catalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
-            Background::Recipes(catalog, watch)
-        });
-    }
-
-    /// The slash commands, ours among them.
-    pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
-        let mut list = self.recipes.catalog().commands();
-        list.extend(commands::listed());
-        list.sort_by(|a, b| a.name.cmp(&b.name));
-        list.into()
-    }
-
-    /// Whether a prompt is a compaction that no model writes, or one that is only shown.
-    pub(super) fn needs_no_model(&self, prompt: &Prompt) -> bool {
-        let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
-        let Some(typed) = typed else { return false };
-        let is_dry = || matches!(compact::parse(typed.rest), Ok(Asked::Dry { .. }));
-        self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
-            && (self.settings.compaction.model == Summariser::Nobody || is_dry())
-    }
-
-    /// Begins a recipe; `outputs` is what its shell calls printed so far.
-    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
-        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
-            let parsed = command::parse(typed)?;
-            Some((
-                at,
-                typed.to_owned(),
-                self.recipes.catalog().find(parsed.name)?.clone(),
-                parsed.rest.to_owned(),
-            ))
-        });
-        let Some((at, typed, recipe, rest)) = found else {
-            let gone = "the recipe is gone; send the prompt again".to_owned();
-            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
-        };
-        let mut arguments = match command::bind(&recipe, &rest) {
-            Ok(arguments) => arguments,
-            Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
-        };
-        let mut above = None;
-        if recipe.is_compaction() {
-            match compact::parse(&arguments.free).and_then(|asked| asked.checked(&self.thread)) {
-                Ok(Asked::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
-                Ok(Asked::Above { entry, focus }) => {
-                    above = Some(entry);
-                    arguments.free = focus.unwrap_or_default();
-                }
-                Ok(Asked::Dry { above, focus }) => {
-                    return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
-                }
-                Err(why) => return self.carry_out(prompt, typed, |session| session.no_compaction(&why)),
-            }
-        }
-        let text = match self.render(&recipe, &arguments, &outputs) {
-            Text::Done(text) => text,
-            Text::Needs(calls) => {
-                let may_run = match self.recipe_may_run(&recipe) {
-                    MayRun::Yes => true,
-                    MayRun::No => false,
-                    MayRun::Unknown(item) => match self.ask_for_recipe(item, &recipe, prompt) {
-                        Some(back) => return self.run_shell_calls(back, false, calls, outputs),
-                        None => return,
-                    },
-                };
-                return self.run_shell_calls(prompt, may_run, calls, outputs);
-            }
-            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
-        };
-        let (handlers, problems) = handlers::declared(
-            &recipe.id,
-            &recipe.hooks,
-            &arguments.named,
-            &self.services.functions,
-            recipe.source.path(),
-        );
-        self.show_problems(&problems);
-        self.hooks.invoked();
-        if recipe.is_compaction() {
-            self.tell_what_is_left_out(&prompt);
-            let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
-            let commanded = Change::Commanded { message: self.fresh_message(), typed };
-            let turn = Turn::compact(commanded, self.settings.max_rounds);
-            let trace = TurnTrace::begin(self.timed.span(), self.thread.next_seq());
-            let mut work = Work::new(turn, trace, prompt.responder);
-            let (swap, handlers) = compacting::without_swap(handlers);
-            work.handlers = handlers;
-            work.order = CompactionOrder {
-                recipe: Some(recipe.clone()),
-                arguments,
-                focus,
-                instruction: Some(text),
-                keep: swap.keep,
-                above,
-                summary_tokens_max: swap.summary_tokens_max,
-                ..CompactionOrder::default()
-            };
-            work.recipe = Some(recipe);
-            return self.start_work(work);
-        }
-        let mut content = prompt.content;
-        content.remove(at);
-        // What the person attached beside the command goes along.
-        content.insert(0, Content::Text { text });
-        let message = Message { id: self.fresh_message(), content };
-        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
-        let endpoint = self.endpoint_of(&recipe).unwrap_or_else(|why| {
-            let text = format!("/{} runs on the session's model: {why}", recipe.id);
-            self.announce(&Out::Notice { severity: Severity::Warning, text });
-            None
-        });
-        let rounds =
-            recipe.max_turns.map_or(self.settings.max_rounds, |most| most.min(self.settings.max_rounds));
-        self.begin_said(Change::Said { message, origin }, prompt.responder, rounds);
-        if let Some(work) = &mut self.work {
-            work.endpoint = endpoint;
-            work.allowed_tools = recipe.allowed_tools.clone();
-            work.allowed_commands = recipe.allowed_commands.clone();
-            work.handlers = handlers;
-            work.recipe = Some(recipe);
-        }
-    }
-
-    /// Tells what the compaction of this recipe would do. Its text is not rendered: no command runs for it.
-    fn preview_compaction(
-        &mut self,
-        prompt: Prompt,
-        typed: String,
-        recipe: &Recipe,
-        arguments: &Arguments,
-        above: Option<Seq>,
-        focus: Option<String>,
-    ) {
-        self.tell_what_is_left_out(&prompt);
-        let (functions, path) = (&self.services.functions, recipe.source.path());
-        let (handlers, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
-        let (swap, _) = compacting::without_swap(handlers);
-        let keep = swap.keep.as_ref().map(compacting::keep_of).unwrap_or_default();
-        let above_words = above.map(|entry| format!(" above {entry}")).unwrap_or_default();
-        let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
-        let named = command::typed(recipe, arguments);
-        let command = format!("/{}{named}{above_words}{focus_words}", recipe.id);
-        let wish = Wish {
-            trigger: Trigger::Manual,
-            keep: above.map_or(keep, compaction::Keep::From),
-            focus,
-            summary: true,
-        };
-        let used = Some(self.tokens_in_context());
-        let (ruler, budget) = (self.ruler(), self.budget_for(swap.summary_tokens_max));
-        let budget = Budget { used, ..budget };
-        let thread = self.thread.clone();
-        let ticket = prompt.responder.ticket;
-        let (revision, told) = (thread.view().revision(), budget.clone());
-        let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
-        let job = self.think_beside(previewing, move |preview| {
-            let previewed = Previewed { typed, command, revision, budget: told, preview };
-            Background::Previewed(ticket, Box::new(previewed))
-        });
-        self.recipes.render(Rendering { prompt, job });
-    }
-
-    /// Shows the dry run, unless its command was cancelled.
-    pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
-        let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
-        let Previewed { typed, command, revision, budget, preview } = previewed;
-        self.carry_out(rendering.prompt, typed, |session| match preview {
-            None => session.no_compaction(&format!("{}.", thinking::FAULT)),
-            Some(_) if revision != session.thread.view().revision() => {
-                session.no_compaction("the conversation was changed meanwhile. Say it again.")
-            }
-            Some(preview) => session.dry_run(&preview, &budget, command),
-        });
-    }
-
+impl Core {
     /// Renders a recipe with what its shell calls printed so far.
     pub(super) fn render(&self, recipe: &Recipe, arguments: &Arguments, outputs: &ShellOutputs) -> Text {
         match render::render(recipe, arguments, &self.surroundings(), outputs) {
             Ok(Rendered::Done(prompt)) => {
                 for warning in prompt.warnings {
-                    self.announce(&Out::Notice { severity: Severity::Warning, text: warning });
+                    self.say(Severity::Warning, warning);
                 }
                 Text::Done(prompt.text)
             }
@@ -265,23 +77,14 @@ impl Session {
         }
     }
 
-    fn surroundings(&self) -> Surroundings {
-        Surroundings {
-            conversation_id: self.id.0.clone(),
-            cwd: self.thread.cwd().display().to_string(),
-            date: jiff::Zoned::now().date().to_string(),
-            go_compat: self.settings.go_compat,
-        }
-    }
-
     /// Makes a recipe's prompt with all that its shell calls print, away from this session: for a callback.
-    /// Nobody is asked whether they may run; what is not allowed says so in the prompt.
+    /// Nobody is asked whether they `may_run`; what is not allowed says so in the prompt.
     pub(super) fn prompt_of(
         &self,
         recipe: &Arc<Recipe>,
         arguments: Arguments,
+        may_run: bool,
     ) -> impl Future<Output = Result<String, String>> + Send + use<> {
-        let may_run = matches!(self.recipe_may_run(recipe), MayRun::Yes);
         let (toolbox, workspace) = (self.services.toolbox.clone(), self.workspace.clone());
         let (surroundings, recipe) = (self.surroundings(), recipe.clone());
         async move {
@@ -295,6 +98,15 @@ impl Session {
                     Err(problem) => return Err(problem.to_string()),
                 }
             }
+        }
+    }
+
+    fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            conversation_id: self.id().0.clone(),
+            cwd: self.thread.cwd().display().to_string(),
+            date: jiff::Zoned::now().date().to_string(),
+            go_compat: self.settings.go_compat,
         }
     }
 
@@ -322,6 +134,218 @@ impl Session {
         self.services.learned.apply(&self.settings, &mut endpoint);
         Ok(Some(endpoint))
     }
+}
+
+impl Recipes {
+    /// Reads the recipes again, off this task, and watches their places from then on.
+    pub(super) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
+        let cwd = core.thread.cwd().to_path_buf();
+        let (services, overrides) = (core.services.clone(), core.settings.overrides());
+        let watch = self.watch();
+        core.background.spawn_blocking(move || {
+            let plan = Catalog::watched(&cwd, &services.paths, &overrides.recipe_dirs);
+            let watch = services.watch.about_to_read(watch, plan, move || {
+                // A full channel means that the session is busy with what is newer.
+                if let Some(sender) = sessions.upgrade() {
+                    drop(sender.try_send(SessionCommand::RecipesChanged));
+                }
+            });
+            let catalog = Catalog::load(&cwd, &services.paths, &overrides.recipe_dirs);
+            Background::Recipes(catalog, watch)
+        });
+    }
+
+    /// The slash commands, ours among them.
+    pub(super) fn command_list(&self) -> Arc<[CommandInfo]> {
+        let mut list = self.catalog().commands();
+        list.extend(commands::listed());
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list.into()
+    }
+
+    /// The instruction of `/compact`, for a compaction that nobody typed.
+    pub(super) fn summary_instruction(&self, core: &Core) -> String {
+        let built_in = Catalog::built_in();
+        let recipe = self.catalog().find("compact").or_else(|| built_in.find("compact"));
+        let recipe = recipe.expect("the compact recipe is built in");
+        let text =
+            command::bind(recipe, "").ok().map(|bound| core.render(recipe, &bound, &ShellOutputs::new()));
+        match text {
+            Some(Text::Done(text)) => text,
+            Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
+        }
+    }
+}
+
+impl Session {
+    /// Whether a prompt is a compaction that no model writes, or one that is only shown.
+    pub(super) fn needs_no_model(&self, prompt: &Prompt) -> bool {
+        let typed = self.command_in(&prompt.content).and_then(|(_, typed)| command::parse(typed));
+        let Some(typed) = typed else { return false };
+        let is_dry = || matches!(compact::parse(typed.rest), Ok(Asked::Dry { .. }));
+        self.recipes.catalog().find(typed.name).is_some_and(|recipe| recipe.is_compaction())
+            && (self.core.settings.compaction.model == Summariser::Nobody || is_dry())
+    }
+
+    /// Begins a recipe; `outputs` is what its shell calls printed so far.
+    pub(super) fn begin_command(&mut self, prompt: Prompt, outputs: ShellOutputs) {
+        let found = self.command_in(&prompt.content).and_then(|(at, typed)| {
+            let parsed = command::parse(typed)?;
+            Some((
+                at,
+                typed.to_owned(),
+                self.recipes.catalog().find(parsed.name)?.clone(),
+                parsed.rest.to_owned(),
+            ))
+        });
+        let Some((at, typed, recipe, rest)) = found else {
+            let gone = "the recipe is gone; send the prompt again".to_owned();
+            return prompt.responder.answer(Err(SessionError::Invalid(gone)));
+        };
+        let mut arguments = match command::bind(&recipe, &rest) {
+            Ok(arguments) => arguments,
+            Err(usage) => return prompt.responder.answer(Err(SessionError::Invalid(usage.to_string()))),
+        };
+        let mut above = None;
+        if recipe.is_compaction() {
+            match compact::parse(&arguments.free).and_then(|asked| asked.checked(&self.core.thread)) {
+                Ok(Asked::Compact { focus }) => arguments.free = focus.unwrap_or_default(),
+                Ok(Asked::Above { entry, focus }) => {
+                    above = Some(entry);
+                    arguments.free = focus.unwrap_or_default();
+                }
+                Ok(Asked::Dry { above, focus }) => {
+                    return self.preview_compaction(prompt, typed, &recipe, &arguments, above, focus);
+                }
+                Err(why) => {
+                    return self.carry_out(prompt, typed, |core, _| commands::no_compaction(core, &why));
+                }
+            }
+        }
+        let text = match self.core.render(&recipe, &arguments, &outputs) {
+            Text::Done(text) => text,
+            Text::Needs(calls) => {
+                let may_run = match self.hooks.recipe_may_run(&self.core, &recipe) {
+                    MayRun::Yes => true,
+                    MayRun::No => false,
+                    MayRun::Unknown(item) => {
+                        match self.hooks.ask_for_recipe(&self.core, item, &recipe, prompt) {
+                            Some(back) => return self.run_shell_calls(back, false, calls, outputs),
+                            None => return,
+                        }
+                    }
+                };
+                return self.run_shell_calls(prompt, may_run, calls, outputs);
+            }
+            Text::Failed(message) => return prompt.responder.answer(Err(SessionError::Invalid(message))),
+        };
+        let (handlers, problems) = handlers::declared(
+            &recipe.id,
+            &recipe.hooks,
+            &arguments.named,
+            &self.core.services.functions,
+            recipe.source.path(),
+        );
+        self.core.show_problems(&problems);
+        self.hooks.invoked();
+        if recipe.is_compaction() {
+            commands::tell_what_is_left_out(&self.core, &prompt);
+            let focus = (!arguments.free.trim().is_empty()).then(|| arguments.free.clone());
+            let commanded = Change::Commanded { message: self.core.fresh_message(), typed };
+            let turn = Turn::compact(commanded, self.core.settings.max_rounds);
+            let mut work = Work::new(turn, prompt.responder);
+            let (swap, handlers) = compacting::without_swap(handlers);
+            work.run.handlers = handlers;
+            self.compactor.order(CompactionOrder {
+                recipe: Some(recipe.clone()),
+                arguments,
+                focus,
+                instruction: Some(text),
+                keep: swap.keep,
+                above,
+                summary_tokens_max: swap.summary_tokens_max,
+                ..CompactionOrder::default()
+            });
+            work.run.recipe = Some(recipe);
+            return self.start_work(work);
+        }
+        let mut content = prompt.content;
+        content.remove(at);
+        // What the user attached beside the command goes along.
+        content.insert(0, Content::Text { text });
+        let message = Message { id: self.core.fresh_message(), content };
+        let origin = Origin::Recipe { recipe: recipe.id.clone(), typed };
+        let endpoint = self.core.endpoint_of(&recipe).unwrap_or_else(|why| {
+            let text = format!("/{} runs on the session's model: {why}", recipe.id);
+            self.core.say(Severity::Warning, text);
+            None
+        });
+        let rounds = recipe
+            .max_turns
+            .map_or(self.core.settings.max_rounds, |most| most.min(self.core.settings.max_rounds));
+        self.begin_said(Change::Said { message, origin }, prompt.responder, rounds);
+        if let Some(work) = &mut self.work {
+            work.run = RecipeRun {
+                handlers,
+                endpoint,
+                allowed_tools: recipe.allowed_tools.clone(),
+                allowed_commands: recipe.allowed_commands.clone(),
+                recipe: Some(recipe),
+            };
+        }
+    }
+
+    /// Tells what the compaction of this recipe would do. Its text is not rendered: no command runs for it.
+    fn preview_compaction(
+        &mut self,
+        prompt: Prompt,
+        typed: String,
+        recipe: &Recipe,
+        arguments: &Arguments,
+        above: Option<Seq>,
+        focus: Option<String>,
+    ) {
+        commands::tell_what_is_left_out(&self.core, &prompt);
+        let (functions, path) = (&self.core.services.functions, recipe.source.path());
+        let (handlers, _) = handlers::declared(&recipe.id, &recipe.hooks, &arguments.named, functions, path);
+        let (swap, _) = compacting::without_swap(handlers);
+        let keep = swap.keep.as_ref().map(compacting::keep_of).unwrap_or_default();
+        let above_words = above.map(|entry| format!(" above {entry}")).unwrap_or_default();
+        let focus_words = focus.as_ref().map(|focus| format!(" {focus}")).unwrap_or_default();
+        let named = command::typed(recipe, arguments);
+        let command = format!("/{}{named}{above_words}{focus_words}", recipe.id);
+        let wish = Wish {
+            trigger: Trigger::Manual,
+            keep: above.map_or(keep, compaction::Keep::From),
+            focus,
+            summary: true,
+        };
+        let used = Some(self.core.tokens_in_context());
+        let (ruler, budget) = (self.core.ruler(), self.core.budget(swap.summary_tokens_max));
+        let budget = Budget { used, ..budget };
+        let thread = self.core.thread.clone();
+        let ticket = prompt.responder.ticket;
+        let (revision, told) = (thread.view().revision(), budget.clone());
+        let previewing = move || compaction::preview(&ruler, &thread, &budget, &wish);
+        let job = self.core.run_on_cpu_in_background(previewing, move |preview| {
+            let previewed = Previewed { typed, command, revision, budget: told, preview };
+            Background::Previewed(ticket, Box::new(previewed))
+        });
+        self.recipes.render(Rendering { prompt, job });
+    }
+
+    /// Shows the dry run, unless its command was cancelled.
+    pub(super) fn previewed(&mut self, ticket: Ticket, previewed: Previewed) {
+        let Some(rendering) = self.recipes.take_rendered(ticket) else { return };
+        let Previewed { typed, command, revision, budget, preview } = previewed;
+        self.carry_out(rendering.prompt, typed, |core, _| match preview {
+            None => commands::no_compaction(core, &format!("{}.", cpu_worker::FAULT)),
+            Some(_) if revision != core.thread.view().revision() => {
+                commands::no_compaction(core, "the conversation was changed meanwhile. Say it again.")
+            }
+            Some(preview) => commands::dry_run(core, &preview, &budget, command),
+        });
+    }
 
     /// Runs a recipe's shell calls, off this task, and renders again with what they printed.
     pub(super) fn run_shell_calls(
@@ -331,27 +355,14 @@ impl Session {
         calls: Vec<ShellCall>,
         mut outputs: ShellOutputs,
     ) {
-        let toolbox = self.services.toolbox.clone();
-        let workspace = self.workspace.clone();
+        let toolbox = self.core.services.toolbox.clone();
+        let workspace = self.core.workspace.clone();
         let ticket = prompt.responder.ticket;
-        let job = self.background.spawn(async move {
+        let job = self.core.background.spawn(async move {
             outputs.extend(shell_outputs(&toolbox, &workspace, calls, may_run).await);
             Background::Shell(ticket, outputs)
         });
         self.recipes.render(Rendering { prompt, job });
-    }
-
-    /// The instruction of `/compact`, for a compaction that nobody typed.
-    pub(super) fn summary_instruction(&self) -> String {
-        let built_in = Catalog::built_in();
-        let recipe = self.recipes.catalog().find("compact").or_else(|| built_in.find("compact"));
-        let recipe = recipe.expect("the compact recipe is built in");
-        let text =
-            command::bind(recipe, "").ok().map(|bound| self.render(recipe, &bound, &ShellOutputs::new()));
-        match text {
-            Some(Text::Done(text)) => text,
-            Some(Text::Needs(_) | Text::Failed(_)) | None => recipe.body.clone(),
-        }
     }
 }
 

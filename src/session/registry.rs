@@ -13,8 +13,11 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
+use lives::{Entered, Origin};
+
 use super::actor::Session;
 use super::client_list::{Activity, ActivityNow, Watcher};
+use super::core::Process;
 use super::counts::{Counts, Reading};
 use super::resting::Resting;
 use super::work::Responder;
@@ -167,14 +170,8 @@ impl Sessions {
     /// Makes a session. Its answer, `Answer::Attached`, comes out of the opening's outlet.
     pub fn create(&self, ticket: Ticket, opening: Opening) -> SessionId {
         let id = new_id();
-        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (commands.downgrade(), receiver);
-        let (alive, ended) = watch::channel(());
-        let activity = Arc::<Activity>::default();
-        self.live().insert(id.clone(), Live { activity: activity.clone(), commands, ended });
-        let services = self.inner.services.clone();
-        let again = self.clone();
-        let session = id.clone();
+        let Entered { channel, alive, activity, before: _ } = self.enter(&mut self.live(), &id);
+        let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id.clone(), alive, async move {
             let opened =
                 Change::Opened { format: FORMAT_VERSION, session: session.clone(), cwd: opening.cwd.clone() };
@@ -187,8 +184,8 @@ impl Sessions {
             match made {
                 Ok((journal, thread)) => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    live.join_process(again.others(), again.inner.counts.clone(), activity);
-                    live.adopt_settings();
+                    live.join_process(again.process(), activity);
+                    live.core.adopt_settings();
                     live.attach(ticket, opening, Replay::Nothing);
                     again.attach_again(&session, live.run().await);
                 }
@@ -204,23 +201,22 @@ impl Sessions {
         let attachment = opening.attachment.clone();
         let mut live = self.live();
         self.wake(&mut live, &session);
-        if let Some(found) = live.get(&session) {
-            match found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }) {
-                Ok(()) => return,
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    let busy = Err(SessionError::Busy(COMMANDS_MAX));
-                    return Responder::new(ticket, session, attachment).answer(busy);
-                }
-                // It is just ending: it is opened again from its log.
-                Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
-                    return self.open(&mut live, ticket, session, opening, replay);
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => {
-                    unreachable!("the command that was sent comes back")
-                }
+        let sent = match live.get(&session) {
+            Some(found) => found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }),
+            None => return self.open(&mut live, session, Origin::Client { ticket, opening, replay }),
+        };
+        match sent {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                let busy = Err(SessionError::Busy(COMMANDS_MAX));
+                Responder::new(ticket, session, attachment).answer(busy);
             }
+            // It is just ending: it is opened again from its log.
+            Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
+                self.open(&mut live, session, Origin::Client { ticket, opening, replay });
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => unreachable!("the command that was sent comes back"),
         }
-        self.open(&mut live, ticket, session, opening, replay);
     }
 
     /// Passes a command on. An error here means that the command's ticket gets no other answer.
@@ -351,8 +347,8 @@ impl Sessions {
         awake.chain(asleep).collect()
     }
 
-    fn others(&self) -> Others {
-        Others(Arc::downgrade(&self.inner))
+    fn process(&self) -> Process {
+        Process::new(Others(Arc::downgrade(&self.inner)), self.inner.counts.clone())
     }
 
     /// A client's connection is gone.

@@ -7,7 +7,7 @@
 
 pub(super) mod background;
 #[cfg(test)]
-pub(super) mod scaffold;
+pub(super) mod logs_tests;
 
 use epitome_compaction::{GOAL_HEAD, goal_words};
 use epitome_thread::{Change, Mode, Origin, Thread, View};
@@ -107,7 +107,7 @@ pub(super) fn plan_mode(mode: Mode) -> Topic {
 
 #[cfg(test)]
 mod tests {
-    use super::scaffold::{compacted, context, mutated, person, thread};
+    use super::logs_tests::{compacted, context, mutated, person, thread};
     use super::*;
     use epitome_thread::Seq;
 

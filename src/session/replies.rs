@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use tracing::Span;
-
 use super::actor::Session;
+use super::core::Core;
 use super::effects::{self, ModelCall, ModelStep, Snapshot};
 use super::model_link::Located;
 use super::reminders::{self, Topic};
-use super::work::LookedFor;
+use super::work::{Fault, LookedFor};
 use super::{Out, Severity, TextKind, UsageNow};
 use epitome_provider::collect::{Piece, PieceKind, Reply};
 use epitome_provider::endpoint::Endpoint;
@@ -16,7 +15,7 @@ use epitome_provider::wire::Purpose;
 use epitome_provider::wire::encoding::Encoded;
 use epitome_provider::{ErrorClass, ProviderError, ReplyStop, retry};
 use epitome_thread::{Change, Content, Cut, Message, MessageId, ModelName, Origin, SessionId};
-use epitome_turn::{Answer as Told, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
+use epitome_turn::{Answer as TurnAnswer, Ask, CompactAnswer, ModelAnswer, ReplyEnd, cut_of};
 
 /// From so long a wait on it is told how to end it: nobody could end a shorter one.
 const CANCEL_TOLD_FROM: Duration = Duration::from_secs(3);
@@ -27,126 +26,7 @@ const EMPTY_REPLY: &str = "an empty reply";
 /// What has the agent go on from its own words.
 const GO_ON: &str = "Go on.";
 
-impl Session {
-    /// Calls the model, once the files of instructions were looked at.
-    pub(super) fn call_with_instructions(&mut self) {
-        let own = self.work.as_ref().and_then(|work| work.endpoint.clone());
-        let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
-        let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
-        if ready.is_ok() && self.must_compact(&endpoint) {
-            return self.tell(Told::Model(ModelAnswer::MustCompact));
-        }
-        let started = ready.and_then(|()| {
-            let message = self.fresh_message();
-            let counting = self.count_before_call(&endpoint);
-            let encoded = self.encode(&endpoint, Purpose::Reply);
-            let scope = self.work.as_ref().map_or_else(Span::none, |work| work.trace.scope().clone());
-            ModelCall::start(&self.services.http, scope, endpoint, encoded, message, counting)
-                .map_err(|error| sentence(&error))
-        });
-        match started {
-            Ok(call) => {
-                if let Some(work) = &mut self.work {
-                    work.model = Some(call);
-                }
-            }
-            Err(message) => self.tell(Told::Model(ModelAnswer::Failed(message))),
-        }
-    }
-
-    /// Puts a short user line behind a view that ends with the agent's own words, as hooks may leave it:
-    /// newer models refuse to go on from those. A reply that the provider paused is what it goes on from.
-    fn give_word_to_agent(&mut self) -> Result<(), String> {
-        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        if is_paused || !self.thread.view().ends_with_agent() {
-            return Ok(());
-        }
-        let content = vec![Content::Text { text: GO_ON.to_owned() }];
-        let message = Message { id: self.fresh_message(), content };
-        let origin = Origin::Context { by: "epitome".to_owned() };
-        self.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
-    }
-
-    /// The model to call as things are now: the person may have chosen another one during the turn.
-    /// `None` where its server is still looked for, after which the ask is performed again, and where
-    /// there is none, which the turn was told.
-    pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
-        match self.locate() {
-            Located::Ready => self.model.endpoint().cloned(),
-            Located::Searching => {
-                if let Some(work) = &mut self.work {
-                    work.postponed = Some(ask.clone());
-                }
-                None
-            }
-            Located::Nowhere(error) => {
-                self.tell_no_model(ask, &error);
-                None
-            }
-        }
-    }
-
-    /// Tells the turn that what it asked for can't be done without a model.
-    pub(super) fn tell_no_model(&mut self, ask: &Ask, error: &ProviderError) {
-        if let Some(work) = &mut self.work {
-            work.unauthorised = error.class == ErrorClass::Auth;
-        }
-        let reason = sentence(error);
-        match ask {
-            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::AbandonCompaction(_) => {
-                self.end_compaction(CompactAnswer::Failed(reason));
-            }
-            Ask::CallModel | Ask::RunHooks(_) | Ask::Permission(_) | Ask::RunTool(_) | Ask::Ease { .. } => {
-                self.tell(Told::Model(ModelAnswer::Failed(reason)))
-            }
-        }
-    }
-
-    /// Freezes system text and tools at the first model call. The files that hold instructions must have been
-    /// looked at.
-    pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
-        if self.thread.frame().is_some() {
-            return self.renew_frame();
-        }
-        let mut tools = self.services.toolbox.specs();
-        self.name_agents(&mut tools);
-        let system = self.system_text(&tools);
-        self.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
-    }
-
-    /// Reminds the model of what its view does not contain. Requires that no call is open.
-    fn remind(&mut self) -> Result<(), String> {
-        self.tell_instructions()?;
-        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
-        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
-        let (is_child, is_agent) = (self.lineage.is_child(), self.lineage.is_agent());
-        // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.
-        let goal = (!is_child).then(|| reminders::goal(&self.thread));
-        let is_told_of_mode = !is_paused && (!is_child || is_agent);
-        let mode = is_told_of_mode.then(|| reminders::plan_mode(self.thread.mode()));
-        let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
-        topics.extend(self.late_tools());
-        topics.extend(self.late_skills());
-        let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
-        if !is_paused {
-            let view = self.thread.view().entries();
-            topics.push(reminders::background::topic(view, &commands, !is_child));
-        }
-        for topic in topics {
-            let by = topic.by.to_owned();
-            if let Some(words) = topic.untold(self.thread.view()) {
-                let said = self.context(by, words);
-                self.commit(said).map_err(|error| error.to_string())?;
-            }
-        }
-        for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
-            if let Ok(command) = self.tools.background().find(&standing.id) {
-                command.end_is_told();
-            }
-        }
-        Ok(())
-    }
-
+impl Core {
     pub(super) fn snapshot(&self, max_output: u32) -> Snapshot {
         Snapshot {
             frame: self.thread.frame_entry().expect("the frame is there before the first model call").clone(),
@@ -162,7 +42,7 @@ impl Session {
     /// The next request, of which only what is new is written.
     pub(super) fn encode(&mut self, endpoint: &Endpoint, purpose: Purpose<'_>) -> Encoded {
         let frame = self.thread.frame_entry().expect("the frame is there before the first model call");
-        let cache_key = self.lineage.parent.as_ref().unwrap_or(&self.id);
+        let cache_key = self.lineage.parent.as_ref().unwrap_or(self.thread.session());
         let thought = self.thread.thought();
         let request = effects::request(frame, self.thread.view(), thought, endpoint.max_output, &cache_key.0);
         self.model.encode(endpoint, &request, purpose)
@@ -170,127 +50,7 @@ impl Session {
 
     /// By which a provider finds what it has read before. A child begins its requests as its parent does.
     fn cache_key(&self) -> &SessionId {
-        self.lineage.parent.as_ref().unwrap_or(&self.id)
-    }
-
-    pub(super) fn model_step(&mut self, step: ModelStep) {
-        let Some(work) = &mut self.work else { return };
-        let Some(call) = &mut work.model else { return };
-        match step {
-            ModelStep::Events(events) => {
-                let message = call.message;
-                let mut pieces = Vec::new();
-                for event in events {
-                    call.seen |= event.is_shown();
-                    pieces.extend(call.collector.feed(event));
-                }
-                for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {
-                    self.announce(&out);
-                }
-            }
-            ModelStep::Finished => {
-                let reply = call.take_reply();
-                if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
-                    call.retry_after(retry::BACKOFF_FIRST);
-                    let spent = reply.usage.map(|usage| (call.model.clone(), usage));
-                    let text = "The model sent an empty reply. Asking again.".to_owned();
-                    self.announce(&Out::Notice { severity: Severity::Warning, text });
-                    if let Some((model, usage)) = spent {
-                        self.spend(model, usage, EMPTY_REPLY.to_owned());
-                    }
-                    return;
-                }
-                let call = work.model.take().expect("a finished call was running");
-                self.reply_finished(reply, call.message, call.model);
-            }
-            ModelStep::StillWaiting(left) => {
-                let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
-                self.announce(&Out::Notice { severity: Severity::Info, text });
-            }
-            ModelStep::Full => {
-                work.model = None;
-                self.tell(Told::Model(ModelAnswer::MustCompact));
-            }
-            ModelStep::Failed(error) => {
-                let delay = if call.seen {
-                    None
-                } else {
-                    retry::delay(&error.class, call.attempts + 1, fastrand::f64())
-                };
-                match delay {
-                    Some(delay) => {
-                        call.retry_after(delay);
-                        let text = waiting(&error, delay, call.attempts + 1);
-                        self.announce(&Out::Notice { severity: Severity::Warning, text });
-                    }
-                    None => {
-                        let call = work.model.take().expect("a failed call was running");
-                        let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
-                        if is_refused && self.drop_thinking(&error) {
-                            return self.look_first(LookedFor::Call);
-                        }
-                        self.call_failed(call, &error);
-                    }
-                }
-            }
-        }
-    }
-
-    pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
-        let effects = self.model.learn_from_reply(&model);
-        self.model_learned(effects);
-        let (stop, reason) = match &reply.stop {
-            Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
-            Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
-            Some(ReplyStop::MaxTokens) => (ReplyEnd::MaxTokens, String::new()),
-            Some(ReplyStop::WindowExceeded) => (ReplyEnd::WindowFull, String::new()),
-            Some(ReplyStop::Refused { reason }) => (ReplyEnd::Refused, reason.clone()),
-            Some(ReplyStop::Filtered { reason }) => (ReplyEnd::Filtered, reason.clone()),
-            Some(ReplyStop::Other { reason }) => (ReplyEnd::Other, reason.clone()),
-        };
-        if reply.content.is_empty() && is_no_answer(&reply) {
-            let text = if stop == ReplyEnd::Other {
-                format!("The model stopped without a reply: {reason}.")
-            } else {
-                "The model sent an empty reply.".to_owned()
-            };
-            let text = format!("{text} Say \"go on\", or try another model.");
-            let replied = Box::new(Change::Noted { message, text });
-            self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
-            return;
-        }
-        let cut = cut_of(stop, &reason);
-        let replied = Box::new(self.replied(reply, message, model, cut));
-        self.tell(Told::Model(ModelAnswer::Reply { replied, stop }));
-    }
-
-    pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
-        tracing::warn!(session = %self.id, class = ?error.class, %error, "a model call failed");
-        let seen = call.seen;
-        let reason = given_up(error, seen, call.attempts + 1);
-        if let Some(work) = &mut self.work {
-            work.unauthorised = error.class == ErrorClass::Auth;
-        }
-        let in_turn = self.work.is_some();
-        let effects = self.model.learn_window(&call.model, &error.class, &self.thread, in_turn);
-        self.model_learned(effects);
-        let answer = match self.partial(call, Cut::Broken { reason: reason.clone() }) {
-            Some(replied) if seen => {
-                // An overflow that the provider tells in the middle of its stream is one all the same.
-                let is_full = matches!(error.class, ErrorClass::TooLong { .. });
-                let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
-                ModelAnswer::Reply { replied: Box::new(replied), stop }
-            }
-            Some(_) | None => match error.class {
-                ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
-                ErrorClass::Retry { .. }
-                | ErrorClass::Auth
-                | ErrorClass::BadReasoning
-                | ErrorClass::Refused
-                | ErrorClass::Broken => ModelAnswer::Failed(reason),
-            },
-        };
-        self.tell(Told::Model(answer));
+        self.lineage.parent.as_ref().unwrap_or(self.id())
     }
 
     /// What had been shown of a reply that will not be finished; `None` where that is nothing.
@@ -315,13 +75,6 @@ impl Session {
         Change::Replied { message: Message { id, content }, model, usage: reply.usage, cut }
     }
 
-    /// What was streamed of the running reply, for a client that joins in the middle of it.
-    pub(super) fn live_text(&self) -> Vec<Out> {
-        let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
-        let message = call.message;
-        call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
-    }
-
     pub(super) fn announce_usage(&mut self) {
         if let Some(usage) = self.usage_now() {
             self.announce(&Out::Usage(usage));
@@ -340,6 +93,258 @@ impl Session {
             cost: self.model.cost(),
             last: last.unwrap_or_default(),
         })
+    }
+}
+
+impl Session {
+    /// Calls the model, once the files of instructions were looked at.
+    pub(super) fn call_with_instructions(&mut self) {
+        let own = self.work.as_ref().and_then(|work| work.run.endpoint.clone());
+        let Some(endpoint) = own.or_else(|| self.endpoint_for(&Ask::CallModel)) else { return };
+        let ready = self.ensure_frame().and_then(|()| self.remind()).and_then(|()| self.give_word_to_agent());
+        let may_compact = self.work.as_ref().is_some_and(|work| work.turn.may_compact_before_call());
+        if ready.is_ok() && may_compact && self.compactor.is_due_before(&mut self.core, &endpoint) {
+            return self.answer_turn(TurnAnswer::Model(ModelAnswer::MustCompact));
+        }
+        let started = ready.and_then(|()| {
+            let message = self.core.fresh_message();
+            let counting = may_compact.then(|| self.core.count_before_call(&endpoint)).flatten();
+            let encoded = self.core.encode(&endpoint, Purpose::Reply);
+            let scope = self.core.trace.scope().clone();
+            ModelCall::start(&self.core.services.http, scope, endpoint, encoded, message, counting)
+                .map_err(|error| sentence(&error))
+        });
+        match started {
+            Ok(call) => {
+                if let Some(work) = &mut self.work {
+                    work.model = Some(call);
+                }
+            }
+            Err(message) => self.answer_turn(TurnAnswer::Model(ModelAnswer::Failed(message))),
+        }
+    }
+
+    /// Puts a short user line behind a view that ends with the agent's own words, as hooks may leave it:
+    /// newer models refuse to go on from those. A reply that the provider paused is what it goes on from.
+    fn give_word_to_agent(&mut self) -> Result<(), String> {
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if is_paused || !self.core.thread.view().ends_with_agent() {
+            return Ok(());
+        }
+        let content = vec![Content::Text { text: GO_ON.to_owned() }];
+        let message = Message { id: self.core.fresh_message(), content };
+        let origin = Origin::Context { by: "epitome".to_owned() };
+        self.core.commit(Change::Said { message, origin }).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The model to call as things are now: the user may have chosen another one during the turn.
+    /// `None` where its server is still looked for, after which the ask is performed again, and where
+    /// there is none, which the turn was told.
+    pub(super) fn endpoint_for(&mut self, ask: &Ask) -> Option<Endpoint> {
+        match self.core.locate() {
+            Located::Ready => self.core.model.endpoint().cloned(),
+            Located::Searching => {
+                if let Some(work) = &mut self.work {
+                    work.postponed = Some(ask.clone());
+                }
+                None
+            }
+            Located::Nowhere(error) => {
+                self.tell_no_model(ask, &error);
+                None
+            }
+        }
+    }
+
+    /// Tells the turn that what it asked for can't be done without a model.
+    pub(super) fn tell_no_model(&mut self, ask: &Ask, error: &ProviderError) {
+        if let Some(work) = &mut self.work {
+            work.fault = Fault::of(error);
+        }
+        let reason = sentence(error);
+        match ask {
+            Ask::PlanCompaction(_) | Ask::Summarise | Ask::Compose | Ask::AbandonCompaction(_) => {
+                self.end_compaction(CompactAnswer::Failed(reason));
+            }
+            Ask::CallModel | Ask::RunHooks(_) | Ask::Permission(_) | Ask::RunTool(_) | Ask::Ease { .. } => {
+                self.answer_turn(TurnAnswer::Model(ModelAnswer::Failed(reason)))
+            }
+        }
+    }
+
+    /// Freezes system text and tools at the first model call. The files that hold instructions must have been
+    /// looked at.
+    pub(super) fn ensure_frame(&mut self) -> Result<(), String> {
+        if self.core.thread.frame().is_some() {
+            return self.mcp.renew_frame(&mut self.core);
+        }
+        let mut tools = self.core.services.toolbox.specs();
+        self.subagents.name_in(&self.core, &mut tools);
+        let contexts = self.hooks.take_contexts();
+        let system = self.core.system_text(self.instructions.files(), contexts, &tools);
+        self.core.commit(Change::Framed { system, tools }).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Reminds the model of what its view does not contain. Requires that no call is open.
+    fn remind(&mut self) -> Result<(), String> {
+        // A reply that its provider paused is what it goes on from: nothing may stand behind it.
+        let is_paused = self.work.as_ref().is_some_and(|work| work.turn.is_paused());
+        if !is_paused {
+            self.instructions.tell(&mut self.core)?;
+        }
+        let (is_child, is_agent) = (self.core.lineage.is_child(), self.core.lineage.is_agent());
+        // What a child sees is its parent's. A callback has its own part to do in its parent's conversation.
+        let goal = (!is_child).then(|| reminders::goal(&self.core.thread));
+        let is_told_of_mode = !is_paused && (!is_child || is_agent);
+        let mode = is_told_of_mode.then(|| reminders::plan_mode(self.core.thread.mode()));
+        let mut topics: Vec<Topic> = goal.into_iter().chain(mode).collect();
+        topics.extend(self.mcp.late_tools(&self.core));
+        topics.extend(self.recipes.late_skills(&self.core));
+        let commands = if is_paused { Vec::new() } else { self.tools.background().standings() };
+        if !is_paused {
+            let view = self.core.thread.view().entries();
+            topics.push(reminders::background::topic(view, &commands, !is_child));
+        }
+        for topic in topics {
+            let by = topic.by.to_owned();
+            if let Some(words) = topic.untold(self.core.thread.view()) {
+                let said = self.core.context(by, words);
+                self.core.commit(said).map_err(|error| error.to_string())?;
+            }
+        }
+        for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
+            if let Some(command) = self.tools.background().get(&standing.id) {
+                command.end_is_told();
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn model_step(&mut self, step: ModelStep) {
+        let Some(work) = &mut self.work else { return };
+        let Some(call) = &mut work.model else { return };
+        match step {
+            ModelStep::Events(events) => {
+                let message = call.message;
+                let mut pieces = Vec::new();
+                for event in events {
+                    call.seen |= event.is_shown();
+                    pieces.extend(call.collector.feed(event));
+                }
+                for out in pieces.into_iter().filter_map(|piece| live(message, piece)) {
+                    self.core.announce(&out);
+                }
+            }
+            ModelStep::Finished => {
+                let reply = call.take_reply();
+                if reply.content.is_empty() && is_no_answer(&reply) && !call.seen && call.attempts == 0 {
+                    call.retry_after(retry::BACKOFF_FIRST);
+                    let spent = reply.usage.map(|usage| (call.model.clone(), usage));
+                    let text = "The model sent an empty reply. Asking again.".to_owned();
+                    self.core.say(Severity::Warning, text);
+                    if let Some((model, usage)) = spent {
+                        self.spend(model, usage, EMPTY_REPLY.to_owned());
+                    }
+                    return;
+                }
+                let call = work.model.take().expect("a finished call was running");
+                self.reply_finished(reply, call.message, call.model);
+            }
+            ModelStep::StillWaiting(left) => {
+                let text = format!("Still waiting: trying again in {:.0} s.", left.as_secs_f64());
+                self.core.say(Severity::Info, text);
+            }
+            ModelStep::Full => {
+                work.model = None;
+                self.answer_turn(TurnAnswer::Model(ModelAnswer::MustCompact));
+            }
+            ModelStep::Failed(error) => {
+                let delay = if call.seen {
+                    None
+                } else {
+                    retry::delay(&error.class, call.attempts + 1, fastrand::f64())
+                };
+                match delay {
+                    Some(delay) => {
+                        call.retry_after(delay);
+                        let text = waiting(&error, delay, call.attempts + 1);
+                        self.core.say(Severity::Warning, text);
+                    }
+                    None => {
+                        let call = work.model.take().expect("a failed call was running");
+                        let is_refused = error.class == ErrorClass::BadReasoning && !call.seen;
+                        if is_refused && self.core.drop_thinking(&error) {
+                            return self.look_first(LookedFor::Call);
+                        }
+                        self.call_failed(call, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn reply_finished(&mut self, reply: Reply, message: MessageId, model: ModelName) {
+        let effects = self.core.model.learn_from_reply(&model);
+        self.core.model_learned(effects);
+        let (stop, reason) = match &reply.stop {
+            Some(ReplyStop::Finished) | None => (ReplyEnd::Finished, String::new()),
+            Some(ReplyStop::Paused) => (ReplyEnd::Paused, String::new()),
+            Some(ReplyStop::MaxTokens) => (ReplyEnd::MaxTokens, String::new()),
+            Some(ReplyStop::WindowExceeded) => (ReplyEnd::WindowFull, String::new()),
+            Some(ReplyStop::Refused { reason }) => (ReplyEnd::Refused, reason.clone()),
+            Some(ReplyStop::Filtered { reason }) => (ReplyEnd::Filtered, reason.clone()),
+            Some(ReplyStop::Other { reason }) => (ReplyEnd::Other, reason.clone()),
+        };
+        if reply.content.is_empty() && is_no_answer(&reply) {
+            let text = if stop == ReplyEnd::Other {
+                format!("The model stopped without a reply: {reason}.")
+            } else {
+                "The model sent an empty reply.".to_owned()
+            };
+            let text = format!("{text} Say \"go on\", or try another model.");
+            let replied = Box::new(Change::Noted { message, text });
+            self.answer_turn(TurnAnswer::Model(ModelAnswer::Reply { replied, stop }));
+            return;
+        }
+        let cut = cut_of(stop, &reason);
+        let replied = Box::new(self.core.replied(reply, message, model, cut));
+        self.answer_turn(TurnAnswer::Model(ModelAnswer::Reply { replied, stop }));
+    }
+
+    pub(super) fn call_failed(&mut self, call: ModelCall, error: &ProviderError) {
+        tracing::warn!(session = %self.core.id(), class = ?error.class, %error, "a model call failed");
+        let seen = call.seen;
+        let reason = given_up(error, seen, call.attempts + 1);
+        if let Some(work) = &mut self.work {
+            work.fault = Fault::of(error);
+        }
+        let in_turn = self.work.is_some();
+        let effects = self.core.model.learn_window(&call.model, &error.class, &self.core.thread, in_turn);
+        self.core.model_learned(effects);
+        let answer = match self.core.partial(call, Cut::Broken { reason: reason.clone() }) {
+            Some(replied) if seen => {
+                // An overflow that the provider tells in the middle of its stream is one all the same.
+                let is_full = matches!(error.class, ErrorClass::TooLong { .. });
+                let stop = if is_full { ReplyEnd::WindowFull } else { ReplyEnd::Broken };
+                ModelAnswer::Reply { replied: Box::new(replied), stop }
+            }
+            Some(_) | None => match error.class {
+                ErrorClass::TooLong { .. } => ModelAnswer::TooLong(reason),
+                ErrorClass::Retry { .. }
+                | ErrorClass::Auth
+                | ErrorClass::BadReasoning
+                | ErrorClass::Refused
+                | ErrorClass::Broken => ModelAnswer::Failed(reason),
+            },
+        };
+        self.answer_turn(TurnAnswer::Model(answer));
+    }
+
+    /// What was streamed of the running reply, for a client that joins in the middle of it.
+    pub(super) fn live_text(&self) -> Vec<Out> {
+        let Some(call) = self.work.as_ref().and_then(|work| work.model.as_ref()) else { return Vec::new() };
+        let message = call.message;
+        call.collector.shown().into_iter().filter_map(|piece| live(message, piece)).collect()
     }
 }
 
@@ -371,7 +376,7 @@ fn live(message: MessageId, piece: Piece) -> Option<Out> {
     }
 }
 
-/// What a failed call says to a person: the fault, then what to do.
+/// What a failed call says to a user: the fault, then what to do.
 pub(super) fn sentence(error: &ProviderError) -> String {
     match &error.hint {
         Some(hint) => format!("{} {hint}", with_full_stop(&error.message)),

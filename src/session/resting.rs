@@ -8,18 +8,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-
 use super::actor::Session;
 use super::client_list::Clients;
 use super::compacting::Compactor;
+use super::core::Configured;
 use super::editor_buffers::{self, EditorBuffers};
 use super::hook_host::HookHost;
-use super::notices::Notices;
-use super::registry::{Overrides, Services};
+use super::inbox::Channel;
+use super::registry::Services;
 use super::work;
-use super::{Attachment, ClientId, Out, SessionCommand};
-use epitome_config::{McpServer, Settings};
+use super::{Attachment, ClientId, Out};
+use epitome_config::McpServer;
 use epitome_store::Journal;
 use epitome_thread::{Seq, Thread};
 use epitome_tools::background::Background;
@@ -35,10 +34,8 @@ pub struct Resting {
     clients: Clients,
     /// The entries that the clients have seen end here.
     seen: Seq,
-    settings: Arc<Settings>,
-    overrides: Arc<Overrides>,
+    settings: Configured,
     hooks: HookHost,
-    notices: Notices,
     /// They have ended, and what they printed last may not have been read.
     background_commands: Arc<Background>,
     /// What was seen of editors' texts.
@@ -49,42 +46,42 @@ pub struct Resting {
 
 impl Session {
     /// Looks again later whether nothing has happened meanwhile.
-    pub(super) fn await_rest(&mut self) {
-        let after = self.services.rest_after;
-        self.background.spawn(async move {
+    pub(super) fn watch_idle(&mut self) {
+        let after = self.core.services.rest_after;
+        self.core.background.spawn(async move {
             tokio::time::sleep(after).await;
             work::Background::Idle
         });
     }
 
     /// Whether nobody has wanted anything for long enough, and nothing is held that ends with the task.
-    pub(super) fn may_rest(&self) -> bool {
+    pub(super) fn may_suspend(&self) -> bool {
         let holds = self.work.is_some()
-            || !self.waiting.is_empty()
+            || self.inbox.has_prompts()
             || self.recipes.are_rendering()
-            || self.side.is_some()
+            || self.hooks.has_background_callback()
             || self.subagents.have_calls()
-            || self.clients.wait_to_leave()
-            || !self.background.is_empty()
-            || self.open_consent().is_some()
+            || self.core.clients.wait_to_leave()
+            || !self.core.background.is_empty()
+            || self.hooks.open_consent().is_some()
             || self.questions.are_open()
-            || self.log.is_sync_due()
+            || self.core.log.is_sync_due()
             || self.tools.background().running() > 0
-            || self.lineage.is_child()
+            || self.core.lineage.is_child()
             || self.hooks.has_residents();
-        !holds && !self.clients.are_closing() && self.clients.idle_for() >= self.services.rest_after
+        !holds
+            && !self.core.clients.are_closing()
+            && self.core.clients.idle_for() >= self.core.services.rest_after
     }
 
     /// Ends the session but for what is not in its log. Its journal is free afterwards.
-    pub(super) fn lie_down(mut self) -> Resting {
-        self.timed.end("at rest");
+    pub(super) fn suspend(mut self) -> Resting {
+        self.core.trace.end("at rest");
         Resting {
-            seen: self.thread.next_seq(),
-            clients: self.clients,
-            settings: self.settings,
-            overrides: self.overrides,
+            seen: self.core.thread.next_seq(),
+            clients: self.core.clients,
+            settings: self.core.settings,
             hooks: self.hooks.at_rest(),
-            notices: self.notices,
             background_commands: self.tools.background().clone(),
             editors: self.editors.rest(),
             compactor: self.compactor.at_rest(),
@@ -95,32 +92,30 @@ impl Session {
 
 impl Resting {
     /// Goes on with a log that was read again. What others wrote into it meanwhile is shown.
-    pub(super) fn get_up(
+    pub(super) fn resume(
         self,
         services: Services,
         thread: Thread,
         journal: Journal,
-        channel: (mpsc::WeakSender<SessionCommand>, mpsc::Receiver<SessionCommand>),
+        channel: Channel,
     ) -> Option<Box<Session>> {
         let opening = self.clients.first()?.clone();
         let mut session = Box::new(Session::new(services, thread, journal, channel, &opening));
-        session.clients = self.clients;
-        session.settings = self.settings;
-        session.overrides = self.overrides;
-        session.hooks = self.hooks;
         // The files' problems were told when the session was opened.
-        session.notices = self.notices;
+        session.core.clients = self.clients;
+        session.core.settings = self.settings;
+        session.hooks = self.hooks;
         session.tools.wake(self.background_commands);
         session.editors = EditorBuffers::wake(self.editors);
         session.compactor = self.compactor;
-        session.clients.note_activity();
-        for entry in session.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
-            session.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
+        session.core.clients.note_activity();
+        for entry in session.core.thread.entries().iter().filter(|entry| entry.seq >= self.seen) {
+            session.core.announce(&Out::Entry { entry: entry.clone(), replay: false, own: false });
         }
-        session.begin_mcp(&self.mcp_servers);
-        session.load_hooks();
-        session.load_recipes();
-        session.locate();
+        session.mcp.begin(&mut session.core, &self.mcp_servers);
+        session.hooks.load(&mut session.core, session.inbox.sender());
+        session.recipes.load(&mut session.core, session.inbox.sender());
+        session.core.locate();
         Some(session)
     }
 

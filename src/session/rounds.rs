@@ -3,7 +3,8 @@
 use super::Severity;
 use super::actor::Session;
 use super::compacting::CompactionOrder;
-use super::elsewhere::replacement;
+use super::core::Core;
+use super::cross_session_edit::replacement;
 use super::hooks::refuse;
 use super::work::Pending;
 use epitome_compaction as compaction;
@@ -12,27 +13,48 @@ use epitome_hooks::guards::{self, Guards};
 use epitome_hooks::moment::What;
 use epitome_hooks::output::{Action, RequestedEdit, RequestedEdits, Resolution, Utterance};
 use epitome_thread::{Change, Content, Edit, Message, MessageId, Origin, Seq, StopReason, edits};
-use epitome_turn::{Answer as Told, HookAsk, HooksAnswer, Why};
+use epitome_turn::{Answer as TurnAnswer, HooksAnswer, Why};
+
+impl Core {
+    /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
+    pub(super) fn pin_tokens_max(&self) -> u64 {
+        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
+    }
+
+    /// The change that puts these messages in the place of the history, or why it can't be.
+    pub(super) fn mutation(
+        &mut self,
+        by: &str,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        through: Option<Seq>,
+    ) -> Result<Change, String> {
+        let first = self.fresh_message();
+        // One more may be put before those that begin with the agent.
+        self.log.skip_messages(messages.len());
+        let (by, room) = (by.to_owned(), self.view_tokens_max());
+        replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
+    }
+
+    /// Tokens that a view may take beside the frame and the room for a reply.
+    pub(super) fn view_tokens_max(&self) -> u64 {
+        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
+        let frame = self.ruler().frame_of(&self.thread);
+        room(endpoint.window, endpoint.max_output, frame)
+    }
+}
 
 impl Session {
-    /// A reply and the outcomes of its calls are in. `last`: without hooks the agent would stop here.
-    pub(super) fn round_ended(&mut self, last: bool) {
-        self.apply_side_result();
-        if let Some((hook, reason)) = self.work.as_mut().and_then(|work| work.halt.take()) {
-            let answer = self.halted(&hook, &reason);
-            return self.tell(Told::Hooks(answer));
-        }
-        if !self.run_hooks(What::TurnEnd(self.round()), HookAsk::RoundEnd { last }) {
-            let due = self.compaction_is_due().then_some(Why::Threshold);
-            let compact = self.wanted_compaction().or(due);
-            self.tell(Told::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
-        }
+    /// A reply and the outcomes of its calls are in, and no hook sees it.
+    pub(super) fn round_unseen(&mut self) {
+        let due = self.compaction_is_due().then_some(Why::Threshold);
+        let compact = self.wanted_compaction().or(due);
+        self.answer_turn(TurnAnswer::Hooks(HooksAnswer { compact, ..HooksAnswer::default() }));
     }
 
     /// The agent would stop work on the prompt; hooks may give it more to do.
-    pub(super) fn would_stop(&mut self, reason: StopReason) {
-        self.apply_side_result();
-        let continuations = self.work.as_ref().map_or(0, |work| work.continuations);
+    pub(super) fn stop_event(&self, reason: StopReason) -> What {
+        let continuations = self.hooks.turn_state().continuations;
         let stop_reason = match reason {
             StopReason::EndTurn => "end_turn",
             StopReason::MaxTokens => "max_tokens",
@@ -41,43 +63,45 @@ impl Session {
             StopReason::Cancelled => "cancelled",
             StopReason::Failed | StopReason::Interrupted => "error",
         };
-        let what = What::AgentStop { round: self.round(), stop_reason, continuations };
-        if !self.run_hooks(what, HookAsk::Stop(reason)) {
-            self.tell(Told::Hooks(HooksAnswer::default()));
-        }
+        What::AgentStop { round: self.round(), stop_reason, continuations }
     }
 
     /// A resident hook asked for a compaction since the last safe point.
     fn wanted_compaction(&mut self) -> Option<Why> {
-        let work = self.work.as_mut()?;
-        let hook = work.wanted_compaction.take()?;
-        if work.turn.compacted_since_reply() {
+        let hook = self.hooks.turn().wanted_compaction.take()?;
+        if self.is_compacted_since_reply() {
             let text = format!("{hook}: not compacted, because it was since the last model call.");
-            self.say(Severity::Info, text);
+            self.core.say(Severity::Info, text);
             return None;
         }
         Some(Why::Hook)
     }
 
-    fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
+    pub(super) fn halted(&mut self, hook: &str, reason: &str) -> HooksAnswer {
         let text = match reason.trim() {
             "" => format!("The hook {hook} ended this turn."),
             reason => format!("The hook {hook} ended this turn: {reason}"),
         };
-        let note = Change::Noted { message: self.fresh_message(), text };
+        let note = Change::Noted { message: self.core.fresh_message(), text };
         HooksAnswer { commits: vec![note], halt: true, ..HooksAnswer::default() }
     }
 
+    /// Whether the configured share of the window is used, and a compaction would help.
+    fn compaction_is_due(&mut self) -> bool {
+        self.compactor.is_due(&mut self.core) && !self.is_compacted_since_reply()
+    }
+
     fn guards(&self) -> Guards {
-        let work = self.work.as_ref();
+        let turn = self.hooks.turn_state();
+        let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
         Guards {
-            continuations: work.map_or(0, |work| work.continuations),
-            continuations_max: self.settings.hooks.max_continuations,
-            last_follow_up: work.and_then(|work| work.last_follow_up.clone()),
-            compacted_since_call: work.is_some_and(|work| work.turn.compacted_since_reply()),
-            auto_compact_paused: self.compaction_is_paused(),
-            depth: self.lineage.depth,
-            running_recipe: work.and_then(|work| work.recipe.as_ref()).map(|recipe| recipe.id.clone()),
+            continuations: turn.continuations,
+            continuations_max: self.core.settings.hooks.max_continuations,
+            last_follow_up: turn.last_follow_up.clone(),
+            compacted_since_call: self.is_compacted_since_reply(),
+            auto_compact_paused: self.compactor.is_paused(&self.core),
+            depth: self.core.lineage.depth,
+            running_recipe: recipe.map(|recipe| recipe.id.clone()),
         }
     }
 
@@ -88,16 +112,16 @@ impl Session {
             let mut answer = self.halted(&hook, &reason);
             let trail = self.record(event, &mut resolution);
             answer.commits.splice(0..0, trail);
-            return self.tell(Told::Hooks(answer));
+            return self.answer_turn(TurnAnswer::Hooks(answer));
         }
         let mut pending = Pending { event, last, resolution, answer: HooksAnswer::default() };
-        let made_for = self.thread.view().revision();
+        let made_for = self.core.thread.view().revision();
         self.edit(&mut pending, made_for);
         let by = pending.resolution.action_by.clone();
         match std::mem::take(&mut pending.resolution.action) {
             Action::None => pending.answer.compact = self.wanted_compaction(),
             Action::Mutate { messages, preserve_recent, target: Some(target) }
-                if target != self.id.0 && !self.lineage.is_child() =>
+                if target != self.core.id().0 && !self.core.lineage.is_child() =>
             {
                 return self.mutate_elsewhere(pending, messages, preserve_recent, target);
             }
@@ -113,10 +137,26 @@ impl Session {
                 pending.answer.compact = Some(if threshold { Why::Threshold } else { Why::Hook });
                 let keep = Some(keep);
                 let by_recipe = !threshold;
-                self.order_compaction(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
+                self.compactor.order(CompactionOrder { keep, by_recipe, ..CompactionOrder::default() });
             }
-            Action::Callback(callback) => return self.call_back(pending, &by, callback),
+            Action::Callback(callback) => return self.call_back(pending, callback),
         }
+        self.settle_round(pending);
+    }
+
+    /// Has the round's end wait for a job. One at a time does: each is its action.
+    pub(super) fn wait_with(&mut self, pending: Pending) {
+        self.hooks.turn().pending = Some(pending);
+    }
+
+    pub(super) fn take_pending(&mut self) -> Option<Pending> {
+        self.hooks.turn().pending.take()
+    }
+
+    /// Settles it without its action.
+    pub(super) fn refuse_action(&mut self, mut pending: Pending, why: String) {
+        let by = pending.resolution.action_by.clone();
+        refuse(&mut pending.resolution, &by, why);
         self.settle_round(pending);
     }
 
@@ -128,22 +168,21 @@ impl Session {
         let follow_ups = std::mem::take(&mut resolution.follow_ups);
         if goes_on {
             answer.go_on = true;
-            if let Some(work) = &mut self.work {
-                work.continuations += 1;
-                work.last_follow_up = (!said.is_empty()).then_some(said);
-            }
+            let turn = self.hooks.turn();
+            turn.continuations += 1;
+            turn.last_follow_up = (!said.is_empty()).then_some(said);
         }
         for (hook, utterance) in follow_ups {
-            let message = Message { id: self.fresh_message(), content: text_content(utterance.text) };
+            let message = Message { id: self.core.fresh_message(), content: text_content(utterance.text) };
             answer.commits.push(Change::Said { message, origin: Origin::Hook { hook } });
         }
         for (by, text) in std::mem::take(&mut resolution.context) {
-            let context = self.context(by, text);
+            let context = self.core.context(by, text);
             answer.commits.push(context);
         }
         let trail = self.record(event, &mut resolution);
         answer.commits.splice(0..0, trail);
-        self.tell(Told::Hooks(answer));
+        self.answer_turn(TurnAnswer::Hooks(answer));
     }
 
     // ── Edits and mutations ────────────────────────────────────────────────────────────────────
@@ -154,7 +193,7 @@ impl Session {
         if pending.resolution.edits.is_empty() {
             return;
         }
-        let mut edited = self.thread.clone();
+        let mut edited = self.core.thread.clone();
         for (by, RequestedEdits { revision, edits }) in std::mem::take(&mut pending.resolution.edits) {
             let edits: Vec<Edit> = edits.into_iter().map(|edit| self.wanted_edit(edit)).collect();
             // Another hook's edits of this same moment don't make these stale.
@@ -162,16 +201,16 @@ impl Session {
                 Some(revision) if revision != made_for => revision,
                 Some(_) | None => edited.view().revision(),
             };
-            let first = MessageId(self.fresh_message().0 + 1);
+            let first = MessageId(self.core.fresh_message().0 + 1);
             match edits::check(&edited, revision, first, &edits) {
                 Ok(edits) => {
-                    self.skip_messages(edits.len());
+                    self.core.log.skip_messages(edits.len());
                     let pins = edits.iter().any(|edit| matches!(edit, Edit::Pin { .. }));
                     let change = Change::Edited { by: by.clone(), edits };
                     let mut trial = edited.clone();
                     apply_to(&mut trial, change.clone());
                     let too_large = if pins {
-                        compaction::pins_too_large(&self.ruler(), &trial, self.pin_tokens_max())
+                        compaction::pins_too_large(&self.core.ruler(), &trial, self.core.pin_tokens_max())
                     } else {
                         None
                     };
@@ -188,11 +227,6 @@ impl Session {
         }
     }
 
-    /// Tokens that pins may take: they never give way, so the rest of the window must do for all else.
-    pub(super) fn pin_tokens_max(&self) -> u64 {
-        (self.model.window() as f64 * self.settings.compaction.pin_share) as u64
-    }
-
     fn wanted_edit(&mut self, edit: RequestedEdit) -> Edit {
         match edit {
             RequestedEdit::Pin(at) => Edit::Pin { at },
@@ -202,7 +236,7 @@ impl Session {
             RequestedEdit::Replace(at, text) => Edit::Replace { at, content: text_content(text) },
             RequestedEdit::Append(Utterance { role, text }) => Edit::Append {
                 role,
-                message: Message { id: self.fresh_message(), content: text_content(text) },
+                message: Message { id: self.core.fresh_message(), content: text_content(text) },
             },
         }
     }
@@ -215,12 +249,12 @@ impl Session {
         preserve_recent: usize,
         target: Option<String>,
     ) {
-        let made = match target.filter(|target| *target != self.id.0) {
-            Some(target) => self.hand_to_parent(by, messages, preserve_recent, &target),
-            None if self.lineage.depth > 0 => {
+        let made = match target.filter(|target| *target != self.core.id().0) {
+            Some(target) => self.core.hand_to_parent(by, messages, preserve_recent, &target),
+            None if self.core.lineage.depth > 0 => {
                 Err("a callback run has no history of its own to replace".to_owned())
             }
-            None => self.mutation(by, messages, preserve_recent, None).map(|change| {
+            None => self.core.mutation(by, messages, preserve_recent, None).map(|change| {
                 pending.answer.commits.push(change);
                 pending.answer.replaced = true;
             }),
@@ -228,28 +262,6 @@ impl Session {
         if let Err(why) = made {
             refuse(&mut pending.resolution, by, why);
         }
-    }
-
-    /// The change that puts these messages in the place of the history, or why it can't be.
-    pub(super) fn mutation(
-        &mut self,
-        by: &str,
-        messages: Vec<Utterance>,
-        preserve_recent: usize,
-        through: Option<Seq>,
-    ) -> Result<Change, String> {
-        let first = self.fresh_message();
-        // One more may be put before those that begin with the agent.
-        self.skip_messages(messages.len());
-        let (by, room) = (by.to_owned(), self.view_tokens_max());
-        replacement(&self.ruler(), &self.thread, first, by, (&messages, preserve_recent), through, room)
-    }
-
-    /// Tokens that a view may take beside the frame and the room for a reply.
-    pub(super) fn view_tokens_max(&self) -> u64 {
-        let Some(endpoint) = self.model.endpoint() else { return u64::MAX };
-        let frame = self.ruler().frame_of(&self.thread);
-        room(endpoint.window, endpoint.max_output, frame)
     }
 }
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Severity;
-use super::actor::Session;
+use super::core::Core;
 use epitome_tools::Access;
 use epitome_tools::sandbox::{Rules, TEMPORARY};
 
-impl Session {
+impl Core {
     /// What the session's commands are held to.
     pub(super) fn sandbox_rules(&self) -> Arc<Rules> {
         let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
@@ -29,7 +29,7 @@ impl Session {
     pub(super) fn tell_sandbox_gap(&mut self, access: Result<&Access, &String>) {
         let is_held = matches!(access, Ok(Access::Command { confined: true, .. }))
             && self.sandbox_rules().hold_in(self.thread.mode());
-        if !is_held || !self.notices.is_first_of_sandbox() {
+        if !is_held || !self.clients.is_first_of_sandbox() {
             return;
         }
         if let Some(gap) = self.sandbox_rules().gap() {

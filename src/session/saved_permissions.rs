@@ -1,4 +1,4 @@
-//! What a person keeps allowed in a workspace, in a file of their own below their Epitome's data: never in the
+//! What a user keeps allowed in a workspace, in a file of their own below their Epitome's data: never in the
 //! repository, which must not allow itself anything.
 //!
 //! The file is shared by all processes of a home: it is looked at for each decision, and read when it is another one, so

@@ -11,7 +11,8 @@ use super::Severity;
 use super::actor::Session;
 use super::child::ChildNews;
 use super::complete::{complete, find_endpoint};
-use super::thinking;
+use super::core::Core;
+use super::cpu_worker;
 use super::work::Background;
 use epitome_compaction::Decision;
 use epitome_hooks::hook::Messages;
@@ -31,12 +32,15 @@ const PAID_CALLS_MAX: u32 = 8;
 /// Tokens of a completion, at most.
 const COMPLETION_TOKENS_MAX: u32 = 4_096;
 
+/// Who waits for the answer to a call; a hook that gave up meanwhile wants none.
+pub type Reply = oneshot::Sender<Result<Value, String>>;
+
 /// A call of a resident hook, with who waits for its answer.
 pub struct ServiceCall {
     hook: String,
     method: String,
     params: Value,
-    answer: oneshot::Sender<Result<Value, String>>,
+    answer: Reply,
 }
 
 /// The way from a resident hook to its session.
@@ -62,44 +66,7 @@ impl Services for ServiceDoor {
     }
 }
 
-impl Session {
-    pub(super) fn serve(&mut self, call: ServiceCall) {
-        let ServiceCall { hook, method, params, answer } = call;
-        let none = Map::new();
-        let params = params.as_object().unwrap_or(&none);
-        let served = match method.as_str() {
-            "context.read" => self.read_context(params),
-            "notice" => self.service_notice(&hook, params),
-            "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
-                "do" => self.service_compact(&hook),
-                "plan" => return self.service_plan(hook, None, answer),
-                "dry_run" => return self.service_plan(hook, Some(self.summary_instruction()), answer),
-                other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
-            },
-            "recipe.run" => return self.service_recipe(hook, params, answer),
-            "model.complete" => return self.service_model(hook, params, answer),
-            other => Err(format!(
-                "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
-            )),
-        };
-        self.serve_noted(&hook, &method, served.as_ref().map(drop).map_err(Clone::clone));
-        // A hook that gave up meanwhile wants no answer.
-        let _ = answer.send(served);
-    }
-
-    fn serve_noted(&mut self, hook: &str, method: &str, served: Result<(), String>) {
-        let run = HookRun {
-            hook: hook.to_owned(),
-            event: "service".to_owned(),
-            end: "answered".to_owned(),
-            asked: method.to_owned(),
-            verdict: if served.is_ok() { Verdict::Done } else { Verdict::Refused },
-            remarks: served.err().into_iter().collect(),
-            ..HookRun::default()
-        };
-        self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
-    }
-
+impl Core {
     /// Messages of the view, or of the whole log: by id, by a range of entries, by kind.
     fn read_context(&self, params: &Map<String, Value>) -> Result<Value, String> {
         let view = match params.get("from").and_then(Value::as_str).unwrap_or("view") {
@@ -137,25 +104,73 @@ impl Session {
         self.say(Severity::Info, format!("{hook}: {text}"));
         Ok(Value::Null)
     }
+}
+
+impl Session {
+    pub(super) fn serve(&mut self, call: ServiceCall) {
+        let ServiceCall { hook, method, params, answer } = call;
+        let none = Map::new();
+        let params = params.as_object().unwrap_or(&none);
+        let served = match method.as_str() {
+            "context.read" => self.core.read_context(params),
+            "notice" => self.core.service_notice(&hook, params),
+            "compact" => match params.get("mode").and_then(Value::as_str).unwrap_or("do") {
+                "do" => self.service_compact(&hook),
+                "plan" => return self.service_plan(hook, None, answer),
+                "dry_run" => {
+                    return self.service_plan(
+                        hook,
+                        Some(self.recipes.summary_instruction(&self.core)),
+                        answer,
+                    );
+                }
+                other => Err(format!("\"mode\" can be plan, dry_run or do, not {other:?}")),
+            },
+            "recipe.run" => return self.service_recipe(hook, params, answer),
+            "model.complete" => return self.service_model(hook, params, answer),
+            other => Err(format!(
+                "there is no method {other:?}; there are context.read, compact, recipe.run, model.complete and notice"
+            )),
+        };
+        self.serve_now(&hook, &method, served, answer);
+    }
+
+    fn serve_now(&mut self, hook: &str, method: &str, served: Result<Value, String>, answer: Reply) {
+        self.serve_noted(hook, method, served.as_ref().map(drop).map_err(Clone::clone));
+        let _ = answer.send(served);
+    }
+
+    fn serve_noted(&mut self, hook: &str, method: &str, served: Result<(), String>) {
+        let run = HookRun {
+            hook: hook.to_owned(),
+            event: "service".to_owned(),
+            end: "answered".to_owned(),
+            asked: method.to_owned(),
+            verdict: if served.is_ok() { Verdict::Done } else { Verdict::Refused },
+            remarks: served.err().into_iter().collect(),
+            ..HookRun::default()
+        };
+        self.commit_all(vec![Change::Hooked { event: "service".to_owned(), runs: vec![run] }]);
+    }
 
     fn service_compact(&mut self, hook: &str) -> Result<Value, String> {
-        if self.lineage.is_child() {
+        if self.core.lineage.is_child() {
             return Err("a callback run is not compacted by hooks".to_owned());
         }
-        let work = self.work.as_mut().ok_or("no turn runs; the next one can be asked")?;
-        work.wanted_compaction = Some(hook.to_owned());
+        if self.work.is_none() {
+            return Err("no turn runs; the next one can be asked".to_owned());
+        }
+        self.hooks.turn().wanted_compaction = Some(hook.to_owned());
         Ok(json!({ "status": "at the next safe point" }))
     }
 
     /// Answers with what a compaction would do, and with the instruction that a model would have for it.
-    fn service_plan(
-        &mut self,
-        hook: String,
-        instruction: Option<String>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
-        let (deciding, ruler, view) =
-            (self.deciding(None, Why::Hook), self.ruler(), self.thread.view().clone());
+    fn service_plan(&mut self, hook: String, instruction: Option<String>, answer: Reply) {
+        let (deciding, ruler, view) = (
+            self.compactor.deciding(&mut self.core, None, Why::Hook),
+            self.core.ruler(),
+            self.core.thread.view().clone(),
+        );
         let planning = move || {
             let (_, decision) = deciding();
             let replaced = match &decision {
@@ -172,40 +187,30 @@ impl Session {
             }
             plan
         };
-        self.think_beside(planning, move |plan| Background::ServicePlan(hook, plan, answer));
+        self.core.run_on_cpu_in_background(planning, move |plan| Background::ServicePlan(hook, plan, answer));
     }
 
-    pub(super) fn service_planned(
-        &mut self,
-        hook: &str,
-        plan: Option<Value>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
-        let served = plan.ok_or_else(|| thinking::FAULT.to_owned());
-        self.serve_noted(hook, "compact", served.as_ref().map(drop).map_err(Clone::clone));
-        // A hook that gave up meanwhile wants no answer.
-        let _ = answer.send(served);
+    pub(super) fn service_planned(&mut self, hook: &str, plan: Option<Value>, answer: Reply) {
+        self.serve_now(hook, "compact", plan.ok_or_else(|| cpu_worker::FAULT.to_owned()), answer);
     }
 
     /// Counts a call that costs money.
     fn may_pay(&mut self) -> Result<(), String> {
-        let work = self.work.as_mut().ok_or("no turn runs, so nothing is paid for")?;
-        work.paid_calls += 1;
-        match work.paid_calls {
+        if self.work.is_none() {
+            return Err("no turn runs, so nothing is paid for".to_owned());
+        }
+        let paid_calls = &mut self.hooks.turn().paid_calls;
+        *paid_calls += 1;
+        match *paid_calls {
             ..=PAID_CALLS_MAX => Ok(()),
             _ => Err(format!("hooks may start {PAID_CALLS_MAX} recipes and model calls in one turn")),
         }
     }
 
-    fn service_recipe(
-        &mut self,
-        hook: String,
-        params: &Map<String, Value>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
+    fn service_recipe(&mut self, hook: String, params: &Map<String, Value>, answer: Reply) {
         let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
         let run = self.may_pay().and_then(|()| {
-            if self.lineage.is_child() {
+            if self.core.lineage.is_child() {
                 return Err("a callback run starts no other recipe".to_owned());
             }
             let recipe =
@@ -217,10 +222,10 @@ impl Session {
         });
         let run = match run {
             Ok(run) => run,
-            Err(why) => return self.serve_refused(&hook, "recipe.run", why, answer),
+            Err(why) => return self.serve_now(&hook, "recipe.run", Err(why), answer),
         };
         self.serve_noted(&hook, &format!("recipe.run {name}"), Ok(()));
-        self.background.spawn(async move {
+        self.core.background.spawn(async move {
             let text = async move {
                 let child = run.await?;
                 // Its hooks may have made a history, which is nobody's here.
@@ -230,14 +235,9 @@ impl Session {
         });
     }
 
-    fn service_model(
-        &mut self,
-        hook: String,
-        params: &Map<String, Value>,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
+    fn service_model(&mut self, hook: String, params: &Map<String, Value>, answer: Reply) {
         if let Err(why) = self.may_pay() {
-            return self.serve_refused(&hook, "model.complete", why, answer);
+            return self.serve_now(&hook, "model.complete", Err(why), answer);
         }
         self.serve_noted(&hook, "model.complete", Ok(()));
         let utterances = utterances_in(params.get("messages"));
@@ -245,12 +245,15 @@ impl Session {
             params.get("max_tokens").and_then(Value::as_u64).and_then(|count| u32::try_from(count).ok());
         let max_tokens = wanted.unwrap_or(COMPLETION_TOKENS_MAX).min(COMPLETION_TOKENS_MAX);
         let small = params.get("model").and_then(Value::as_str) == Some("small");
-        let small = small.then(|| models::small(&self.settings, self.model.endpoint())).flatten();
-        let main = self.model.endpoint().cloned();
+        let small = small.then(|| models::small(&self.core.settings, self.core.model.endpoint())).flatten();
+        let main = self.core.model.endpoint().cloned();
         let news = self.subagents.sender();
-        let (services, settings, environment) =
-            (self.services.clone(), self.settings.clone(), self.workspace.environment.clone());
-        self.background.spawn(async move {
+        let (services, settings, environment) = (
+            self.core.services.clone(),
+            self.core.settings.shared(),
+            self.core.workspace.environment.clone(),
+        );
+        self.core.background.spawn(async move {
             let work = async move {
                 let endpoint = match (small, main) {
                     (None, Some(endpoint)) => endpoint,
@@ -260,34 +263,18 @@ impl Session {
                 };
                 let (text, usage) = complete(&services.http, &endpoint, &utterances?, max_tokens).await?;
                 // A session that is gone counts nothing.
-                drop(news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook }));
+                news.send(ChildNews::Spent { model: endpoint.name, usage, by: hook });
                 Ok(json!({ "text": text, "usage": { "input_tokens": usage.input, "output_tokens": usage.output } }))
             };
             served(answer, work).await
         });
     }
-
-    fn serve_refused(
-        &mut self,
-        hook: &str,
-        method: &str,
-        why: String,
-        answer: oneshot::Sender<Result<Value, String>>,
-    ) {
-        self.serve_noted(hook, method, Err(why.clone()));
-        // A hook that gave up meanwhile wants no answer.
-        let _ = answer.send(Err(why));
-    }
 }
 
 /// Answers with what the work comes to; a hook that gives up ends the work.
-async fn served(
-    mut answer: oneshot::Sender<Result<Value, String>>,
-    work: impl Future<Output = Result<Value, String>>,
-) -> Background {
+async fn served(mut answer: Reply, work: impl Future<Output = Result<Value, String>>) -> Background {
     tokio::select! {
         came_to = work => {
-            // A hook that gave up meanwhile wants no answer.
             let _ = answer.send(came_to);
         }
         () = answer.closed() => {}

@@ -1,4 +1,4 @@
-//! What the person allowed for the rest of a session: one list, which the session and all that work for it go by.
+//! What the user allowed for the rest of a session: one list, which the session and all that work for it go by.
 //!
 //! Whoever was asked puts the rule in, and whoever asks next finds it there, before any log has it. It is made of the
 //! session's log when the session begins, and the log is what lasts: a child's rule gets there through its parent.

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::actor::Session;
+use super::core::Core;
+use super::recipe_catalog::Recipes;
 use super::reminders::{Topic, What, text_by};
 use epitome_recipe::parse::Recipe;
 use epitome_tools::skill_tool::{self, Skill, SkillTool};
@@ -18,24 +19,24 @@ const FILE: &str = "SKILL.md";
 /// Messages about skills that a thread may have: folders that change all the time must not fill it.
 const TOLD_MAX: usize = 20;
 
-impl Session {
+impl Recipes {
     /// Puts the skills of a catalog that was read into the toolbox. What a child has is its parent's.
-    pub(super) fn offer_skills(&mut self) {
+    pub(super) fn offer_skills(&self, core: &mut Core) {
         let skills = self.skills();
-        let has_tool = self.services.toolbox.get(skill_tool::NAME).is_some();
-        if !self.lineage.is_child() && (has_tool || !skills.is_empty()) {
+        let has_tool = core.services.toolbox.get(skill_tool::NAME).is_some();
+        if !core.lineage.is_child() && (has_tool || !skills.is_empty()) {
             let skills = skills.into_iter().map(|(skill, _)| skill).collect();
-            self.services.toolbox = self.services.toolbox.renewed(Arc::new(SkillTool::new(skills)));
+            core.services.toolbox = core.services.toolbox.renewed(Arc::new(SkillTool::new(skills)));
         }
     }
 
     /// Skills that the frame does not name, for the model to know.
-    pub(super) fn late_skills(&self) -> Option<Topic> {
-        let said = self.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
-        if self.lineage.is_child() || said.count() >= TOLD_MAX {
+    pub(super) fn late_skills(&self, core: &Core) -> Option<Topic> {
+        let said = core.thread.entries().iter().filter(|entry| text_by(BY, &entry.change).is_some());
+        if core.lineage.is_child() || said.count() >= TOLD_MAX {
             return None;
         }
-        let (_, tools) = self.thread.frame()?;
+        let (_, tools) = core.thread.frame()?;
         let tool = tools.iter().find(|tool| tool.name == skill_tool::NAME);
         let listed = tool.map(|tool| tool.description.as_str()).unwrap_or_default();
         if listed.contains("without room") {
@@ -67,7 +68,7 @@ impl Session {
             recipe.callable_by.agent
                 && recipe.source.path().file_name().is_some_and(|name| name == Path::new(FILE))
         };
-        self.recipes.catalog().recipes.iter().filter(is_skill)
+        self.catalog().recipes.iter().filter(is_skill)
     }
 }
 

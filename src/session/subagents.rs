@@ -6,12 +6,14 @@
 
 mod shown;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 
-use super::child::ChildNews;
+use super::child::{self, ChildNews, NewsReceiver, NewsSender};
 use super::client_list::Clients;
+use super::tasks::Running;
 use super::{AskId, ClientId, Decision, Out, PermissionAsk, SessionCommand, Ticket};
 use epitome_recipe::agents::Agents;
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, Rule, SessionId, ToolOutcome, Usage};
@@ -24,9 +26,8 @@ const PASSED_ON: Ticket = Ticket(2);
 /// See the module.
 pub(super) struct Subagents {
     session: SessionId,
-    /// What children of this session have to say; each gets a sender. It has no capacity, because a child
-    /// can't wait here and its parent must miss nothing: what bounds it is a child's rounds and calls.
-    news: (mpsc::UnboundedSender<ChildNews>, mpsc::UnboundedReceiver<ChildNews>),
+    /// What children of this session have to say; each gets a sender.
+    news: (NewsSender, NewsReceiver),
     calls: Vec<ChildCall>,
     at_work: Vec<Child>,
     /// Agents at work, at any depth, for clients that show them; each behind who started it.
@@ -35,6 +36,9 @@ pub(super) struct Subagents {
     definitions: Arc<Agents>,
     /// As many as may work at a time.
     slots: Arc<Semaphore>,
+    /// Agents that the running turn has started, and those of them that are at work, by their calls.
+    started: u32,
+    running: HashMap<CallId, Running>,
 }
 
 /// A child at work.
@@ -45,7 +49,7 @@ struct Child {
     follows_mode: bool,
 }
 
-/// A call of a child that this session's person was asked about, until it has its outcome.
+/// A call of a child that this session's user was asked about, until it has its outcome.
 struct ChildCall {
     child: SessionId,
     call: CallId,
@@ -74,7 +78,7 @@ impl ChildCard {
 
 /// What a child's news want of the session's log.
 pub(super) enum ForLog {
-    /// The person said "always" to a child. It holds already.
+    /// The user said "always" to a child. It holds already.
     Allowed(Rule),
     /// A model call was paid for; with whose it was.
     Spent(ModelName, Usage, String),
@@ -85,12 +89,14 @@ impl Subagents {
     pub fn new(session: SessionId, slots: u32) -> Subagents {
         Subagents {
             session,
-            news: mpsc::unbounded_channel(),
+            news: child::news(),
             calls: Vec::new(),
             at_work: Vec::new(),
             shown: Vec::new(),
             definitions: Arc::default(),
             slots: Arc::new(Semaphore::new(usize::try_from(slots).unwrap_or(usize::MAX))),
+            started: 0,
+            running: HashMap::new(),
         }
     }
 
@@ -106,10 +112,31 @@ impl Subagents {
         self.slots.clone()
     }
 
+    /// Counts an agent of the turn; returns which one it is, from 1.
+    pub fn start(&mut self, call: &CallId, agent: Option<Running>) -> u32 {
+        self.running.extend(agent.map(|agent| (call.clone(), agent)));
+        self.started += 1;
+        self.started
+    }
+
+    /// The agent of this call has ended.
+    pub fn ended(&mut self, call: &CallId) {
+        self.running.remove(call);
+    }
+
+    pub fn take_running(&mut self) -> HashMap<CallId, Running> {
+        std::mem::take(&mut self.running)
+    }
+
+    pub fn end_turn(&mut self) {
+        self.started = 0;
+        self.running.clear();
+    }
+
     // ── News ───────────────────────────────────────────────────────────────────────────────────
 
     /// Where a child says what it has to say.
-    pub fn sender(&self) -> mpsc::UnboundedSender<ChildNews> {
+    pub fn sender(&self) -> NewsSender {
         self.news.0.clone()
     }
 
@@ -120,7 +147,7 @@ impl Subagents {
 
     /// The next news, if there is one by now.
     pub fn next_now(&mut self) -> Option<ChildNews> {
-        self.news.1.try_recv().ok()
+        self.news.1.try_recv()
     }
 
     /// Takes news of a child in. Returns what belongs into the log.

@@ -1,7 +1,7 @@
 //! Who writes the summary of a compaction: the ways that are tried, one behind the other, and their time.
 //!
 //! ```text
-//!  the provider's own compaction, where the person wants it
+//!  the provider's own compaction, where the user wants it
 //!  flat text, by another model that is configured for summaries, in parts where it is longer than its window
 //!  the model's own next request with one instruction more, which reuses the provider's cached prefix
 //!  flat text, by the session's own model
@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
+pub(super) use asking::answer;
 use asking::{ask, broken, too_slow};
 
 use super::complete::find_endpoint;
@@ -81,7 +82,7 @@ pub struct Attempt {
 impl Attempt {
     /// A fault of ours ended it.
     pub fn panicked() -> Attempt {
-        Attempt { summary: Err(effects::fault_of_ours()), limits: Vec::new() }
+        Attempt { summary: Err(effects::internal_error()), limits: Vec::new() }
     }
 }
 
@@ -98,25 +99,18 @@ pub struct SummaryOrder {
     pub http: Http,
     /// The session's own model.
     pub main: Endpoint,
-    pub writer: Writer,
+    /// The model that writes it, where that is another one; where it can't, the session's own does.
+    pub writer: Option<Endpoint>,
     /// What the summary takes the place of.
     pub snapshot: Snapshot,
     pub instruction: String,
-    /// The instruction says something that the person or a recipe of theirs wants, beside what any summary needs.
+    /// The instruction says something that the user or a recipe of theirs wants, beside what any summary needs.
     pub focus: bool,
     pub message_chars: usize,
     /// For one call of a model, and for all of them together.
     pub time: (Duration, Duration),
     /// Takes the summary as it is written. Nobody need listen.
     pub pieces: mpsc::Sender<String>,
-}
-
-/// Which model writes it.
-pub enum Writer {
-    /// The session's own.
-    Main,
-    /// This one; where it can't, the session's own.
-    Other(Box<Endpoint>),
 }
 
 /// Which model the settings want, for a conversation of so many tokens: `compaction.model`, or the cheaper one.
@@ -126,13 +120,13 @@ pub async fn writer(
     environment: &[(std::ffi::OsString, std::ffi::OsString)],
     main: &Endpoint,
     tokens: u64,
-) -> Writer {
-    let Some(name) = writer_name(settings, main, tokens) else { return Writer::Main };
+) -> Option<Endpoint> {
+    let name = writer_name(settings, main, tokens)?;
     match find_endpoint(services, Some(&name), settings, environment).await {
-        Ok(endpoint) => Writer::Other(Box::new(endpoint)),
+        Ok(endpoint) => Some(endpoint),
         Err(error) => {
             tracing::warn!(%error, model = %name, "the model that is to write summaries can't be called");
-            Writer::Main
+            None
         }
     }
 }
@@ -232,7 +226,7 @@ fn ways(order: &SummaryOrder) -> Vec<Way<'_>> {
     if order.main.native_compaction && fits {
         ways.push(Way::Native);
     }
-    if let Writer::Other(other) = &order.writer {
+    if let Some(other) = &order.writer {
         ways.push(Way::Flat(other));
     }
     if fits {

@@ -2,23 +2,24 @@
 //!
 //! An agent is a child with a conversation of its own. It may do what its session may and nothing more: it begins
 //! with the session's mode and rules, its tools are the session's or fewer, and what must be asked goes to the same
-//! person.
+//! user.
 
 mod report;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use super::SubagentAbout;
 use super::actor::Session;
-use super::child::{self, ChildModel, ChildNews, ChildOrder, Diary, History};
+use super::child::{self, ChildModel, ChildOrder, Diary, Lineage, NewsSender};
+use super::core::Core;
 use super::registry::{Services, new_id};
-use super::subagents::{agent_id, call_with_place};
+use super::subagents::{Subagents, agent_id, call_with_place};
+use super::work::RecipeRun;
 use epitome_config::Settings;
-use epitome_hooks::claude::tools as claude_tools;
-use epitome_hooks::handlers::Table;
+use epitome_hooks::claude_tools;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;
@@ -28,7 +29,7 @@ use epitome_recipe::parse::{ModelChoice, Source};
 use epitome_thread::{CallId, Mode, ModelName, OutcomeStatus, SessionId, ToolOutcome, ToolSpec};
 use epitome_tools::task::{self, TaskOrder};
 use epitome_tools::{BoxFuture, ToolContext, ToolResult};
-use epitome_turn::Answer as Told;
+use epitome_turn::Answer as TurnAnswer;
 
 /// An agent at work, by the call that started it.
 pub(super) struct Running {
@@ -38,13 +39,13 @@ pub(super) struct Running {
 
 /// What agents are started with: the session as it was when the call began.
 #[derive(Clone)]
-struct Desk {
+struct AgentStarter {
     services: Services,
     settings: Arc<Settings>,
     /// All but what the agent and its task say.
     template: ChildOrder,
     main: Option<Endpoint>,
-    /// Models that the person could choose.
+    /// Models that the user could choose.
     offered: Arc<[ModelName]>,
     /// The session's tools by name, as far as the recipe that runs may use them.
     tools: Arc<[String]>,
@@ -55,63 +56,41 @@ struct Desk {
     /// The agent's id, and how its call is titled.
     session: SessionId,
     title: String,
-    news: mpsc::UnboundedSender<ChildNews>,
+    news: NewsSender,
+}
+
+impl Core {
+    /// Whether the agents' files are to be read: the model is told of them once.
+    pub(super) fn wants_agents(&self) -> bool {
+        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
+    }
 }
 
 impl Session {
     /// Who starts the agent of this call.
     pub(super) fn agents_for(&mut self, id: &CallId, order: Option<TaskOrder>) -> Arc<dyn task::Agents> {
-        let offered = self.options().models.iter().map(|choice| choice.name.clone()).collect();
-        let work = self.work.as_mut();
-        let (number, limits, commands, endpoint, recipe) = match work {
-            Some(work) => {
-                work.agents += 1;
-                let (tools, commands) = (work.allowed_tools.clone(), work.allowed_commands.clone());
-                (work.agents, tools, commands, work.endpoint.clone(), work.recipe.clone())
-            }
-            None => (1, None, None, None, None),
-        };
-        let tools = self.services.toolbox.specs().into_iter().map(|spec| spec.name);
+        let offered = self.core.options().models.iter().map(|choice| choice.name.clone()).collect();
+        let RecipeRun { recipe, endpoint, allowed_tools: limits, allowed_commands: commands, .. } =
+            self.work.as_ref().map(|work| work.run.clone()).unwrap_or_default();
+        let tools = self.core.services.toolbox.specs().into_iter().map(|spec| spec.name);
         let is_allowed = |name: &String| limits.as_ref().is_none_or(|limits| limits.contains(name));
         let diary = Arc::new(Diary::default());
-        if let (Some(work), Some(order)) = (&mut self.work, order) {
-            work.running_agents.insert(id.clone(), Running { order, diary: diary.clone() });
-        }
+        let agent = order.map(|order| Running { order, diary: diary.clone() });
+        let number = self.subagents.start(id, agent);
         // Every call that runs stands in a reply.
-        let (session, title) = call_with_place(&self.thread, id).map_or_else(
+        let (session, title) = call_with_place(&self.core.thread, id).map_or_else(
             || (new_id(), String::new()),
-            |(reply, call)| (agent_id(&self.id, reply, id), call.card.title.clone()),
+            |(reply, call)| (agent_id(self.core.id(), reply, id), call.card.title.clone()),
         );
         let runs_hooks = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let template = ChildOrder {
-            parent: self.id.clone(),
-            name: String::new(),
-            prompt: String::new(),
-            history: History::None,
-            frame: None,
-            cwd: self.workspace.cwd.clone(),
-            directories: self.workspace.directories.clone(),
-            environment: self.workspace.environment.clone(),
-            overrides: self.overrides.clone(),
-            model: ChildModel::Configured,
-            thought: self.thread.thought(),
-            mode: self.thread.mode(),
-            session_permissions: self.permissions.shared(),
-            allowed_tools: None,
-            allowed_commands: commands,
-            max_rounds: None,
-            depth: self.lineage.depth + 1,
-            callback_args: Default::default(),
-            time: self.settings.agents.timeout,
-            hooks: self.hooks.for_child(runs_hooks),
-            handlers: Table::new(),
-            agent: None,
-        };
-        Arc::new(Desk {
-            services: self.services.clone(),
-            settings: self.settings.clone(),
+        let hooks = self.hooks.for_child(runs_hooks);
+        let mut template = self.core.child_order(String::new(), self.core.settings.agents.timeout, hooks);
+        template.lineage.allowed_commands = commands;
+        Arc::new(AgentStarter {
+            services: self.core.services.clone(),
+            settings: self.core.settings.shared(),
             template,
-            main: endpoint.or_else(|| self.model.endpoint().cloned()),
+            main: endpoint.or_else(|| self.core.model.endpoint().cloned()),
             offered,
             tools: tools.filter(is_allowed).collect(),
             slots: self.subagents.slots(),
@@ -125,10 +104,11 @@ impl Session {
 
     /// Gives the calls whose agents are stopped their outcomes, with what the agents did until then.
     pub(super) fn stop_agents(&mut self) {
-        self.subagents.show_all_ended(&self.clients);
+        self.subagents.show_all_ended(&self.core.clients);
+        let running = self.subagents.take_running();
         let Some(work) = &mut self.work else { return };
-        for (call, Running { order, diary }) in std::mem::take(&mut work.running_agents) {
-            if !self.thread.open_calls().contains(&call) {
+        for (call, Running { order, diary }) in running {
+            if !self.core.thread.open_calls().contains(&call) {
                 continue;
             }
             let text = "The agent was stopped with the turn; what it did until then stands.";
@@ -136,34 +116,30 @@ impl Session {
                 whole: Some(report::transcript(&order, &diary.entries())),
                 ..ToolOutcome::text(call.clone(), OutcomeStatus::Interrupted, text)
             };
-            work.turn.tell(Told::Tool(call, Box::new(outcome)), &self.thread);
+            work.turn.tell(TurnAnswer::Tool(call, Box::new(outcome)), &self.core.thread);
         }
     }
+}
 
+impl Subagents {
     /// Puts the agents that there are into what the model is told of `task`, which is then frozen. Takes the tool
     /// away where no agent may be started.
-    pub(super) fn name_agents(&self, tools: &mut Vec<ToolSpec>) {
-        if self.lineage.depth >= self.settings.agents.max_depth {
+    pub(super) fn name_in(&self, core: &Core, tools: &mut Vec<ToolSpec>) {
+        if core.lineage.depth >= core.settings.agents.max_depth {
             tools.retain(|tool| tool.name != task::NAME);
         }
         let Some(tool) = tools.iter_mut().find(|tool| tool.name == task::NAME) else { return };
         tool.description.push_str("\n\nThe agents:");
-        for agent in &self.subagents.definitions().agents {
+        for agent in &self.definitions().agents {
             tool.description.push_str(&format!("\n- {}: {}", agent.name, agent.description));
         }
-        let names: Vec<&str> =
-            self.subagents.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
+        let names: Vec<&str> = self.definitions().agents.iter().map(|agent| agent.name.as_str()).collect();
         tool.schema["properties"]["agent"]["enum"] = serde_json::json!(names);
     }
 
-    /// Whether the agents' files are to be read: the model is told of them once.
-    pub(super) fn wants_agents(&self) -> bool {
-        self.thread.frame().is_none() && self.services.toolbox.get(task::NAME).is_some()
-    }
-
     /// Takes in what was found of agents, and tells what is wrong with it.
-    pub(super) fn agents_found(&mut self, found: Agents) {
-        let names: Vec<String> = self.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
+    pub(super) fn found(&mut self, core: &mut Core, found: Agents) {
+        let names: Vec<String> = core.services.toolbox.specs().into_iter().map(|spec| spec.name).collect();
         let without_any = found.agents.iter().filter(|agent| {
             agent.tools.as_ref().is_some_and(|tools| !tools.is_empty())
                 && !names.iter().any(|name| name != recall::NAME && has(agent, name))
@@ -175,8 +151,8 @@ impl Session {
             hint: Some(format!("there are {}", names.join(", "))),
         });
         let problems: Vec<Problem> = found.problems.iter().cloned().chain(without_any).collect();
-        self.show_problems(&problems);
-        self.subagents.define(found);
+        core.show_problems(&problems);
+        self.define(found);
     }
 }
 
@@ -192,18 +168,18 @@ fn has(agent: &Agent, tool: &str) -> bool {
     agent.tools.as_ref().is_none_or(is_given) && !agent.without.iter().any(is_it)
 }
 
-impl task::Agents for Desk {
+impl task::Agents for AgentStarter {
     fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
-        let desk = self.clone();
-        Box::pin(async move { desk.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
+        let starter = self.clone();
+        Box::pin(async move { starter.hand_over(order, context).await.unwrap_or_else(ToolResult::failed) })
     }
 }
 
-impl Desk {
+impl AgentStarter {
     /// Runs an agent to its end. An error is a sentence for the model: none was started.
     async fn hand_over(self, order: TaskOrder, context: ToolContext) -> Result<ToolResult, String> {
         let bounds = &self.settings.agents;
-        if self.template.depth > bounds.max_depth {
+        if self.template.lineage.depth > bounds.max_depth {
             return Err(
                 "No agent may be started from here (agents.max_depth). Do the work yourself.".to_owned()
             );
@@ -214,7 +190,7 @@ impl Desk {
                 bounds.max_per_turn
             ));
         }
-        let (cwd, paths) = (self.template.cwd.clone(), self.services.paths.clone());
+        let (cwd, paths) = (self.template.workspace.cwd.clone(), self.services.paths.clone());
         let found = tokio::task::spawn_blocking(move || Agents::load(&cwd, &paths)).await;
         let found =
             found.map_err(|_| "The agents' files could not be read. Do the work yourself.".to_owned())?;
@@ -233,11 +209,11 @@ impl Desk {
         let _slot = slot.map_err(|_| "No agent can be started any more.".to_owned())?;
         let began = Instant::now();
         let ran = child::run(self.services.clone(), child, self.news.clone()).await;
-        let told = report::Told { agent: &agent.name, order: &order, settings: &self.settings, remark };
-        Ok(told.result(ran, &self.diary.entries(), began.elapsed()))
+        let report = report::Report { agent: &agent.name, order: &order, settings: &self.settings, remark };
+        Ok(report.result(ran, &self.diary.entries(), began.elapsed()))
     }
 
-    /// The model that an agent works with; with it what a person should know of the choice.
+    /// The model that an agent works with; with it what a user should know of the choice.
     fn model(&self, agent: &Agent, asked: Option<&str>) -> Result<(ChildModel, Option<String>), String> {
         let main = || self.main.clone().map_or(ChildModel::Configured, ChildModel::At);
         let small = || models::small(&self.settings, self.main.as_ref()).map_or_else(main, ChildModel::Named);
@@ -251,7 +227,7 @@ impl Desk {
                 }
                 Err(format!("There is no model {name} here. Leave `model` out, or say `main` or `small`."))
             }
-            // Who reads the person's files is not for a repository to choose.
+            // Who reads the user's files is not for a repository to choose.
             (None, ModelChoice::Named(name)) if matches!(agent.source, Source::Repository(_)) => {
                 let remark =
                     format!("The repository's file asks for the model {name}; the session's own was used.");
@@ -269,11 +245,15 @@ impl Desk {
         context: &ToolContext,
     ) -> ChildOrder {
         let bounds = &self.settings.agents;
-        let is_last = self.template.depth >= bounds.max_depth;
+        let is_last = self.template.lineage.depth >= bounds.max_depth;
         let tools = self.tools.iter().filter(|name| has(agent, name) && !(is_last && *name == task::NAME));
         let rounds = agent.max_rounds.unwrap_or(bounds.max_rounds).min(bounds.max_rounds);
         ChildOrder {
-            name: agent.name.clone(),
+            lineage: Lineage {
+                recipe: agent.name.clone(),
+                role: Some(role(agent)),
+                ..self.template.lineage.clone()
+            },
             prompt: order.prompt.clone(),
             model,
             mode: if agent.plans { Mode::ReadOnly } else { self.template.mode },
@@ -284,9 +264,8 @@ impl Desk {
                 about: Arc::new(SubagentAbout {
                     title: self.title.clone(),
                     description: agent.description.clone(),
-                    cwd: self.template.cwd.clone(),
+                    cwd: self.template.workspace.cwd.clone(),
                 }),
-                role: role(agent),
                 tokens_max: bounds.max_tokens,
                 follows_mode: !agent.plans,
                 progress: context.progress.clone(),

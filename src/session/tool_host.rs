@@ -1,14 +1,18 @@
 //! What the tool calls of a session share: what the model knows of files, the commands that run in the background, live
 //! output on its way to the clients, and what masks keys.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 
-use super::arrival::Wholes;
+use super::core::Core;
+use super::output_truncation::StoredOutputs;
+use super::permissions::HookDecision;
 use epitome_secrets::Masker;
-use epitome_thread::{CallId, Thread};
+use epitome_thread::{CallId, Decided, Thread};
 use epitome_tools::background::Background;
 use epitome_tools::read_state::{Entrance, Files};
 use epitome_tools::{Access, Workspace};
@@ -32,7 +36,21 @@ pub(super) struct ToolHost {
     /// With the environment that it was made for.
     masker: Option<(Arc<Environment>, Arc<Masker>)>,
     /// What the log holds of outcomes that were too long for the view.
-    stored: Wholes,
+    stored: StoredOutputs,
+    calls: HashMap<CallId, CallNotes>,
+}
+
+/// What is known of a call of the running turn beside what the log has.
+#[derive(Default)]
+pub(super) struct CallNotes {
+    /// What a hook decided about it.
+    pub by_hook: Option<HookDecision>,
+    /// Who let it run or refused it, until it stands in its outcome.
+    pub decided: Option<Decided>,
+    /// What hooks had to say to the model before it ran: by whom. It stands behind the outcome.
+    pub notes: Vec<(String, String)>,
+    /// When it began to run.
+    pub started: Option<Instant>,
 }
 
 impl ToolHost {
@@ -42,7 +60,8 @@ impl ToolHost {
             background: Arc::default(),
             output: mpsc::channel(OUTPUT_MAX),
             masker: None,
-            stored: Wholes::default(),
+            stored: StoredOutputs::default(),
+            calls: HashMap::new(),
         }
     }
 
@@ -62,21 +81,35 @@ impl ToolHost {
         self.files.clone()
     }
 
+    pub fn call(&mut self, id: &CallId) -> &mut CallNotes {
+        self.calls.entry(id.clone()).or_default()
+    }
+
+    /// What a hook decided about a call.
+    pub fn decided_by_hook(&self, id: &CallId) -> Option<&HookDecision> {
+        self.calls.get(id)?.by_hook.as_ref()
+    }
+
+    pub fn end_turn(&mut self) {
+        self.calls.clear();
+    }
+
     /// Where a call waits for its turn to touch files.
     pub fn enter(&self, access: &Access) -> Entrance {
         self.files.enter(access)
     }
 
-    /// What knows the keys of an environment. It is made once for it.
-    pub fn masker(&mut self, environment: &Arc<Environment>) -> Arc<Masker> {
-        match &self.masker {
-            Some((made_for, masker)) if Arc::ptr_eq(made_for, environment) => masker.clone(),
-            Some(_) | None => {
-                let masker = Arc::new(Masker::new(environment));
-                self.masker = Some((environment.clone(), masker.clone()));
-                masker
-            }
+    /// What knows the keys of whoever sent the prompt; `None` where they want no masks. It is made once for an
+    /// environment.
+    pub fn masker(&mut self, core: &Core) -> Option<Arc<Masker>> {
+        if !core.settings.mask_secrets {
+            return None;
         }
+        let environment = &core.workspace.environment;
+        let known = self.masker.take_if(|(made_for, _)| Arc::ptr_eq(made_for, environment));
+        let masker = known.map_or_else(|| Arc::new(Masker::new(environment)), |(_, masker)| masker);
+        self.masker = Some((environment.clone(), masker.clone()));
+        Some(masker)
     }
 
     /// Takes the live output of a call; where a hook will see the outcome first, none is shown.

@@ -4,18 +4,82 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
 use epitome_timing::TimedSpan;
+use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, StopReason, Thread, Usage};
 
-/// A session, for as long as it is in memory.
-pub(super) fn session(id: &SessionId, thread: &Thread) -> TimedSpan {
-    let entries = thread.entries().len();
-    TimedSpan::new(info_span!(parent: None, "session", %id, entries, parent = Empty, outcome = Empty))
+/// A session, for as long as it is in memory, and its running turn.
+#[derive(Debug)]
+pub(super) struct Trace {
+    session: TimedSpan,
+    turn: Option<TurnTrace>,
+}
+
+impl Trace {
+    pub fn new(thread: &Thread) -> Trace {
+        let (id, entries) = (thread.session(), thread.entries().len());
+        let span = info_span!(parent: None, "session", %id, entries, parent = Empty, outcome = Empty);
+        Trace { session: TimedSpan::new(span), turn: None }
+    }
+
+    pub fn session(&self) -> &Span {
+        self.session.span()
+    }
+
+    pub fn in_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// In what a tool, a hook or a model call happens that begins now: the round, or the turn between rounds, or the
+    /// session between turns.
+    pub fn scope(&self) -> &Span {
+        match &self.turn {
+            Some(TurnTrace { round: Some(round), .. }) => round.timed.span(),
+            Some(TurnTrace { turn, round: None, .. }) => turn.span(),
+            None => self.session.span(),
+        }
+    }
+
+    /// A turn begins whose first entry will be `from`.
+    pub fn begin_turn(&mut self, from: Seq) {
+        let span = info_span!(
+            parent: self.session.span(), "turn", %from, rounds = Empty, input = Empty, output = Empty,
+            cache_read = Empty, cache_write = Empty, outcome = Empty
+        );
+        self.turn = Some(TurnTrace { turn: TimedSpan::new(span), rounds: 0, round: None });
+    }
+
+    /// The model is asked.
+    pub fn asks_model(&mut self, from: Seq) {
+        if let Some(turn) = &mut self.turn {
+            turn.asks_model(from);
+        }
+    }
+
+    /// The reply and the outcomes of its calls are in.
+    pub fn round_ended(&mut self, thread: &Thread) {
+        if let Some(turn) = &mut self.turn {
+            turn.end_round(thread, "completed");
+        }
+    }
+
+    /// Ends the turn, and the round that it breaks off.
+    pub fn end_turn(&mut self, thread: &Thread, reason: StopReason, usage: &Usage) {
+        let Some(mut turn) = self.turn.take() else { return };
+        turn.end_round(thread, reason.id());
+        turn.turn.span().record("rounds", turn.rounds);
+        record_usage(turn.turn.span(), usage);
+        turn.turn.end(reason.id());
+    }
+
+    /// Ends the session.
+    pub fn end(&mut self, outcome: &str) {
+        self.session.end(outcome);
+    }
 }
 
 /// A running turn with its newest round.
 #[derive(Debug)]
-pub struct TurnTrace {
+struct TurnTrace {
     turn: TimedSpan,
     rounds: u32,
     round: Option<Round>,
@@ -29,22 +93,8 @@ struct Round {
 }
 
 impl TurnTrace {
-    /// A turn of this session whose first entry will be `from`.
-    pub fn begin(session: &Span, from: Seq) -> TurnTrace {
-        let span = info_span!(
-            parent: session, "turn", %from, rounds = Empty, input = Empty, output = Empty,
-            cache_read = Empty, cache_write = Empty, outcome = Empty
-        );
-        TurnTrace { turn: TimedSpan::new(span), rounds: 0, round: None }
-    }
-
-    /// In what a tool, a hook or a model call happens that begins now: the round, or the turn between rounds.
-    pub fn scope(&self) -> &Span {
-        self.round.as_ref().map_or(&self.turn, |round| &round.timed).span()
-    }
-
     /// The model is asked. That it is asked once more, behind an overflow or another refusal, is the same round.
-    pub fn asks_model(&mut self, from: Seq) {
+    fn asks_model(&mut self, from: Seq) {
         if self.round.is_some() {
             return;
         }
@@ -56,11 +106,6 @@ impl TurnTrace {
         self.round = Some(Round { timed: TimedSpan::new(span), from });
     }
 
-    /// The reply and the outcomes of its calls are in.
-    pub fn round_ended(&mut self, thread: &Thread) {
-        self.end_round(thread, "completed");
-    }
-
     fn end_round(&mut self, thread: &Thread, outcome: &str) {
         let Some(mut round) = self.round.take() else { return };
         let replied = replied_since(thread, round.from);
@@ -69,14 +114,6 @@ impl TurnTrace {
             record_usage(round.timed.span(), &usage);
         }
         round.timed.end(outcome);
-    }
-
-    /// Ends the turn, and the round that it breaks off.
-    pub fn end(&mut self, thread: &Thread, reason: StopReason, usage: &Usage) {
-        self.end_round(thread, reason.id());
-        self.turn.span().record("rounds", self.rounds);
-        record_usage(self.turn.span(), usage);
-        self.turn.end(reason.id());
     }
 }
 

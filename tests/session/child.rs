@@ -1,20 +1,21 @@
 //! Child sessions that run a recipe, with the parent's history, limits and user.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::hooks::output::Utterance;
-use epitome::session::child::{self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History};
+use epitome::provider::scripted::{ModelStep, Seen};
+use epitome::session::child::{
+    self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History, Lineage, NewsReceiver,
+};
 use epitome::session::complete::{complete, find_endpoint};
 use epitome::session::session_permissions::SessionPermissions;
 use epitome::session::{Decision, PermissionAsk, SessionCommand};
 use epitome::thread::{
     Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
 };
-use epitome_scripted_model::{ModelStep, Seen};
+use epitome::tools::Workspace;
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::desk::{Desk, call, text};
@@ -22,7 +23,7 @@ use super::desk::{Desk, call, text};
 /// Maximum duration of a child, except of those that are ended early.
 const TIME: Duration = Duration::from_secs(15);
 
-type Running = (JoinHandle<Result<ChildOutcome, String>>, mpsc::UnboundedReceiver<ChildNews>);
+type Running = (JoinHandle<Result<ChildOutcome, String>>, NewsReceiver);
 
 fn thread(desk: &Desk) -> Thread {
     Thread::replay(desk.log()).expect("a log")
@@ -31,28 +32,32 @@ fn thread(desk: &Desk) -> Thread {
 /// An order to run the recipe `review` for the desk's session in its current state.
 fn order(desk: &Desk, prompt: &str) -> ChildOrder {
     let parent = thread(desk);
-    ChildOrder {
-        parent: desk.session.clone(),
-        name: "review".into(),
-        prompt: prompt.into(),
-        history: History::None,
-        frame: parent.frame_entry().cloned(),
+    let lineage = Lineage {
+        parent: Some(desk.session.clone()),
+        recipe: "review".into(),
+        depth: 1,
+        ..Lineage::default()
+    };
+    let workspace = Workspace {
         cwd: desk.cwd().to_path_buf(),
         directories: Vec::new(),
         environment: Arc::new(desk.environment()),
+    };
+    ChildOrder {
+        lineage,
+        prompt: prompt.into(),
+        history: History::None,
+        frame: parent.frame_entry().cloned(),
+        workspace: Arc::new(workspace),
         overrides: Default::default(),
         model: ChildModel::Configured,
         thought: ThoughtLevel::default(),
         mode: Mode::Ask,
         session_permissions: SessionPermissions::default(),
         allowed_tools: None,
-        allowed_commands: None,
         max_rounds: None,
-        depth: 1,
-        callback_args: BTreeMap::new(),
         time: TIME,
         hooks: Arc::default(),
-        handlers: epitome::hooks::handlers::Table::new(),
         agent: None,
     }
 }
@@ -62,7 +67,7 @@ fn native(desk: &Desk, prompt: &str) -> ChildOrder {
 }
 
 fn start(desk: &Desk, order: ChildOrder) -> Running {
-    let (news, told) = mpsc::unbounded_channel();
+    let (news, told) = child::news();
     (desk.spawn(child::run(desk.services.clone(), order, news)), told)
 }
 
@@ -72,7 +77,7 @@ fn run(desk: &Desk, order: ChildOrder) -> Result<ChildOutcome, String> {
 }
 
 /// The next message of a child, other than its usage and start.
-async fn next(told: &mut mpsc::UnboundedReceiver<ChildNews>) -> Option<ChildNews> {
+async fn next(told: &mut NewsReceiver) -> Option<ChildNews> {
     loop {
         match told.recv().await {
             Some(ChildNews::Spent { .. } | ChildNews::Began { .. }) => {}
@@ -82,11 +87,7 @@ async fn next(told: &mut mpsc::UnboundedReceiver<ChildNews>) -> Option<ChildNews
 }
 
 /// Waits for the next permission request, and answers it.
-fn decide(
-    desk: &Desk,
-    told: &mut mpsc::UnboundedReceiver<ChildNews>,
-    decision: Decision,
-) -> Arc<PermissionAsk> {
+fn decide(desk: &Desk, told: &mut NewsReceiver, decision: Decision) -> Arc<PermissionAsk> {
     let Some(ChildNews::Asked { ask, permission, answers, .. }) = desk.wait_for(next(told)) else {
         panic!("a question was expected")
     };
@@ -184,11 +185,8 @@ fn a_child_may_only_use_its_tools_and_command_lines() {
         vec![text("Done.")],
     ]);
     desk.ask("Hello");
-    let order = ChildOrder {
-        allowed_tools: Some(vec!["does".into()]),
-        allowed_commands: Some(vec!["git *".into()]),
-        ..order(&desk, "Go")
-    };
+    let mut order = ChildOrder { allowed_tools: Some(vec!["does".into()]), ..order(&desk, "Go") };
+    order.lineage.allowed_commands = Some(vec!["git *".into()]);
     let outcome = run(&desk, order).expect("an outcome");
     let names = desk.last_request().body["tools"].as_array().expect("tools").len();
     assert_eq!(names, 1);

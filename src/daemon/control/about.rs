@@ -14,7 +14,8 @@ use super::{Reply, Table, json_of};
 use crate::Daemon;
 use crate::build::{Build, VERSION};
 use epitome_platform::process::resident_bytes;
-use epitome_session::thinking;
+use epitome_session::counts::Reading;
+use epitome_session::cpu_worker;
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("status", status);
@@ -127,7 +128,7 @@ impl Waiting {
             items: daemon.attachments.list().iter().map(|(_, waiting)| waiting).sum(),
             unsynced_sessions: live.iter().filter(|live| live.unsynced).count(),
             index_bytes: daemon.store.index_waits(),
-            thoughts: thinking::waiting(),
+            thoughts: cpu_worker::waiting(),
             tasks: runtime.metrics().num_alive_tasks(),
             queued_tasks: runtime.metrics().global_queue_depth(),
             // The task is lost only with the runtime itself.

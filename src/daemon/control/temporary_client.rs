@@ -24,8 +24,9 @@ use epitome_thread::{Change, Content, SessionId};
 /// that leaves does not notify waiting calls.
 const ASKED_LOOK: Duration = Duration::from_secs(1);
 
-/// A visit reads all events at once, and uses neither streamed text nor notices.
-const LIMITS: Limits = Limits { bytes: 0, notices: 0, ..Limits::NONE };
+/// A visit reads all events at once, and uses neither streamed text nor notices. So many unread ones mean that it is
+/// stuck, and then its call fails.
+const LIMITS: Limits = Limits { items: 16 * 1024, bytes: 0, notices: 0, ..Limits::NONE };
 
 /// First ticket of this process's control clients, out of the range used by editors.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1 << 48);

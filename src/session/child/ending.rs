@@ -49,10 +49,19 @@ type Answered = Result<Answer, SessionError>;
 impl Child {
     /// Lives until the prompt is answered, or until a bound stops it and it has said its last words.
     pub(super) async fn live(self) -> Result<ChildOutcome, Failure> {
-        let Child { mut session, tray, answered, prompt, max_output: _, time, is_agent, commands, mut gone } =
-            self;
+        let Child {
+            mut session,
+            outlet,
+            answered,
+            prompt,
+            max_output: _,
+            time,
+            is_agent,
+            commands,
+            mut gone,
+        } = self;
         session.prompt(prompt);
-        let (handed, wraps_up) = (session.lineage.handed.clone(), session.lineage.wraps_up.clone());
+        let (handed, wraps_up) = (session.core.lineage.handed.clone(), session.core.lineage.wraps_up.clone());
         let mut bound = None;
         let mut life = std::pin::pin!(session.run());
         let mut answered = std::pin::pin!(answered);
@@ -61,7 +70,7 @@ impl Child {
             answer = &mut answered => answer.ok(),
             _ = &mut life => None,
             () = tokio::time::sleep(time), if is_agent => { bound = Some(Bound::Time); None }
-            () = tray.has_spent_all(), if is_agent => { bound = Some(Bound::Tokens); None }
+            () = outlet.has_spent_all(), if is_agent => { bound = Some(Bound::Tokens); None }
         };
         if bound.is_some() && commands.send(SessionCommand::Cancel).await.is_ok() {
             answer = tokio::select! {
@@ -81,7 +90,7 @@ impl Child {
         if let (Some(bound), Some(Ok(_))) = (bound, &answer) {
             wraps_up.store(true, Ordering::Relaxed);
             let (sender, last) = oneshot::channel();
-            tray.await_answer(LAST_WORDS, sender);
+            outlet.await_answer(LAST_WORDS, sender);
             let text = format!(
                 "You reached your limit of {}. Nothing is run any more. Report now what you have found and done so \
                  far, and what is missing.",
@@ -98,7 +107,7 @@ impl Child {
             }
         }
         drop(commands);
-        let kept = tray.take();
+        let kept = outlet.take();
         let (reason, mut usage, failure) = match answer {
             Some(Ok(Answer::TurnEnded { reason, usage, .. })) => match reason {
                 StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxRounds => (reason, usage, None),
@@ -139,8 +148,8 @@ impl Child {
         if let Some(Ok(Answer::TurnEnded { usage: last, .. })) = &words {
             usage.add(last);
         }
-        let replies: Vec<String> = kept
-            .entries
+        let entries = outlet.entries();
+        let replies: Vec<String> = entries
             .iter()
             .filter_map(|entry| match &entry.change {
                 Change::Replied { message, .. } => Some(message.text()),
@@ -151,8 +160,7 @@ impl Child {
         // What a callback comes to is its last reply; an agent may have been stopped before it said anything there.
         let has_words = |text: &&String| !is_agent || !text.trim().is_empty();
         let text = replies.iter().rev().find(has_words).cloned().unwrap_or_default();
-        let (entries, notices) = (kept.entries, kept.notices);
-        let handed = handed.take();
+        let (notices, handed) = (kept.notices, handed.take());
         Ok(ChildOutcome { text, reason, stopped_by: bound, failure, usage, rounds, entries, notices, handed })
     }
 }

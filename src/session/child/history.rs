@@ -37,7 +37,7 @@ pub(super) fn changes(order: &ChildOrder, shape: &Shape, model: &ModelName, has_
     changes.extend(order.frame.as_deref().and_then(|frame| framed(frame, order.allowed_tools.as_deref())));
     let given = match (shape, &order.history) {
         (Shape::Native, History::Native(view) | History::Flat(view)) => native(view, has_tools),
-        (Shape::Flat(text), _) if !text.is_empty() => vec![as_text(text, &order.name)],
+        (Shape::Flat(text), _) if !text.is_empty() => vec![as_text(text, &order.lineage.recipe)],
         (Shape::Native | Shape::Flat(_) | Shape::Without, _) => Vec::new(),
     };
     if !given.is_empty() {

@@ -3,7 +3,7 @@
 use super::layers::entry_named;
 use epitome_thread::{Seq, Thread};
 
-/// What a person wants of `/compact`.
+/// What a user wants of `/compact`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The conversation is compacted; `focus` is what must not be lost.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::super::meter::Kinds;
+use super::why::counted;
 use epitome_provider::spent::Spent;
 use epitome_thread::text::{round, spent, tokens as short};
 use epitome_thread::{CallId, Change, Message, ModelName, Thread, Usage};
@@ -178,7 +179,7 @@ impl Parts {
         let tools = thread.frame().map_or(0, |(_, tools)| tools.len());
         let mut rows = vec![
             ("system text".to_owned(), self.kinds.system),
-            (if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") }, self.kinds.tools),
+            (counted(tools, "tool"), self.kinds.tools),
             ("instructions".to_owned(), self.kinds.instructions),
             ("summaries".to_owned(), self.kinds.summaries),
             ("tables from the log".to_owned(), self.kinds.facts),

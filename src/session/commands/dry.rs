@@ -113,8 +113,7 @@ fn sums(lines: &[&Line]) -> (u64, u64) {
 }
 
 fn total(lines: &[&Line]) -> String {
-    let entries = if lines.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", lines.len()) };
-    format!("{entries}, {}", change(sums(lines)))
+    format!("{}, {}", why::counted(lines.len(), "entry"), change(sums(lines)))
 }
 
 /// Tokens, and where some but not all stay, what stays.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::why::more;
 use epitome_recipe::catalog::Catalog;
 use epitome_recipe::command::CommandInfo;
 use epitome_recipe::parse::Source;
@@ -10,7 +11,7 @@ use epitome_recipe::parse::Source;
 /// Recipes that are listed; of more it says how many.
 const RECIPES_SHOWN_MAX: usize = 100;
 
-/// `home` is the person's own folder for what they give to Epitome.
+/// `home` is the user's own folder for what they give to Epitome.
 pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> String {
     let mut out = "Commands:\n\n".to_owned();
     for command in built_in {
@@ -28,9 +29,7 @@ pub(super) fn text(built_in: &[CommandInfo], catalog: &Catalog, home: &Path) -> 
         };
         let _ = writeln!(out, "- /{}: {}{whose}", command.name, command.description);
     }
-    if recipes.len() > RECIPES_SHOWN_MAX {
-        let _ = writeln!(out, "- and {} more", recipes.len() - RECIPES_SHOWN_MAX);
-    }
+    more(&mut out, recipes.len(), RECIPES_SHOWN_MAX);
     let _ = write!(
         out,
         "\nRecipes are Markdown files: yours in {}, those of a repository in its .epitome/recipes, and those of \

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::super::actor::Session;
-use super::super::rounds::apply_to;
-use super::{Ran, why};
+use super::super::core::Core;
+use super::NoRoom;
+use super::{Ran, said, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, Part, Seq, Thread};
 
@@ -59,98 +59,88 @@ impl Way {
     }
 }
 
-/// The entry that a person names, as `e12`.
+/// The entry that a user names, as `e12`.
 pub(super) fn entry_named(typed: &str) -> Option<Seq> {
     let part: Part = typed.trim().to_ascii_lowercase().parse().ok()?;
     part.part.is_none().then_some(part.entry)
 }
 
-impl Session {
-    pub(super) fn undo(&mut self, typed: &str) -> Ran {
-        self.turn_layer(Way::Undo, typed)
-    }
+pub(super) fn undo(core: &mut Core, typed: &str) -> Ran {
+    turn_layer(core, Way::Undo, typed)
+}
 
-    pub(super) fn redo(&mut self, typed: &str) -> Ran {
-        self.turn_layer(Way::Redo, typed)
-    }
+pub(super) fn redo(core: &mut Core, typed: &str) -> Ran {
+    turn_layer(core, Way::Redo, typed)
+}
 
-    pub(super) fn history(&mut self, typed: &str) -> Ran {
-        if !typed.is_empty() {
+pub(super) fn show_history(core: &mut Core, typed: &str) -> Ran {
+    if !typed.is_empty() {
+        let text = format!(
+            "Not listed: /history takes nothing behind it, and {:?} is. /why and an entry tells of one.",
+            why::line(typed)
+        );
+        return said(core, text).with("history", json!({ "status": "refused" }));
+    }
+    let layers = core.thread.layers();
+    let meta = json!({ "status": "done", "layers": history_json(&core.thread, &layers) });
+    let text = history(&core.thread, &layers);
+    said(core, text).with("history", meta)
+}
+
+fn turn_layer(core: &mut Core, way: Way, typed: &str) -> Ran {
+    let layer = match (typed, entry_named(typed)) {
+        ("", _) => way.newest(&core.thread),
+        (_, Some(entry)) => Some(entry),
+        (other, None) => {
             let text = format!(
-                "Not listed: /history takes nothing behind it, and {:?} is. /why and an entry tells of one.",
-                why::line(typed)
+                "Not {}: {:?} names no entry; say it as e12. /history lists what there is.",
+                way.done(),
+                why::line(other)
             );
-            return self.said(text).with("history", json!({ "status": "refused" }));
+            return said(core, text).with(way.name(), json!({ "status": "refused" }));
         }
-        let layers = self.thread.layers();
-        let meta = json!({ "status": "done", "layers": history_json(&self.thread, &layers) });
-        let text = history(&self.thread, &layers);
-        self.said(text).with("history", meta)
-    }
-
-    fn turn_layer(&mut self, way: Way, typed: &str) -> Ran {
-        let layer = match (typed, entry_named(typed)) {
-            ("", _) => way.newest(&self.thread),
-            (_, Some(entry)) => Some(entry),
-            (other, None) => {
-                let text = format!(
-                    "Not {}: {:?} names no entry; say it as e12. /history lists what there is.",
-                    way.done(),
-                    why::line(other)
-                );
-                return self.said(text).with(way.name(), json!({ "status": "refused" }));
-            }
+    };
+    let Some(layer) = layer else {
+        let text = match way {
+            Way::Undo => "Nothing to undo: neither a compaction nor a hook changed this conversation.",
+            Way::Redo => "Nothing to redo: nothing was taken back that was not brought again.",
         };
-        let Some(layer) = layer else {
-            let text = match way {
-                Way::Undo => "Nothing to undo: neither a compaction nor a hook changed this conversation.",
-                Way::Redo => "Nothing to redo: nothing was taken back that was not brought again.",
-            };
-            return self.said(text).with(way.name(), json!({ "status": "nothing_to_do" }));
-        };
-        let checked = way.can(&self.thread, layer).and_then(|()| self.sizes(way, layer));
-        match checked {
-            Ok((before, after)) => {
-                let kind = self.thread.entries()[layer.0 as usize].change.kind();
-                tracing::info!(session = %self.id, %layer, kind, "a layer is {}", way.done());
-                let meta = json!({
-                    "status": way.done(), "entry": layer.to_string(),
-                    "pre_tokens": before, "post_tokens": after,
-                });
-                Ran::of(vec![way.change(layer)]).with(way.name(), meta)
-            }
-            Err(why) => {
-                let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
-                self.said(format!("Not {}: {why}.", way.done())).with(way.name(), meta)
-            }
+        return said(core, text).with(way.name(), json!({ "status": "nothing_to_do" }));
+    };
+    let checked = way.can(&core.thread, layer).and_then(|()| sizes(core, way, layer));
+    match checked {
+        Ok((before, after)) => {
+            let kind = core.thread.entries()[layer.0 as usize].change.kind();
+            tracing::info!(session = %core.id(), %layer, kind, "a layer is {}", way.done());
+            let meta = json!({
+                "status": way.done(), "entry": layer.to_string(),
+                "pre_tokens": before, "post_tokens": after,
+            });
+            Ran::of(vec![way.change(layer)]).with(way.name(), meta)
+        }
+        Err(why) => {
+            let meta = json!({ "status": "refused", "entry": layer.to_string(), "reason": why });
+            said(core, format!("Not {}: {why}.", way.done())).with(way.name(), meta)
         }
     }
+}
 
-    /// The tokens in context before and after, or why that can't be: the window does not hold what would
-    /// be in view then, and the next prompt would only be compacted again.
-    fn sizes(&self, way: Way, layer: Seq) -> Result<(u64, u64), String> {
-        let mut then = self.thread.clone();
-        apply_to(&mut then, way.change(layer));
-        let ruler = self.ruler();
-        let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
-        let Some(endpoint) = self.model.endpoint() else { return Ok((before, after)) };
-        let reserve = self.reserve();
-        if after <= before || after.saturating_add(reserve) <= endpoint.window {
-            return Ok((before, after));
-        }
-        let (name, window) = (&endpoint.name, endpoint.window);
-        let with = match way {
-            Way::Undo => "without",
-            Way::Redo => "with",
-        };
-        Err(format!(
-            "{with} {} the conversation takes about {after} tokens, and {name} takes {window}, of which {reserve} \
+/// The tokens in context before and after, or why that can't be: the window does not hold what would
+/// be in view then, and the next prompt would only be compacted again.
+fn sizes(core: &Core, way: Way, layer: Seq) -> Result<(u64, u64), String> {
+    let with = match way {
+        Way::Undo => "without",
+        Way::Redo => "with",
+    };
+    core.sizes_with(way.change(layer)).map_err(|NoRoom { after, reserve, model, window }| {
+        format!(
+            "{with} {} the conversation takes about {after} tokens, and {model} takes {window}, of which {reserve} \
              are for its reply. Choose a model with a larger window and say /{} again, or ask the model to look \
              up what you need with its tool recall, or compact less than all with /compact above and an entry",
-            self.thread.named(layer),
+            core.thread.named(layer),
             way.name()
-        ))
-    }
+        )
+    })
 }
 
 // ── The list ───────────────────────────────────────────────────────────────────────────────────────

@@ -1,15 +1,15 @@
-//! `/permissions`: what may run without a question and by which words of the person's, and how it is taken back.
+//! `/permissions`: what may run without a question and by which words of the user's, and how it is taken back.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::super::actor::Session;
+use super::super::core::Core;
 use super::super::saved_permissions;
-use super::{Ran, why};
+use super::{Ran, noted, said, why};
 use epitome_thread::{Change, Rule};
 
-/// Rules that are listed; a person with more reads their files.
+/// Rules that are listed; a user with more reads their files.
 const LISTED_MAX: usize = 100;
 
 /// How long something stays allowed.
@@ -28,121 +28,114 @@ impl Term {
     }
 }
 
-impl Session {
-    pub(super) fn permissions(&mut self, typed: &str) -> Ran {
-        let kept = match saved_permissions::read(&self.services.paths, self.thread.cwd()) {
-            Ok(kept) => kept,
-            Err(why) => return self.refused_permissions(&why),
-        };
-        let remembered = remembered(self.thread.rules(), &kept);
-        match typed.split_whitespace().collect::<Vec<_>>()[..] {
-            [] => self.list_permissions(&remembered),
-            ["forget", "all"] if remembered.is_empty() => self.said("Nothing is remembered."),
-            ["forget", "all"] => self.forget(remembered),
-            ["forget", number] => match named(number, &remembered) {
-                Ok(rule) => self.forget(vec![rule.clone()]),
-                Err(why) => self.refused_permissions(&why),
-            },
-            ["keep", number] => match named(number, &remembered) {
-                Ok((_, Term::Workspace)) => self.said("It is kept already."),
-                Ok((rule, Term::Session)) => self.keep(rule.clone()),
-                Err(why) => self.refused_permissions(&why),
-            },
-            _ => self.refused_permissions(
-                "Say /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
-            ),
+pub(super) fn permissions(core: &mut Core, typed: &str) -> Ran {
+    let kept = match saved_permissions::read(&core.services.paths, core.thread.cwd()) {
+        Ok(kept) => kept,
+        Err(why) => return refused_permissions(core, &why),
+    };
+    let remembered = remembered(core.thread.rules(), &kept);
+    match typed.split_whitespace().collect::<Vec<_>>()[..] {
+        [] => list_permissions(core, &remembered),
+        ["forget", "all"] if remembered.is_empty() => said(core, "Nothing is remembered."),
+        ["forget", "all"] => forget(core, remembered),
+        ["forget", number] => match named(number, &remembered) {
+            Ok(rule) => forget(core, vec![rule.clone()]),
+            Err(why) => refused_permissions(core, &why),
+        },
+        ["keep", number] => match named(number, &remembered) {
+            Ok((_, Term::Workspace)) => said(core, "It is kept already."),
+            Ok((rule, Term::Session)) => keep(core, rule.clone()),
+            Err(why) => refused_permissions(core, &why),
+        },
+        _ => refused_permissions(
+            core,
+            "Say /permissions, /permissions forget N, /permissions forget all, or /permissions keep N.",
+        ),
+    }
+}
+
+fn refused_permissions(core: &mut Core, why: &str) -> Ran {
+    said(core, why).with("permissions", json!({ "status": "refused", "reason": why }))
+}
+
+fn list_permissions(core: &mut Core, remembered: &[(Rule, Term)]) -> Ran {
+    let mode = core.thread.mode();
+    let mut out = format!("The mode is {:?}: {}.\n", mode.name(), mode.description());
+    let rules = &core.settings.permissions;
+    if rules.is_empty() {
+        let file = core.services.paths.config_file();
+        let _ =
+            writeln!(out, "\nNo file has rules; [permissions] in {} is the place for them.", file.display());
+    } else {
+        out.push_str("\nRules of files; deny beats ask, ask beats allow:\n\n");
+        for rule in rules.iter().take(LISTED_MAX) {
+            let _ = writeln!(out, "- {rule} ({}:{})", rule.path.display(), rule.line);
+        }
+        why::more(&mut out, rules.len(), LISTED_MAX);
+    }
+    if remembered.is_empty() {
+        out.push_str("\nNothing is remembered of what you allowed.");
+    } else {
+        out.push_str("\nRemembered of what you allowed:\n\n");
+        for (number, (rule, term)) in (1..).zip(remembered).take(LISTED_MAX) {
+            let _ = writeln!(out, "{number}. {}, {}", why::line(&rule.words()), term.words());
+        }
+        out.push_str(
+            "\n/permissions forget N or /permissions forget all takes it back; /permissions keep N lets it hold in \
+             later sessions of this workspace.",
+        );
+    }
+    let files: Vec<Value> = rules
+        .iter()
+        .map(|rule| json!({ "rule": rule.to_string(), "path": rule.path, "line": rule.line }))
+        .collect();
+    let told = json!({
+        "status": "done", "mode": mode.id(), "rules": files,
+        "remembered": remembered.iter().map(|(rule, term)| json!({
+            "rule": rule, "words": rule.words(), "kept": *term == Term::Workspace,
+        })).collect::<Vec<_>>(),
+    });
+    said(core, out).with("permissions", told)
+}
+
+fn forget(core: &mut Core, rules: Vec<(Rule, Term)>) -> Ran {
+    let of = |term: Term| rules.iter().filter(move |(_, of)| *of == term).map(|(rule, _)| rule);
+    if of(Term::Workspace).next().is_some() {
+        let gone = |kept: &mut Vec<Rule>| kept.retain(|rule| !of(Term::Workspace).any(|gone| gone == rule));
+        if let Err(why) = saved_permissions::change(&core.services.paths, core.thread.cwd(), gone) {
+            return refused_permissions(core, &format!("Nothing was taken back: {why}"));
         }
     }
-
-    fn refused_permissions(&mut self, why: &str) -> Ran {
-        self.said(why).with("permissions", json!({ "status": "refused", "reason": why }))
+    let words: Vec<String> =
+        rules.iter().map(|(rule, _)| format!("- {}", why::line(&rule.words()))).collect();
+    // One that is kept may be of this session as well: it must not live on there.
+    let of_session = |rule: &&Rule| core.thread.rules().contains(rule);
+    let mut changes: Vec<Change> = Vec::new();
+    for rule in rules.iter().map(|(rule, _)| rule).filter(of_session) {
+        changes.push(Change::Forgotten { rule: rule.clone() });
     }
+    changes.push(noted(core, format!("Taken back; it will be asked again:\n\n{}", words.join("\n"))));
+    Ran::of(changes).with("permissions", json!({ "status": "done", "forgotten": words.len() }))
+}
 
-    fn list_permissions(&mut self, remembered: &[(Rule, Term)]) -> Ran {
-        let mode = self.thread.mode();
-        let mut out = format!("The mode is {:?}: {}.\n", mode.name(), mode.description());
-        let rules = &self.settings.permissions;
-        if rules.is_empty() {
-            let file = self.services.paths.config_file();
-            let _ = writeln!(
-                out,
-                "\nNo file has rules; [permissions] in {} is the place for them.",
+fn keep(core: &mut Core, rule: Rule) -> Ran {
+    let words = rule.words();
+    let add = |kept: &mut Vec<Rule>| {
+        if !kept.contains(&rule) {
+            kept.push(rule);
+        }
+    };
+    match saved_permissions::change(&core.services.paths, core.thread.cwd(), add) {
+        Err(why) => refused_permissions(core, &format!("Not kept: {why}")),
+        Ok(()) => {
+            let file = saved_permissions::file(&core.services.paths);
+            let text = format!(
+                "Kept for every session in {}: {}. It is in {}, not in the repository.",
+                core.thread.cwd().display(),
+                why::line(&words),
                 file.display()
             );
-        } else {
-            out.push_str("\nRules of files; deny beats ask, ask beats allow:\n\n");
-            for rule in rules.iter().take(LISTED_MAX) {
-                let _ = writeln!(out, "- {rule} ({}:{})", rule.path.display(), rule.line);
-            }
-            if rules.len() > LISTED_MAX {
-                let _ = writeln!(out, "- and {} more", rules.len() - LISTED_MAX);
-            }
-        }
-        if remembered.is_empty() {
-            out.push_str("\nNothing is remembered of what you allowed.");
-        } else {
-            out.push_str("\nRemembered of what you allowed:\n\n");
-            for (number, (rule, term)) in (1..).zip(remembered).take(LISTED_MAX) {
-                let _ = writeln!(out, "{number}. {}, {}", why::line(&rule.words()), term.words());
-            }
-            out.push_str(
-                "\n/permissions forget N or /permissions forget all takes it back; /permissions keep N lets it hold in \
-                 later sessions of this workspace.",
-            );
-        }
-        let files: Vec<Value> = rules
-            .iter()
-            .map(|rule| json!({ "rule": rule.to_string(), "path": rule.path, "line": rule.line }))
-            .collect();
-        let told = json!({
-            "status": "done", "mode": mode.id(), "rules": files,
-            "remembered": remembered.iter().map(|(rule, term)| json!({
-                "rule": rule, "words": rule.words(), "kept": *term == Term::Workspace,
-            })).collect::<Vec<_>>(),
-        });
-        self.said(out).with("permissions", told)
-    }
-
-    fn forget(&mut self, rules: Vec<(Rule, Term)>) -> Ran {
-        let of = |term: Term| rules.iter().filter(move |(_, of)| *of == term).map(|(rule, _)| rule);
-        if of(Term::Workspace).next().is_some() {
-            let gone =
-                |kept: &mut Vec<Rule>| kept.retain(|rule| !of(Term::Workspace).any(|gone| gone == rule));
-            if let Err(why) = saved_permissions::change(&self.services.paths, self.thread.cwd(), gone) {
-                return self.refused_permissions(&format!("Nothing was taken back: {why}"));
-            }
-        }
-        let words: Vec<String> =
-            rules.iter().map(|(rule, _)| format!("- {}", why::line(&rule.words()))).collect();
-        // One that is kept may be of this session as well: it must not live on there.
-        let of_session = |rule: &&Rule| self.thread.rules().contains(rule);
-        let mut changes: Vec<Change> = Vec::new();
-        for rule in rules.iter().map(|(rule, _)| rule).filter(of_session) {
-            changes.push(Change::Forgotten { rule: rule.clone() });
-        }
-        changes.push(self.noted(format!("Taken back; it will be asked again:\n\n{}", words.join("\n"))));
-        Ran::of(changes).with("permissions", json!({ "status": "done", "forgotten": words.len() }))
-    }
-
-    fn keep(&mut self, rule: Rule) -> Ran {
-        let words = rule.words();
-        let add = |kept: &mut Vec<Rule>| {
-            if !kept.contains(&rule) {
-                kept.push(rule);
-            }
-        };
-        match saved_permissions::change(&self.services.paths, self.thread.cwd(), add) {
-            Err(why) => self.refused_permissions(&format!("Not kept: {why}")),
-            Ok(()) => {
-                let file = saved_permissions::file(&self.services.paths);
-                let text = format!(
-                    "Kept for every session in {}: {}. It is in {}, not in the repository.",
-                    self.thread.cwd().display(),
-                    why::line(&words),
-                    file.display()
-                );
-                self.said(text).with("permissions", json!({ "status": "done", "kept": words }))
-            }
+            said(core, text).with("permissions", json!({ "status": "done", "kept": words }))
         }
     }
 }

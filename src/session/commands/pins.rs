@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::super::actor::Session;
+use super::super::core::Core;
 use super::super::rounds::{apply_to, text_content};
-use super::{Ran, why};
+use super::{Ran, said, why};
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Edit, Fate, Message, PINNED_BY_PERSON, Part, Role, Thread};
 use epitome_tokens::Ruler;
@@ -26,94 +26,92 @@ enum How {
     Again(String),
 }
 
-impl Session {
-    pub(super) fn pin(&mut self, typed: &str) -> Ran {
-        match typed.parse::<Part>() {
-            _ if typed.is_empty() => self.list_pins(),
-            Ok(part) => match how(&self.thread, part) {
-                Ok(_) if self.thread.pinned().contains(&part) => {
-                    let meta = self.pin_meta("nothing_to_do");
-                    self.said(format!("{part} is pinned already.")).with("pin", meta)
-                }
-                Ok(How::InView) => self.pin_by(vec![Edit::Pin { at: part }], part),
-                Ok(How::Again(text)) => {
-                    let text = format!("<pinned entry=\"{part}\">\n{text}\n</pinned>");
-                    let again = self.append(text);
-                    self.pin_by(vec![again, Edit::Pin { at: part }], part)
-                }
-                Err(why) => self.not_pinned(&why),
-            },
-            Err(()) => {
-                // It becomes the first message of the entry that these edits will be.
-                let at = Part { entry: self.thread.next_seq(), part: Some(1) };
-                let said = self.append(typed.to_owned());
-                self.pin_by(vec![said, Edit::Pin { at }], at)
+pub(super) fn pin(core: &mut Core, typed: &str) -> Ran {
+    match typed.parse::<Part>() {
+        _ if typed.is_empty() => list_pins(core),
+        Ok(part) => match how(&core.thread, part) {
+            Ok(_) if core.thread.pinned().contains(&part) => {
+                let meta = pin_meta(core, "nothing_to_do");
+                said(core, format!("{part} is pinned already.")).with("pin", meta)
             }
+            Ok(How::InView) => pin_by(core, vec![Edit::Pin { at: part }], part),
+            Ok(How::Again(text)) => {
+                let text = format!("<pinned entry=\"{part}\">\n{text}\n</pinned>");
+                let again = append(core, text);
+                pin_by(core, vec![again, Edit::Pin { at: part }], part)
+            }
+            Err(why) => not_pinned(core, &why),
+        },
+        Err(()) => {
+            // It becomes the first message of the entry that these edits will be.
+            let at = Part { entry: core.thread.next_seq(), part: Some(1) };
+            let said = append(core, typed.to_owned());
+            pin_by(core, vec![said, Edit::Pin { at }], at)
         }
     }
+}
 
-    pub(super) fn unpin(&mut self, typed: &str) -> Ran {
-        let pinned = self.thread.pinned();
-        let wanted: Vec<Part> = match (typed, typed.parse::<Part>()) {
-            ("all", _) => pinned,
-            (_, Ok(part)) if pinned.contains(&part) => vec![part],
-            (_, Ok(part)) => {
-                let meta = self.pin_meta("nothing_to_do");
-                return self.said(format!("{part} is not pinned. /pin lists what is.")).with("unpin", meta);
-            }
-            (_, Err(())) => {
-                let meta = self.pin_meta("refused");
-                let text = "Say which: /unpin and an entry as e12, or /unpin all. /pin lists what is pinned.";
-                return self.said(text).with("unpin", meta);
-            }
-        };
-        if wanted.is_empty() {
-            let meta = self.pin_meta("nothing_to_do");
-            return self.said("Nothing is pinned.").with("unpin", meta);
+pub(super) fn unpin(core: &mut Core, typed: &str) -> Ran {
+    let pinned = core.thread.pinned();
+    let wanted: Vec<Part> = match (typed, typed.parse::<Part>()) {
+        ("all", _) => pinned,
+        (_, Ok(part)) if pinned.contains(&part) => vec![part],
+        (_, Ok(part)) => {
+            let meta = pin_meta(core, "nothing_to_do");
+            return said(core, format!("{part} is not pinned. /pin lists what is.")).with("unpin", meta);
         }
-        let edits: Vec<Edit> = wanted.iter().map(|at| Edit::Unpin { at: *at }).collect();
-        let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
-        let mut then = self.thread.clone();
-        apply_to(&mut then, change.clone());
-        let mut meta = pins_json("unpinned", &self.ruler(), &then, self.pin_tokens_max());
-        meta["entries"] = json!(names(&wanted));
-        Ran::of(vec![change]).with("unpin", meta)
-    }
-
-    fn append(&mut self, text: String) -> Edit {
-        let message = Message { id: self.fresh_message(), content: text_content(text) };
-        Edit::Append { role: Role::User, message }
-    }
-
-    /// Makes these edits, of which the last pins `at`, unless pins would grow too large.
-    fn pin_by(&mut self, edits: Vec<Edit>, at: Part) -> Ran {
-        let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
-        let mut then = self.thread.clone();
-        apply_to(&mut then, change.clone());
-        let tokens_max = self.pin_tokens_max();
-        if let Some(why) = compaction::pins_too_large(&self.ruler(), &then, tokens_max) {
-            return self.not_pinned(&why);
+        (_, Err(())) => {
+            let meta = pin_meta(core, "refused");
+            let text = "Say which: /unpin and an entry as e12, or /unpin all. /pin lists what is pinned.";
+            return said(core, text).with("unpin", meta);
         }
-        let mut meta = pins_json("pinned", &self.ruler(), &then, tokens_max);
-        meta["entry"] = json!(at.to_string());
-        Ran::of(vec![change]).with("pin", meta)
+    };
+    if wanted.is_empty() {
+        let meta = pin_meta(core, "nothing_to_do");
+        return said(core, "Nothing is pinned.").with("unpin", meta);
     }
+    let edits: Vec<Edit> = wanted.iter().map(|at| Edit::Unpin { at: *at }).collect();
+    let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
+    let mut then = core.thread.clone();
+    apply_to(&mut then, change.clone());
+    let mut meta = pins_json("unpinned", &core.ruler(), &then, core.pin_tokens_max());
+    meta["entries"] = json!(names(&wanted));
+    Ran::of(vec![change]).with("unpin", meta)
+}
 
-    fn not_pinned(&mut self, why: &str) -> Ran {
-        let mut meta = self.pin_meta("refused");
-        meta["reason"] = json!(why);
-        self.said(format!("Not pinned: {why}.")).with("pin", meta)
-    }
+fn append(core: &mut Core, text: String) -> Edit {
+    let message = Message { id: core.fresh_message(), content: text_content(text) };
+    Edit::Append { role: Role::User, message }
+}
 
-    fn list_pins(&mut self) -> Ran {
-        let meta = self.pin_meta("done");
-        let text = listed(&self.ruler(), &self.thread, self.pin_tokens_max());
-        self.said(text).with("pin", meta)
+/// Makes these edits, of which the last pins `at`, unless pins would grow too large.
+fn pin_by(core: &mut Core, edits: Vec<Edit>, at: Part) -> Ran {
+    let change = Change::Edited { by: PINNED_BY_PERSON.to_owned(), edits };
+    let mut then = core.thread.clone();
+    apply_to(&mut then, change.clone());
+    let tokens_max = core.pin_tokens_max();
+    if let Some(why) = compaction::pins_too_large(&core.ruler(), &then, tokens_max) {
+        return not_pinned(core, &why);
     }
+    let mut meta = pins_json("pinned", &core.ruler(), &then, tokens_max);
+    meta["entry"] = json!(at.to_string());
+    Ran::of(vec![change]).with("pin", meta)
+}
 
-    fn pin_meta(&self, status: &str) -> Value {
-        pins_json(status, &self.ruler(), &self.thread, self.pin_tokens_max())
-    }
+fn not_pinned(core: &mut Core, why: &str) -> Ran {
+    let mut meta = pin_meta(core, "refused");
+    meta["reason"] = json!(why);
+    said(core, format!("Not pinned: {why}.")).with("pin", meta)
+}
+
+fn list_pins(core: &mut Core) -> Ran {
+    let meta = pin_meta(core, "done");
+    let text = listed(&core.ruler(), &core.thread, core.pin_tokens_max());
+    said(core, text).with("pin", meta)
+}
+
+fn pin_meta(core: &Core, status: &str) -> Value {
+    pins_json(status, &core.ruler(), &core.thread, core.pin_tokens_max())
 }
 
 /// How a part can be pinned, or why it can't.
@@ -153,9 +151,7 @@ fn listed(ruler: &Ruler, thread: &Thread, tokens_max: u64) -> String {
     for (part, text) in pins.iter().take(PINS_SHOWN_MAX) {
         let _ = writeln!(out, "- {part} ({} tokens): {}", ruler.text(text), why::line(text));
     }
-    if pins.len() > PINS_SHOWN_MAX {
-        let _ = writeln!(out, "- and {} more", pins.len() - PINS_SHOWN_MAX);
-    }
+    why::more(&mut out, pins.len(), PINS_SHOWN_MAX);
     out.push_str("\n/unpin and an entry, or /unpin all, ends it.");
     out
 }

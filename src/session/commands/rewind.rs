@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::layers::entry_named;
-use super::why::line_of;
-use super::{OnDisk, Ran};
-use crate::actor::Session;
+use super::why::{counted, line_of, more};
+use super::{NoRoom, OnDisk, Ran, noted, said};
 use crate::checkpoints::BY;
-use crate::rounds::apply_to;
-use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
+use crate::core::Core;
+use epitome_checkpoint::{Asked, CheckpointError, Checkpoints, RewindReport, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 
 /// Turns that are listed, and files of one turn; of more it says how many. The machine's form has all.
@@ -53,7 +52,7 @@ impl Scope {
     }
 }
 
-/// What a person wants of `/rewind`.
+/// What a user wants of `/rewind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
     entry: Option<Seq>,
@@ -96,295 +95,269 @@ pub struct Plan {
     target: Seq,
 }
 
-impl Session {
-    pub(super) fn rewind(&mut self, typed: &str) -> Ran {
-        let plan = match parse(typed).and_then(|wish| self.plan_rewind(wish)) {
-            Ok(plan) => plan,
-            Err(why) => return self.not_rewound(&why),
-        };
-        let Some(checkpoints) = self.services.checkpoints.clone() else {
-            return self.not_rewound("this session keeps no checkpoints");
-        };
-        Ran::later(Box::new(move || {
-            let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
-            OnDisk::Rewound(Box::new(plan), came)
-        }))
-    }
+pub(super) fn rewind(core: &mut Core, typed: &str) -> Ran {
+    let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
+        Ok(plan) => plan,
+        Err(why) => return not_rewound(core, &why),
+    };
+    let Some(checkpoints) = core.services.checkpoints.clone() else {
+        return not_rewound(core, "this session keeps no checkpoints");
+    };
+    Ran::later(Box::new(move || {
+        let came = plan.files.map(|asked| act(&checkpoints, asked, plan.wish));
+        OnDisk::Rewound(Box::new(plan), came)
+    }))
+}
 
-    pub(super) fn checkpoints(&mut self, typed: &str) -> Ran {
-        let Some(checkpoints) = self.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
-            return self.said("/checkpoints takes nothing behind it; /rewind takes changes back.");
-        };
-        Ran::later(Box::new(move || OnDisk::Checkpoints(checkpoints.turns())))
-    }
+pub(super) fn checkpoints(core: &mut Core, typed: &str) -> Ran {
+    let Some(checkpoints) = core.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
+        return said(core, "/checkpoints takes nothing behind it; /rewind takes changes back.");
+    };
+    Ran::later(Box::new(move || OnDisk::Checkpoints(checkpoints.turns())))
+}
 
-    pub(super) fn not_rewound(&mut self, why: &str) -> Ran {
-        let text = format!("Not taken back: {}", sentence(why));
-        let told = json!({ "status": "refused", "reason": why, "text": text });
-        self.said(text).with("rewind", told)
-    }
+pub(super) fn not_rewound(core: &mut Core, why: &str) -> Ran {
+    let text = format!("Not taken back: {}", sentence(why));
+    let told = json!({ "status": "refused", "reason": why, "text": text });
+    said(core, text).with("rewind", told)
+}
 
-    fn plan_rewind(&self, wish: Wish) -> Result<Plan, String> {
-        if wish.undo {
-            return self.plan_undo(wish);
-        }
-        let turns = self.thread.prompted_turns();
-        let turn = match wish.entry {
-            Some(entry) => {
-                let start = self.thread.turn_start(entry);
-                let found = turns.iter().find(|turn| turn.start == start);
-                found.ok_or_else(|| {
-                    format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them")
-                })?
-            }
-            // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
-            None if wish.scope == Scope::Files => {
-                turns.last().ok_or("there is no turn yet that could be taken back")?
-            }
-            None => {
-                let standing = turns.iter().rev().find(|turn| !turn.is_taken_back);
-                standing.ok_or("there is no turn in the conversation that could be taken back")?
-            }
-        };
-        let conversation = match wish.scope.conversation() {
-            true => {
-                self.thread.can_rewind(turn.start)?;
-                let change = Change::Rewound { to: turn.start };
-                self.fits_window(change.clone())?;
-                Some(change)
-            }
-            false => None,
-        };
-        Ok(Plan {
-            wish,
-            files: wish.scope.files().then_some(RewindTarget::From(turn.start)),
-            conversation,
-            what: format!("before {} {}", turn.prompt, quoted(&turn.text)),
-            target: turn.start,
-        })
+fn plan_rewind(core: &Core, wish: Wish) -> Result<Plan, String> {
+    if wish.undo {
+        return plan_undo(core, wish);
     }
-
-    fn plan_undo(&self, wish: Wish) -> Result<Plan, String> {
-        let Rewinds { files, conversation } = rewinds(&self.thread);
-        let (mut files, mut conversation) =
-            (files.filter(|_| wish.scope.files()), conversation.filter(|_| wish.scope.conversation()));
-        // Those of one command belong together; else it is the newer one.
-        if let (Some(of_files), Some(of_conversation)) = (files, conversation)
-            && self.thread.turn_start(of_files) != self.thread.turn_start(of_conversation)
-        {
-            match of_files > of_conversation {
-                true => conversation = None,
-                false => files = None,
-            }
+    let turns = core.thread.prompted_turns();
+    let turn = match wish.entry {
+        Some(entry) => {
+            let start = core.thread.turn_start(entry);
+            let found = turns.iter().find(|turn| turn.start == start);
+            found.ok_or_else(|| {
+                format!("{entry} belongs to no turn that a prompt began. /checkpoints lists them")
+            })?
         }
-        let newest = files.max(conversation).ok_or("there is no rewind that could be taken back")?;
-        let change = match conversation {
-            Some(layer) => {
-                self.thread.can_undo(layer)?;
-                let change = Change::Undone { entry: layer };
-                self.fits_window(change.clone())?;
-                Some(change)
-            }
-            None => None,
-        };
-        Ok(Plan {
-            wish,
-            files: files.map(|_| RewindTarget::Undo),
-            conversation: change,
-            what: format!("the rewind at {newest}"),
-            target: newest,
-        })
+        // Without the conversation, what is to be taken back may be of a turn that is no longer in it.
+        None if wish.scope == Scope::Files => {
+            turns.last().ok_or("there is no turn yet that could be taken back")?
+        }
+        None => {
+            let standing = turns.iter().rev().find(|turn| !turn.is_taken_back);
+            standing.ok_or("there is no turn in the conversation that could be taken back")?
+        }
+    };
+    let conversation = match wish.scope.conversation() {
+        true => {
+            core.thread.can_rewind(turn.start)?;
+            let change = Change::Rewound { to: turn.start };
+            fits_window(core, change.clone())?;
+            Some(change)
+        }
+        false => None,
+    };
+    Ok(Plan {
+        wish,
+        files: wish.scope.files().then_some(Asked::From(turn.start)),
+        conversation,
+        what: format!("before {} {}", turn.prompt, quoted(&turn.text)),
+        target: turn.start,
+    })
+}
+
+fn plan_undo(core: &Core, wish: Wish) -> Result<Plan, String> {
+    let Rewinds { files, conversation } = rewinds(&core.thread);
+    let (mut files, mut conversation) =
+        (files.filter(|_| wish.scope.files()), conversation.filter(|_| wish.scope.conversation()));
+    // Those of one command belong together; else it is the newer one.
+    if let (Some(of_files), Some(of_conversation)) = (files, conversation)
+        && core.thread.turn_start(of_files) != core.thread.turn_start(of_conversation)
+    {
+        match of_files > of_conversation {
+            true => conversation = None,
+            false => files = None,
+        }
     }
-
-    /// Refuses what the window does not hold: the next prompt would only be compacted again.
-    fn fits_window(&self, change: Change) -> Result<(), String> {
-        let mut then = self.thread.clone();
-        apply_to(&mut then, change);
-        let ruler = self.ruler();
-        let (before, after) = (ruler.in_context(&self.thread), ruler.in_context(&then));
-        let Some(endpoint) = self.model.endpoint() else { return Ok(()) };
-        let reserve = self.reserve();
-        if after <= before || after.saturating_add(reserve) <= endpoint.window {
-            return Ok(());
+    let newest = files.max(conversation).ok_or("there is no rewind that could be taken back")?;
+    let change = match conversation {
+        Some(layer) => {
+            core.thread.can_undo(layer)?;
+            let change = Change::Undone { entry: layer };
+            fits_window(core, change.clone())?;
+            Some(change)
         }
-        Err(format!(
-            "the conversation would take about {after} tokens, and {} takes {}, of which {reserve} are for its reply. \
-             Choose a model with a larger window, or say /rewind files",
-            endpoint.name, endpoint.window
-        ))
+        None => None,
+    };
+    Ok(Plan {
+        wish,
+        files: files.map(|_| Asked::Undo),
+        conversation: change,
+        what: format!("the rewind at {newest}"),
+        target: newest,
+    })
+}
+
+/// Refuses what the window does not hold: the next prompt would only be compacted again.
+fn fits_window(core: &Core, change: Change) -> Result<(), String> {
+    core.sizes_with(change).map(drop).map_err(|NoRoom { after, reserve, model, window }| {
+        format!(
+            "the conversation would take about {after} tokens, and {model} takes {window}, of which {reserve} are for \
+             its reply. Choose a model with a larger window, or say /rewind files"
+        )
+    })
+}
+
+/// The files are done, or were looked at: the rest of it.
+pub(super) fn rewound(core: &mut Core, plan: Plan, came: Option<Result<Report, CheckpointError>>) -> Ran {
+    let report = match came.transpose() {
+        Ok(report) => report.unwrap_or_default(),
+        Err(error) => return not_rewound(core, &format!("{error}. No file was changed")),
+    };
+    let Plan { wish, files, conversation, what, target } = plan;
+    let has_files = !report.changed.is_empty();
+    let nothing = !has_files && report.conflicts.is_empty() && conversation.is_none();
+    let status = match (wish.dry, nothing) {
+        (_, true) => "nothing_to_do",
+        (true, false) => "dry",
+        (false, false) => "done",
+    };
+    let text = words_of(core, &report, wish, conversation.is_some(), files.is_some(), &what);
+    let told = json!({
+        "status": status,
+        "text": text,
+        "target": target.to_string(),
+        "scope": wish.scope.word(),
+        "undo": wish.undo,
+        "conversation": conversation.is_some(),
+        "rewind": report.number,
+        "turns": report.turns.iter().map(Seq::to_string).collect::<Vec<_>>(),
+        "files": report.changed.iter().map(|(path, verb)| json!({ "path": path, "change": verb })).collect::<Vec<_>>(),
+        "conflicts": report.conflicts.iter().map(|conflict| {
+            json!({ "path": conflict.path, "why": conflict.why.words(), "force": conflict.why.can_be_forced() })
+        }).collect::<Vec<_>>(),
+        "failures": report.failures.iter().map(|failure| {
+            json!({ "path": failure.path, "why": failure.why })
+        }).collect::<Vec<_>>(),
+        "beyond": report.beyond,
+    });
+    let mut changes = Vec::new();
+    if !wish.dry {
+        let left_as_they_are = conversation.is_some() && !wish.scope.files() && !wish.undo;
+        changes.extend(conversation);
+        changes.extend(core.files_rewound(&report, wish.undo));
+        if left_as_they_are {
+            let line = "The conversation was taken back to here. Files were left as they are now: what was said of \
+                        them above may be out of date.";
+            changes.push(core.tell_model(line.to_owned()));
+        }
     }
+    changes.push(noted(core, text));
+    let reported = (!wish.dry).then_some(report);
+    Ran { rewound_files: reported, ..Ran::of(changes) }.with("rewind", told)
+}
 
-    /// The files are done, or were looked at: the rest of it.
-    pub(super) fn rewound(&mut self, plan: Plan, came: Option<Result<RewindReport, CheckpointError>>) -> Ran {
-        let report = match came.transpose() {
-            Ok(report) => report.unwrap_or_default(),
-            Err(error) => return self.not_rewound(&format!("{error}. No file was changed")),
-        };
-        let Plan { wish, files, conversation, what, target } = plan;
-        let has_files = !report.changed.is_empty();
-        let nothing = !has_files && report.conflicts.is_empty() && conversation.is_none();
-        let status = match (wish.dry, nothing) {
-            (_, true) => "nothing_to_do",
-            (true, false) => "dry",
-            (false, false) => "done",
-        };
-        let text = self.words_of(&report, wish, conversation.is_some(), files.is_some(), &what);
-        let told = json!({
-            "status": status,
-            "text": text,
-            "target": target.to_string(),
-            "scope": wish.scope.word(),
-            "undo": wish.undo,
-            "conversation": conversation.is_some(),
-            "rewind": report.number,
-            "turns": report.turns.iter().map(Seq::to_string).collect::<Vec<_>>(),
-            "files": report.changed.iter().map(|(path, verb)| json!({ "path": path, "change": verb })).collect::<Vec<_>>(),
-            "conflicts": report.conflicts.iter().map(|conflict| {
-                json!({ "path": conflict.path, "why": conflict.why.words(), "force": conflict.why.can_be_forced() })
-            }).collect::<Vec<_>>(),
-            "failures": report.failures.iter().map(|failure| {
-                json!({ "path": failure.path, "why": failure.why })
-            }).collect::<Vec<_>>(),
-            "beyond": report.beyond,
-        });
-        let mut changes = Vec::new();
-        if !wish.dry {
-            let left_as_they_are = conversation.is_some() && !wish.scope.files() && !wish.undo;
-            changes.extend(conversation);
-            changes.extend(self.files_rewound(&report, wish.undo));
-            if left_as_they_are {
-                let line = "The conversation was taken back to here. Files were left as they are now: what was said of \
-                            them above may be out of date.";
-                changes.push(self.told_the_model(line.to_owned()));
-            }
+fn words_of(core: &Core, report: &RewindReport, wish: Wish, conversation: bool, files: bool, what: &str) -> String {
+    let mut out = match (wish.dry, wish.undo) {
+        (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
+        (true, true) => format!("Nothing was done. /rewind undo would take back {what}:\n"),
+        (false, false) => format!("Taken back to {what}:\n"),
+        (false, true) => format!("Taken back: {what}.\n"),
+    };
+    let _ = match (conversation, wish.undo) {
+        (true, false) => {
+            writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
         }
-        changes.push(self.noted(text));
-        let reported = (!wish.dry).then_some(report);
-        Ran { told_of: reported, ..Ran::of(changes) }.with("rewind", told)
+        (true, true) => writeln!(out, "\n- the conversation: what was said stands in it again"),
+        (false, _) => writeln!(out, "\n- the conversation stays as it is"),
+    };
+    let changed = core.shown_paths(report);
+    let shown = core.shown_path();
+    match (files, changed.len()) {
+        (false, _) => out.push_str("- files stay as they are\n"),
+        (true, 0) => out.push_str("- no file has to be put back\n"),
+        (true, _) => {}
     }
+    for (path, verb) in changed.iter().take(FILES_SHOWN_MAX) {
+        let _ = writeln!(out, "- {path}: {verb}");
+    }
+    more(&mut out, changed.len(), FILES_SHOWN_MAX);
+    if !report.conflicts.is_empty() {
+        out.push_str("\nLeft alone:\n\n");
+    }
+    for conflict in report.conflicts.iter().take(FILES_SHOWN_MAX) {
+        let _ = writeln!(out, "- {}: {}", shown(&conflict.path), conflict.why.words());
+    }
+    more(&mut out, report.conflicts.len(), FILES_SHOWN_MAX);
+    if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
+        out.push_str("\nThe word force takes back also what somebody else has changed; it can be undone.\n");
+    }
+    for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
+        let _ = writeln!(out, "- {} could not be put back: {}", shown(&failure.path), failure.why);
+    }
+    for beyond in &report.beyond {
+        let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
+    }
+    if !wish.dry && !wish.undo && (conversation || !changed.is_empty()) {
+        out.push_str("\n/rewind undo takes this back.");
+    }
+    out.trim_end().to_owned()
+}
 
-    fn words_of(
-        &self,
-        report: &RewindReport,
-        wish: Wish,
-        conversation: bool,
-        files: bool,
-        what: &str,
-    ) -> String {
-        let mut out = match (wish.dry, wish.undo) {
-            (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
-            (true, true) => format!("Nothing was done. /rewind undo would take back {what}:\n"),
-            (false, false) => format!("Taken back to {what}:\n"),
-            (false, true) => format!("Taken back: {what}.\n"),
-        };
-        let _ = match (conversation, wish.undo) {
-            (true, false) => {
-                writeln!(out, "\n- the conversation: the model no longer sees what was said from there on")
-            }
-            (true, true) => writeln!(out, "\n- the conversation: what was said stands in it again"),
-            (false, _) => writeln!(out, "\n- the conversation stays as it is"),
-        };
-        let changed = self.shown_paths(report);
-        let shown = self.shown_path();
-        match (files, changed.len()) {
-            (false, _) => out.push_str("- files stay as they are\n"),
-            (true, 0) => out.push_str("- no file has to be put back\n"),
-            (true, _) => {}
-        }
-        for (path, verb) in changed.iter().take(FILES_SHOWN_MAX) {
-            let _ = writeln!(out, "- {path}: {verb}");
-        }
-        if changed.len() > FILES_SHOWN_MAX {
-            let _ = writeln!(out, "- and {} more", changed.len() - FILES_SHOWN_MAX);
-        }
-        if !report.conflicts.is_empty() {
-            out.push_str("\nLeft alone:\n\n");
-        }
-        for conflict in report.conflicts.iter().take(FILES_SHOWN_MAX) {
-            let _ = writeln!(out, "- {}: {}", shown(&conflict.path), conflict.why.words());
-        }
-        if report.conflicts.len() > FILES_SHOWN_MAX {
-            let _ = writeln!(out, "- and {} more", report.conflicts.len() - FILES_SHOWN_MAX);
-        }
-        if report.conflicts.iter().any(|conflict| conflict.why.can_be_forced()) {
-            out.push_str(
-                "\nThe word force takes back also what somebody else has changed; it can be undone.\n",
+// ── The list ───────────────────────────────────────────────────────────────────────────────────
+
+pub(super) fn list_checkpoints(core: &mut Core, records: &[TurnRecord]) -> Ran {
+    let prompted = core.thread.prompted_turns();
+    let turns: Vec<(&PromptedTurn, Option<&TurnRecord>)> =
+        prompted.iter().map(|turn| (turn, records.iter().find(|record| record.turn == turn.start))).collect();
+    if turns.is_empty() {
+        let text = "There is no turn yet.";
+        return said(core, text).with("checkpoints", json!({ "text": text, "turns": [] }));
+    }
+    let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
+    let shown = core.shown_path();
+    for (turn, record) in turns.iter().rev().take(TURNS_SHOWN_MAX) {
+        let gone = if turn.is_taken_back { " (not in the conversation any more)" } else { "" };
+        let _ = writeln!(out, "- {} {}{gone}: {}", turn.prompt, quoted(&turn.text), summary(*record));
+        for touched in record.iter().flat_map(|record| record.changed()).take(FILES_SHOWN_MAX) {
+            let _ = writeln!(
+                out,
+                "  - {}: {}{}",
+                shown(&touched.path),
+                touched.verb(),
+                touched
+                    .lines
+                    .map(|lines| format!(", +{} −{}", lines.added, lines.removed))
+                    .unwrap_or_default()
             );
         }
-        for failure in report.failures.iter().take(FILES_SHOWN_MAX) {
-            let _ = writeln!(out, "- {} could not be put back: {}", shown(&failure.path), failure.why);
+        let count = record.map_or(0, |record| record.changed().count());
+        if count > FILES_SHOWN_MAX {
+            let _ = writeln!(out, "  - and {} more", count - FILES_SHOWN_MAX);
         }
-        for beyond in &report.beyond {
-            let _ = writeln!(out, "\nNot all is known: {}", sentence(beyond));
+        for beyond in record.iter().flat_map(|record| &record.beyond) {
+            let _ = writeln!(out, "  - not all is known: {beyond}");
         }
-        if !wish.dry && !wish.undo && (conversation || !changed.is_empty()) {
-            out.push_str("\n/rewind undo takes this back.");
-        }
-        out.trim_end().to_owned()
     }
-
-    // ── The list ───────────────────────────────────────────────────────────────────────────────────
-
-    pub(super) fn list_checkpoints(&mut self, records: &[TurnRecord]) -> Ran {
-        let prompted = self.thread.prompted_turns();
-        let turns: Vec<(&PromptedTurn, Option<&TurnRecord>)> = prompted
-            .iter()
-            .map(|turn| (turn, records.iter().find(|record| record.turn == turn.start)))
-            .collect();
-        if turns.is_empty() {
-            let text = "There is no turn yet.";
-            return self.said(text).with("checkpoints", json!({ "text": text, "turns": [] }));
-        }
-        let mut out = "Turns and the files that they changed, newest first:\n\n".to_owned();
-        let shown = self.shown_path();
-        for (turn, record) in turns.iter().rev().take(TURNS_SHOWN_MAX) {
-            let gone = if turn.is_taken_back { " (not in the conversation any more)" } else { "" };
-            let _ =
-                writeln!(out, "- {} {}{gone}: {}", turn.prompt, quoted(&turn.text), self.summary(*record));
-            for touched in record.iter().flat_map(|record| record.changed()).take(FILES_SHOWN_MAX) {
-                let _ = writeln!(
-                    out,
-                    "  - {}: {}{}",
-                    shown(&touched.path),
-                    touched.verb(),
-                    touched
-                        .lines
-                        .map(|lines| format!(", +{} −{}", lines.added, lines.removed))
-                        .unwrap_or_default()
-                );
-            }
-            let count = record.map_or(0, |record| record.changed().count());
-            if count > FILES_SHOWN_MAX {
-                let _ = writeln!(out, "  - and {} more", count - FILES_SHOWN_MAX);
-            }
-            for beyond in record.iter().flat_map(|record| &record.beyond) {
-                let _ = writeln!(out, "  - not all is known: {beyond}");
-            }
-        }
-        if turns.len() > TURNS_SHOWN_MAX {
-            let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
-        }
-        out.push_str(
-            "\n/rewind and an entry goes back to before its turn; /rewind dry shows what that would do.",
-        );
-        let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
-        let told = json!({ "text": out, "turns": told });
-        drop(shown);
-        self.said(out).with("checkpoints", told)
+    if turns.len() > TURNS_SHOWN_MAX {
+        let _ = writeln!(out, "- older: {}", turns.len() - TURNS_SHOWN_MAX);
     }
+    out.push_str(
+        "\n/rewind and an entry goes back to before its turn; /rewind dry shows what that would do.",
+    );
+    let told: Vec<Value> = turns.iter().rev().map(|(turn, record)| turn_json(turn, *record)).collect();
+    let told = json!({ "text": out, "turns": told });
+    drop(shown);
+    said(core, out).with("checkpoints", told)
+}
 
-    fn summary(&self, record: Option<&TurnRecord>) -> String {
-        let Some(record) = record.filter(|record| record.changed().next().is_some()) else {
-            return "no files".to_owned();
-        };
-        let files = record.changed().filter(|touched| !touched.is_directory()).count();
-        let lines = record.changed().filter_map(|touched| touched.lines);
-        let (added, removed) =
-            lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
-        let back = if record.taken_back.is_some() { ", taken back" } else { "" };
-        let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-        format!("{files}, +{added} −{removed}{back}")
-    }
+fn summary(record: Option<&TurnRecord>) -> String {
+    let Some(record) = record.filter(|record| record.changed().next().is_some()) else {
+        return "no files".to_owned();
+    };
+    let files = record.changed().filter(|touched| !touched.is_directory()).count();
+    let lines = record.changed().filter_map(|touched| touched.lines);
+    let (added, removed) =
+        lines.fold((0, 0), |(added, removed), lines| (added + lines.added, removed + lines.removed));
+    let back = if record.taken_back.is_some() { ", taken back" } else { "" };
+    let files = counted(files, "file");
+    format!("{files}, +{added} −{removed}{back}")
 }
 
 fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::why::counted;
 use epitome_config::Settings;
 use epitome_provider::models;
 use epitome_provider::spent::call_of;
@@ -18,7 +19,7 @@ const OTHERS_MAX: usize = 20;
 /// Calls of models.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Took {
-    calls: u32,
+    calls: usize,
     usage: Usage,
     /// US dollars of the calls whose prices are known.
     cost: Option<f64>,
@@ -42,59 +43,59 @@ struct Counted {
     /// By who called beside the conversation: agents, recipes, hooks.
     by_other: BTreeMap<String, Took>,
     summaries: Took,
-    turns: u32,
-    tool_calls: u32,
-    agents: u32,
-    compactions: u32,
-    prunings: u32,
+    turns: usize,
+    tool_calls: usize,
+    agents: usize,
+    compactions: usize,
+    prunings: usize,
     /// Turns from their beginning to their end.
     time: Duration,
 }
 
 pub(super) fn text(settings: &Settings, thread: &Thread) -> String {
-    let counted = count(settings, thread);
-    if counted.all.calls == 0 {
+    let all = count(settings, thread);
+    if all.all.calls == 0 {
         return "No model was called in this session yet.".to_owned();
     }
     let mut out = "What this session took, by its log:\n\n\
                    | model | calls | tokens in | of them cached | out | of them thinking | cost |\n\
                    | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         .to_owned();
-    for (model, took) in &counted.by_model {
+    for (model, took) in &all.by_model {
         out.push_str(&row(&model.0, took));
     }
-    if counted.by_model.len() > 1 {
-        out.push_str(&row("all", &counted.all));
+    if all.by_model.len() > 1 {
+        out.push_str(&row("all", &all.all));
     }
     let _ = write!(
         out,
         "\n- {} in {}, with {}",
-        many(counted.turns, "turn"),
-        time(counted.time),
-        many(counted.tool_calls, "tool call")
+        counted(all.turns, "turn"),
+        time(all.time),
+        counted(all.tool_calls, "tool call")
     );
-    if counted.agents > 0 {
-        let _ = write!(out, ", {} of them to agents", counted.agents);
+    if all.agents > 0 {
+        let _ = write!(out, ", {} of them to agents", all.agents);
     }
-    if counted.compactions + counted.prunings > 0 {
-        let _ = write!(out, "\n- {}", many(counted.compactions, "compaction"));
-        if counted.summaries.calls > 0 {
-            let _ = write!(out, " ({} for summaries)", in_words(&counted.summaries));
+    if all.compactions + all.prunings > 0 {
+        let _ = write!(out, "\n- {}", counted(all.compactions, "compaction"));
+        if all.summaries.calls > 0 {
+            let _ = write!(out, " ({} for summaries)", in_words(&all.summaries));
         }
-        if counted.prunings > 0 {
-            let _ = write!(out, ", old outcomes cut {}", many(counted.prunings, "time"));
+        if all.prunings > 0 {
+            let _ = write!(out, ", old outcomes cut {}", counted(all.prunings, "time"));
         }
     }
-    if !counted.by_other.is_empty() {
+    if !all.by_other.is_empty() {
         out.push_str("\n- beside the conversation itself:");
-        for (by, took) in counted.by_other.iter().take(OTHERS_MAX) {
+        for (by, took) in all.by_other.iter().take(OTHERS_MAX) {
             let _ = write!(out, "\n  - {by}: {}", in_words(took));
         }
-        if counted.by_other.len() > OTHERS_MAX {
-            let _ = write!(out, "\n  - and {} more", counted.by_other.len() - OTHERS_MAX);
+        if all.by_other.len() > OTHERS_MAX {
+            let _ = write!(out, "\n  - and {} more", all.by_other.len() - OTHERS_MAX);
         }
     }
-    if counted.all.cost.is_none() {
+    if all.all.cost.is_none() {
         out.push_str("\n- prices are not known; models.\"NAME\".price in config.toml sets them");
     }
     out
@@ -119,7 +120,7 @@ fn count(settings: &Settings, thread: &Thread) -> Counted {
                 began.get_or_insert(entry.at);
             }
             Change::Replied { message, .. } => {
-                counted.agents += message.calls().filter(|call| call.name == task::NAME).count() as u32;
+                counted.agents += message.calls().filter(|call| call.name == task::NAME).count();
             }
             Change::ToolFinished { .. } => counted.tool_calls += 1,
             Change::Compacted { .. } => counted.compactions += 1,
@@ -150,11 +151,7 @@ fn row(name: &str, took: &Took) -> String {
 }
 
 fn in_words(took: &Took) -> String {
-    format!("{}, {}", many(took.calls, "call"), epitome_thread::text::spent(&took.usage, took.cost))
-}
-
-fn many(count: u32, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    format!("{}, {}", counted(took.calls, "call"), epitome_thread::text::spent(&took.usage, took.cost))
 }
 
 fn time(time: Duration) -> String {

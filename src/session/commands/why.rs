@@ -152,10 +152,7 @@ pub fn what_was_done(thread: &Thread, change: &Change) -> Option<String> {
         Change::Redone { entry } => Some(format!("you brought {entry} again (/redo)")),
         Change::Pruned { masks, trigger, .. } => Some(format!(
             "showed {} shorter, {}; {}",
-            match masks.len() {
-                1 => "1 old entry".to_owned(),
-                count => format!("{count} old entries"),
-            },
+            counted(masks.len(), "old entry"),
             sizes(change)?,
             // Some free room, and some cost less than they save.
             if *trigger == Trigger::Threshold { "to save room" } else { asked_by(*trigger) }
@@ -183,7 +180,7 @@ fn edit(edit: &Edit) -> String {
     }
 }
 
-/// An edit by the person, in the words of what they said.
+/// An edit by the user, in the words of what they said.
 fn pinning(edit: &Edit) -> String {
     match edit {
         Edit::Pin { at } => format!("pinned {at}"),
@@ -328,7 +325,7 @@ fn accounted(account: &Account, masks: &[Mask]) -> String {
         (share.entries > 0).then(|| {
             format!(
                 "- {name}: {}, {} tokens\n",
-                counted_entries(u64::from(share.entries)),
+                counted(share.entries as usize, "entry"),
                 short(share.tokens)
             )
         })
@@ -350,10 +347,6 @@ fn accounted(account: &Account, masks: &[Mask]) -> String {
     ];
     let told: String = parts.into_iter().flatten().collect();
     if told.is_empty() { told } else { format!("\nWhat became of the view:\n\n{told}") }
-}
-
-fn counted_entries(count: u64) -> String {
-    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
 
 /// Entries by their names, not too many of them.
@@ -494,8 +487,20 @@ fn what_came_of_it(thread: &Thread, entry: &Entry) -> Vec<String> {
     told
 }
 
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+/// So many of something, in words.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    match (count, what.strip_suffix('y')) {
+        (1, _) => format!("1 {what}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {what}s"),
+    }
+}
+
+/// The last line of a list that shows only so many.
+pub(super) fn more(out: &mut String, count: usize, shown_max: usize) {
+    if count > shown_max {
+        let _ = writeln!(out, "- and {} more", count - shown_max);
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What `/why` tells of a small conversation in which much happened.
 
 use super::*;
-use crate::reminders::scaffold::message;
-pub use crate::reminders::scaffold::thread;
+use crate::reminders::logs_tests::message;
+pub use crate::reminders::logs_tests::thread;
 use epitome_thread::{MessageId, ModelName, Role, Spoken, StopReason, Usage, Verdict};
 
 fn run(hook: &str, asked: &str, verdict: Verdict, remarks: &[&str]) -> HookRun {

@@ -1,13 +1,15 @@
-//! Summaries that are written before they are needed, beside the person's work (`compaction.ahead`). One is put in
+//! Summaries that are written before they are needed, beside the user's work (`compaction.ahead`). One is put in
 //! only where the view that it was made for still stands as it was, with what came since behind it.
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
+use super::Compactor;
 use crate::actor::Session;
+use crate::child_requests::UNUSED_SUMMARY;
+use crate::core::Core;
 use crate::effects;
-use crate::foreign::UNUSED_SUMMARY;
 use crate::summary::{Attempt, Summary};
 use crate::work::Background;
 use epitome_compaction::pace::Fullness;
@@ -39,16 +41,28 @@ pub enum Ahead {
     },
 }
 
+impl Compactor {
+    /// Whether a summary waits for the conversation as it is.
+    pub(crate) fn is_prepared(&self, core: &Core) -> bool {
+        let revision = core.thread.view().revision();
+        matches!(&self.ahead, Ahead::Ready { plan, .. } if plan.revision == revision)
+    }
+
+    fn is_awaited(&self, revision: Seq) -> bool {
+        matches!(&self.ahead, Ahead::Writing { revision: known, .. } if *known == revision)
+    }
+}
+
 impl Session {
     /// Begins a summary where one will soon be needed.
     pub(crate) fn look_ahead(&mut self) {
-        let settings = &self.settings.compaction;
-        if !settings.ahead || settings.model == Summariser::Nobody || self.thread.frame().is_none() {
+        let settings = &self.core.settings.compaction;
+        if !settings.ahead || settings.model == Summariser::Nobody || self.core.thread.frame().is_none() {
             return;
         }
-        let Some(main) = self.model.endpoint().cloned() else { return };
-        let Some(at) = self.auto_compact_at(main.window) else { return };
-        let revision = self.thread.view().revision();
+        let Some(main) = self.core.model.endpoint().cloned() else { return };
+        let Some(at) = self.core.auto_compact_at(main.window) else { return };
+        let revision = self.core.thread.view().revision();
         match &self.compactor.ahead {
             Ahead::Writing { revision: known, .. } | Ahead::Failed { revision: known }
                 if *known == revision =>
@@ -59,53 +73,56 @@ impl Session {
             Ahead::None | Ahead::Writing { .. } | Ahead::Failed { .. } | Ahead::Ready { .. } => {}
         }
         let size = main.window;
-        let used = self.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
-        if !self.compactor.pace.is_due(&self.ruler(), &self.thread, Fullness { used, size, at }) {
+        let used = self.core.tokens_at_most() + size.saturating_mul(BEFORE_PERCENT) / 100;
+        if !self.compactor.pace.is_due(&self.core.ruler(), &self.core.thread, Fullness { used, size, at }) {
             return;
         }
         self.drop_ahead();
-        let deciding = self.deciding(None, Why::Threshold);
-        let job = self.think_beside(deciding, Background::Foreseen);
+        let deciding = self.compactor.deciding(&mut self.core, None, Why::Threshold);
+        let job = self.core.run_on_cpu_in_background(deciding, Background::Foreseen);
         self.compactor.ahead = Ahead::Writing { job, revision };
     }
 
     /// What a compaction would do soon is decided: its summary is begun, where the view still is as it was.
     pub(crate) fn foreseen(&mut self, decided: Option<(Seq, Decision)>) {
-        let Some((revision, decision)) = decided.filter(|(revision, _)| self.is_awaited(*revision)) else {
+        let Some((revision, decision)) = decided.filter(|(revision, _)| self.compactor.is_awaited(*revision))
+        else {
             return;
         };
-        let stands = revision == self.thread.view().revision();
+        let stands = revision == self.core.thread.view().revision();
         let (Decision::Summarise(plan), Some(main), true) =
-            (decision, self.model.endpoint().cloned(), stands)
+            (decision, self.core.model.endpoint().cloned(), stands)
         else {
             self.compactor.ahead = Ahead::None;
             return;
         };
         // Nobody is shown what may never be used.
         let (pieces, _) = mpsc::channel(1);
-        let writing = self.writing(main, &plan, self.summary_instruction(), pieces);
+        let writing = self.compactor.writing(
+            &self.core,
+            main,
+            &plan,
+            self.recipes.summary_instruction(&self.core),
+            pieces,
+        );
         let writing = async move {
             let attempt = effects::guarded(writing, Attempt::panicked).await;
             Background::Ahead(Box::new(plan), Box::new(attempt))
         };
-        let job = self.background.spawn(writing.instrument(self.timed.span().clone()));
+        let job = self.core.background.spawn(writing.instrument(self.core.trace.session().clone()));
         self.compactor.ahead = Ahead::Writing { job, revision };
     }
 
-    fn is_awaited(&self, revision: Seq) -> bool {
-        matches!(&self.compactor.ahead, Ahead::Writing { revision: known, .. } if *known == revision)
-    }
-
     pub(crate) fn ahead_written(&mut self, plan: Plan, attempt: Attempt) {
-        let summary = self.take_attempt(attempt);
-        let awaited = self.is_awaited(plan.revision);
+        let summary = self.core.take_attempt(attempt);
+        let awaited = self.compactor.is_awaited(plan.revision);
         match summary {
             Ok(summary) if awaited => {
                 self.compactor.ahead = Ahead::Ready { plan: Box::new(plan), summary: Box::new(summary) };
             }
             Ok(summary) => self.spend_in_vain(&summary),
             Err(error) => {
-                tracing::info!(session = %self.id, %error, "no summary could be prepared");
+                tracing::info!(session = %self.core.id(), %error, "no summary could be prepared");
                 if awaited {
                     self.compactor.ahead = Ahead::Failed { revision: plan.revision };
                 }
@@ -115,10 +132,11 @@ impl Session {
 
     /// The prepared summary and its plan, where it may take the place of the one that is wanted now.
     pub(crate) fn take_ahead(&mut self, wanted: &Plan, why: Why) -> Option<(Plan, Written)> {
+        let order = &self.compactor.order;
         let is_plain = matches!(why, Why::Threshold | Why::Must)
-            && self.order().is_none_or(|order| {
-                order.instruction.is_none() && order.recipe.is_none() && order.context.is_empty()
-            });
+            && order.instruction.is_none()
+            && order.recipe.is_none()
+            && order.context.is_empty();
         let Ahead::Ready { plan, summary } = std::mem::take(&mut self.compactor.ahead) else {
             self.drop_ahead();
             return None;
@@ -131,12 +149,6 @@ impl Session {
         }
         let plan = Plan { trigger: wanted.trigger, ..*plan };
         Some((plan, summary.written()))
-    }
-
-    /// Whether a summary waits for the conversation as it is.
-    pub(crate) fn is_prepared(&self) -> bool {
-        let revision = self.thread.view().revision();
-        matches!(&self.compactor.ahead, Ahead::Ready { plan, .. } if plan.revision == revision)
     }
 
     /// Ends what is being written ahead.

@@ -1,41 +1,18 @@
 //! What a compaction may take and what it is asked to do, by the settings, the window and who asked for it.
 
-use crate::actor::Session;
-use epitome_compaction::{self as compaction, Budget, Wish};
+use super::Compactor;
+use crate::core::Core;
+use epitome_compaction::{self as compaction, Budget, Decision, Wish};
 use epitome_config::Compaction;
 use epitome_hooks::output::Keep;
 use epitome_provider::models;
-use epitome_thread::Trigger;
+use epitome_thread::{Seq, Trigger};
 use epitome_turn::Why;
 
-impl Session {
-    pub(crate) fn wish(&self, focus: Option<String>, why: Why) -> Wish {
-        let ordered = self.order().and_then(|order| order.keep);
-        let newest = compaction::Keep::Ratio(self.settings.compaction.preserve_ratio);
-        let keep = match (ordered, why) {
-            (Some(keep), _) => keep_of(&keep),
-            (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
-            (None, Why::Threshold | Why::Must) => newest,
-            // How much fits is only known where somebody has told how large the window is.
-            (None, Why::Overflow) if self.model.guesses_window() => compaction::Keep::Nothing,
-            (None, Why::Overflow) => newest,
-        };
-        let above = self.order().and_then(|order| order.above);
-        Wish {
-            trigger: trigger_of(why),
-            keep: above.map_or(keep, compaction::Keep::From),
-            focus,
-            summary: matches!(why, Why::Command | Why::Hook),
-        }
-    }
-
-    /// The room of the model's window, and how a compaction may use it.
-    pub(crate) fn budget(&self) -> Budget {
-        self.budget_for(self.order().and_then(|order| order.summary_tokens_max))
-    }
-
-    /// The same for a summary of so many tokens, where a recipe says that.
-    pub(crate) fn budget_for(&self, summary_max: Option<u32>) -> Budget {
+impl Core {
+    /// The room of the model's window, and how a compaction may use it for a summary of so many tokens; `None` is what
+    /// is configured.
+    pub(crate) fn budget(&self, summary_max: Option<u32>) -> Budget {
         let window = self.model.window();
         let frame = self.ruler().frame_of(&self.thread);
         let of = |settings| Budget::of(settings, window, self.reserve(), frame);
@@ -53,6 +30,49 @@ impl Session {
             Some(endpoint) => u64::from(reserve.min(endpoint.max_output)).min(endpoint.window / 4),
             None => u64::from(reserve).min(models::WINDOW_DEFAULT / 4),
         }
+    }
+}
+
+impl Compactor {
+    pub(super) fn wish(&self, core: &Core, focus: Option<String>, why: Why) -> Wish {
+        let newest = compaction::Keep::Ratio(core.settings.compaction.preserve_ratio);
+        let keep = match (self.order.keep, why) {
+            (Some(keep), _) => keep_of(&keep),
+            (None, Why::Command | Why::Hook) => compaction::Keep::Nothing,
+            (None, Why::Threshold | Why::Must) => newest,
+            // How much fits is only known where somebody has told how large the window is.
+            (None, Why::Overflow) if core.model.guesses_window() => compaction::Keep::Nothing,
+            (None, Why::Overflow) => newest,
+        };
+        Wish {
+            trigger: trigger_of(why),
+            keep: self.order.above.map_or(keep, compaction::Keep::From),
+            focus,
+            summary: matches!(why, Why::Command | Why::Hook),
+        }
+    }
+
+    pub(super) fn budget(&self, core: &Core) -> Budget {
+        core.budget(self.order.summary_tokens_max)
+    }
+
+    /// The same with the tokens that are in context now.
+    pub(super) fn budget_now(&self, core: &mut Core) -> Budget {
+        let used = Some(core.tokens_in_context());
+        Budget { used, ..self.budget(core) }
+    }
+
+    /// The work of deciding what a compaction would do to the conversation as it is now. It returns the revision
+    /// that it is for, and the decision.
+    pub(crate) fn deciding(
+        &self,
+        core: &mut Core,
+        focus: Option<String>,
+        why: Why,
+    ) -> impl FnOnce() -> (Seq, Decision) + Send + use<> {
+        let (budget, wish) = (self.budget_now(core), self.wish(core, focus, why));
+        let (ruler, thread) = (core.ruler(), core.thread.clone());
+        move || (thread.view().revision(), compaction::decide(&ruler, &thread, &budget, &wish))
     }
 }
 

@@ -1,10 +1,10 @@
 //! What keeps a conversation short beside compactions.
 
 use crate::actor::Session;
-use crate::work::Thought;
+use crate::work::Done;
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Seq, Trigger};
-use epitome_turn::Answer as Told;
+use epitome_turn::Answer as TurnAnswer;
 
 /// Tokens that come before old outcomes are looked through once more.
 const EASE_TOKENS: u64 = 10_000;
@@ -12,33 +12,34 @@ const EASE_TOKENS: u64 = 10_000;
 impl Session {
     /// Prunes old outcomes if that pays for its cost, and otherwise begins a summary that will soon be needed.
     pub(crate) fn ease(&mut self, edited: bool) {
-        let window = self.model.known_window();
-        let is_on = window.and_then(|window| self.auto_compact_at(window)).is_some();
+        let window = self.core.model.known_window();
+        let is_on = window.and_then(|window| self.core.auto_compact_at(window)).is_some();
         if !is_on || edited || !self.may_be_due() {
             self.look_ahead();
-            return self.tell(Told::Eased(None));
+            return self.answer_turn(TurnAnswer::Eased(None));
         }
-        let (ruler, budget, thread) = (self.ruler(), self.budget(), self.thread.clone());
+        let (ruler, budget, thread) =
+            (self.core.ruler(), self.compactor.budget(&self.core), self.core.thread.clone());
         let revision = thread.view().revision();
         let looking = move || {
             let masks = compaction::due(&ruler, &thread, &budget)?;
             Some(compaction::pruned(&ruler, &thread, masks, Trigger::Threshold))
         };
-        self.think(looking, move |cut| Thought::Eased(revision, cut));
+        self.run_on_cpu(looking, move |cut| Done::Eased(revision, cut));
     }
 
     pub(crate) fn eased(&mut self, revision: Seq, cut: Option<Option<Change>>) {
-        let cut = cut.flatten().filter(|_| revision == self.thread.view().revision());
+        let cut = cut.flatten().filter(|_| revision == self.core.thread.view().revision());
         if cut.is_none() {
             self.look_ahead();
         }
-        self.tell(Told::Eased(cut.map(Box::new)));
+        self.answer_turn(TurnAnswer::Eased(cut.map(Box::new)));
     }
 
     /// Whether enough has come since the outcomes were looked through last that it may be worth it: that is work
     /// over the whole view.
     fn may_be_due(&mut self) -> bool {
-        let used = self.tokens_in_context();
+        let used = self.core.tokens_in_context();
         let is_worth_it = used >= self.compactor.eased_at + EASE_TOKENS;
         if is_worth_it || used < self.compactor.eased_at {
             self.compactor.eased_at = used;

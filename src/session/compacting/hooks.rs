@@ -2,8 +2,8 @@
 //! and behind it.
 
 use crate::actor::Session;
+use crate::child_requests::UNUSED_SUMMARY;
 use crate::compacting::{CompactionOrder, Draft};
-use crate::foreign::UNUSED_SUMMARY;
 use crate::hooks::refuse;
 use crate::recipes::Text;
 use crate::rounds::{apply_to, text_content};
@@ -16,25 +16,25 @@ use epitome_provider::spent::call_of;
 use epitome_recipe::command::Arguments;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{Change, Entry, HookRun, Message, ModelName, Trigger, Verdict, View};
-use epitome_turn::{Answer as Told, CompactAnswer, HookAsk, HooksAnswer, Why};
+use epitome_turn::{Answer as TurnAnswer, CompactAnswer, HookAsk, HooksAnswer, Why};
 
 impl Session {
     // ── Hooks before it ────────────────────────────────────────────────────────────────────────
 
     /// A compaction is planned: hooks may replace the instruction, write the summary or refuse.
-    pub(crate) fn pre_compact(&mut self) {
-        let used = self.tokens_in_context();
-        let Some(Draft { why, plan, .. }) = self.draft() else { return };
-        let (why, view) = (*why, self.thread.view());
+    pub(crate) fn compaction_event(&mut self) -> Option<What> {
+        let used = self.core.tokens_in_context();
+        let Draft { why, plan, .. } = self.compactor.draft.as_ref()?;
+        let (why, view) = (*why, self.core.thread.view());
         let preserve_count = view.kept_behind(plan.through).len();
-        let what = What::PreCompact {
+        Some(What::PreCompact {
             trigger: trigger_word(why),
             reason: match why {
                 Why::Command => "command",
                 Why::Overflow => "overflow",
                 Why::Must => "must_compact",
                 Why::Threshold => "threshold",
-                Why::Hook if self.order().is_some_and(|order| order.by_recipe) => "recipe",
+                Why::Hook if self.compactor.order.by_recipe => "recipe",
                 Why::Hook => "hook",
             },
             custom_instructions: plan.focus.clone(),
@@ -43,19 +43,18 @@ impl Session {
             compact_count: view.entries().len() - preserve_count,
             preserve_count,
             recipe: self
-                .order()
-                .and_then(|order| order.recipe.as_ref())
+                .compactor
+                .order
+                .recipe
+                .as_ref()
                 .map_or_else(|| "compact".to_owned(), |recipe| recipe.id.clone()),
             must: matches!(why, Why::Overflow | Why::Must),
-        };
-        if !self.run_hooks(what, HookAsk::PreCompact) {
-            self.tell(Told::Instructed { edited: false });
-        }
+        })
     }
 
     pub(crate) fn pre_compact_resolved(&mut self, mut resolution: Resolution) {
-        let Some(why) = self.draft().map(|draft| draft.why) else { return };
-        let made_for = self.thread.view().revision();
+        let Some(why) = self.compactor.draft.as_ref().map(|draft| draft.why) else { return };
+        let made_for = self.core.thread.view().revision();
         let mut pending =
             Pending { event: HookEvent::PreCompact, last: false, resolution, answer: HooksAnswer::default() };
         self.edit(&mut pending, made_for);
@@ -71,13 +70,13 @@ impl Session {
             };
             match why {
                 Why::Command | Why::Overflow => {
-                    let note = Change::Noted { message: self.fresh_message(), text };
+                    let note = Change::Noted { message: self.core.fresh_message(), text };
                     self.commit_all(vec![note]);
                 }
                 // It would be asked again at each round's end.
                 Why::Threshold | Why::Hook | Why::Must => {
-                    self.say(Severity::Info, text);
-                    self.compactor.pace.gained_nothing(&self.thread);
+                    self.core.say(Severity::Info, text);
+                    self.compactor.pace.gained_nothing(&self.core.thread);
                 }
             }
             self.compaction_meta("blocked", None);
@@ -85,31 +84,32 @@ impl Session {
         }
         let renewed = resolution.custom_instructions.map(|instructions| {
             let renewed = self.instruction_for(&instructions);
-            self.refocus(instructions);
+            if let Some(draft) = &mut self.compactor.draft {
+                draft.plan.focus = Some(instructions.clone());
+            }
+            self.compactor.order.focus = Some(instructions);
             renewed
         });
-        if let Some(work) = &mut self.work {
-            let order = &mut work.order;
-            order.instruction = renewed.or(order.instruction.take());
-            order.context = resolution.context;
-            order.summary = resolution.summary.map(|(_, text)| text);
-        }
-        self.tell(Told::Instructed { edited });
+        let order = &mut self.compactor.order;
+        order.instruction = renewed.or(order.instruction.take());
+        order.context = resolution.context;
+        order.summary = resolution.summary.map(|(_, text)| text);
+        self.answer_turn(TurnAnswer::Instructed { edited });
     }
 
     /// The recipe's text for other instructions of a hook.
     fn instruction_for(&self, instructions: &str) -> String {
-        let recipe = self
-            .order()
-            .and_then(|order| order.recipe.clone())
-            .or_else(|| self.recipes.catalog().find("compact").cloned());
-        let arguments = self.order().map(|order| order.arguments.clone()).unwrap_or_default();
-        let arguments = Arguments { free: instructions.to_owned(), ..arguments };
-        let text = recipe.map(|recipe| self.render(&recipe, &arguments, &ShellOutputs::new()));
+        let order = &self.compactor.order;
+        let recipe = order.recipe.clone().or_else(|| self.recipes.catalog().find("compact").cloned());
+        let arguments = Arguments { free: instructions.to_owned(), ..order.arguments.clone() };
+        let text = recipe.map(|recipe| self.core.render(&recipe, &arguments, &ShellOutputs::new()));
         match text {
             Some(Text::Done(text)) => text,
             Some(Text::Needs(_) | Text::Failed(_)) | None => {
-                format!("{}\n\n## Additional instructions\n\n{instructions}", self.summary_instruction())
+                format!(
+                    "{}\n\n## Additional instructions\n\n{instructions}",
+                    self.recipes.summary_instruction(&self.core)
+                )
             }
         }
     }
@@ -121,7 +121,7 @@ impl Session {
         if !self.may_run(HookEvent::AgentStop) {
             return false;
         }
-        let order = self.take_order();
+        let order = std::mem::take(&mut self.compactor.order);
         let Some(recipe) = &order.recipe else { return false };
         let round = Round { response: text.to_owned(), message: None, number: 1, ..self.round() };
         let what = What::AgentStop { round, stop_reason: "end_turn", continuations: 0 };
@@ -143,9 +143,9 @@ impl Session {
     /// What the callback's own conversation ends with: a script that acts on the recipe's text looks for
     /// it in the newest message of the agent, as in any conversation.
     fn view_with_reply(&mut self, text: &str) -> View {
-        let message = Message { id: self.fresh_message(), content: text_content(text.to_owned()) };
-        let model = self.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
-        let mut callback = self.thread.clone();
+        let message = Message { id: self.core.fresh_message(), content: text_content(text.to_owned()) };
+        let model = self.core.model.endpoint().map_or_else(|| ModelName(String::new()), |it| it.name.clone());
+        let mut callback = self.core.thread.clone();
         apply_to(&mut callback, Change::Replied { message, model, usage: None, cut: None });
         callback.view().clone()
     }
@@ -153,10 +153,10 @@ impl Session {
     /// A script may put its own history in the place of the summary, if it names this conversation.
     pub(crate) fn callback_stop_resolved(&mut self, swap: Change, mut resolution: Resolution) {
         let by = resolution.action_by.clone();
-        let own = self.id.0.clone();
+        let own = self.core.id().0.clone();
         let mutated = match std::mem::take(&mut resolution.action) {
             Action::Mutate { messages, preserve_recent, target: Some(target) } if target == own => {
-                match self.mutation(&by, messages, preserve_recent, None) {
+                match self.core.mutation(&by, messages, preserve_recent, None) {
                     Ok(change) => Some(change),
                     Err(why) => {
                         refuse(&mut resolution, &by, why);
@@ -200,28 +200,24 @@ impl Session {
     // ── Hooks after it ─────────────────────────────────────────────────────────────────────────
 
     /// A compaction is committed: hooks hear of it.
-    pub(crate) fn committed(&mut self) {
+    pub(crate) fn committed(&mut self) -> Option<What> {
         self.compactor.pace.gained();
         // A hook's own history may have taken the summary's place: that is no compaction.
-        let newest = self.thread.last_layer();
+        let newest = self.core.thread.last_layer();
         let compaction = newest.filter(|entry| matches!(entry.change, Change::Compacted { .. }));
-        let told = compaction.map(|entry| told_to_programs(entry, &self.id.0));
-        if let Some(work) = &mut self.work {
-            work.summary = None;
-            work.order = CompactionOrder::default();
-            if let Some(told) = &told {
-                work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
-            }
+        let told = compaction.map(|entry| told_to_programs(entry, &self.core.id().0));
+        self.compactor.summary = None;
+        self.compactor.order = CompactionOrder::default();
+        if let (Some(work), Some(told)) = (&mut self.work, &told) {
+            work.meta = Some(serde_json::json!({ "epitome": { "compaction": told } }));
         }
         if told.is_none() {
-            self.compaction_came_to_nothing(CompactionState::Cancelled);
-            return self.tell(Told::Hooks(HooksAnswer::default()));
+            self.compactor.show_ended(&self.core, CompactionState::Cancelled);
+            return None;
         }
-        if let Some(work) = &mut self.work {
-            work.compacting = None;
-        }
-        let newest = self.thread.last_layer();
-        let what = newest.and_then(|entry| match &entry.change {
+        self.compactor.announced = None;
+        let newest = self.core.thread.last_layer();
+        newest.and_then(|entry| match &entry.change {
             Change::Compacted { summary, trigger, tokens_before, tokens_after, account, .. } => {
                 Some(What::PostCompact {
                     trigger: match trigger {
@@ -233,28 +229,17 @@ impl Session {
                     tokens_before: *tokens_before,
                     tokens_after: *tokens_after,
                     summary: summary.text(),
-                    uuid: entry.seq.uuid_in(&self.id.0),
+                    uuid: entry.seq.uuid_in(&self.core.id().0),
                     fallback: account.fallback.is_some().then_some("truncated"),
                 })
             }
             _ => None,
-        });
-        let asked = what.is_some_and(|what| self.run_hooks(what, HookAsk::PostCompact));
-        if !asked {
-            self.tell(Told::Hooks(HooksAnswer::default()));
-        }
+        })
     }
 
     pub(crate) fn post_compact_resolved(&mut self, mut resolution: Resolution) {
         let commits = self.record(HookEvent::PostCompact, &mut resolution);
-        self.tell(Told::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
-    }
-
-    /// The session starts again on the summary.
-    pub(crate) fn restart(&mut self) {
-        if !self.run_hooks(What::SessionStart { source: "compact" }, HookAsk::Restart) {
-            self.tell(Told::Started(Vec::new()));
-        }
+        self.answer_turn(TurnAnswer::Hooks(HooksAnswer { commits, ..HooksAnswer::default() }));
     }
 }
 

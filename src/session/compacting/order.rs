@@ -1,4 +1,4 @@
-//! How a compaction is asked for: by a person, a hook or a recipe.
+//! How a compaction is asked for: by a user, a hook or a recipe.
 
 use std::sync::Arc;
 

@@ -1,53 +1,81 @@
-//! What clients are shown of a compaction while it is made, and what its answer tells programs.
+//! What clients are shown of a compaction while it is made.
 
-use crate::actor::Session;
-use crate::work::Compacting;
+use tokio::sync::mpsc;
+
+use super::Compactor;
+use crate::core::Core;
+use crate::summary::PIECES_MAX;
 use crate::{CompactionState, Out};
+use epitome_thread::MessageId;
 
 /// What is shown of a summary as it is written, in bytes, tries that came to nothing counted in; the whole
 /// stands in the entry.
 const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
-impl Session {
-    /// Tells clients that a compaction which they were shown the beginning of will not be.
-    pub(crate) fn compaction_came_to_nothing(&mut self, state: CompactionState) {
-        if let Some(Compacting { id, .. }) = self.work.as_mut().and_then(|work| work.compacting.take()) {
-            self.announce(&Out::Compaction { id, state });
+/// A compaction that clients were told the beginning of.
+pub(super) struct Announced {
+    /// The id of its summary's message.
+    pub id: MessageId,
+    /// The tokens that it began with.
+    tokens: u64,
+    /// What of the summary was shown, for a client that joins in the middle.
+    wrote: String,
+}
+
+impl Compactor {
+    /// A summary begins to be written. Clients see it grow by what comes into the sender.
+    pub(super) fn show_begun(&mut self, core: &mut Core) -> mpsc::Sender<String> {
+        let (id, tokens) = (core.fresh_message(), core.tokens_in_context());
+        core.announce(&Out::Compaction { id, state: CompactionState::Began { tokens } });
+        self.announced = Some(Announced { id, tokens, wrote: String::new() });
+        let (sender, pieces) = mpsc::channel(PIECES_MAX);
+        self.pieces = Some(pieces);
+        sender
+    }
+
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced.is_some()
+    }
+
+    /// The next piece of the summary; never, where none is written.
+    pub(crate) async fn next_piece(&mut self) -> Option<String> {
+        match &mut self.pieces {
+            Some(pieces) => pieces.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What was written last may have come at the same moment as the end.
+    pub(super) fn show_last_pieces(&mut self, core: &Core) {
+        let Some(mut pieces) = self.pieces.take() else { return };
+        while let Ok(piece) = pieces.try_recv() {
+            self.show_piece(core, piece);
         }
     }
 
     /// Shows the next piece of the summary that a model writes.
-    pub(crate) fn compaction_wrote(&mut self, piece: String) {
-        let Some(compacting) = self.work.as_mut().and_then(|work| work.compacting.as_mut()) else { return };
-        if piece.is_empty() || compacting.wrote.len() + piece.len() > SHOWN_BYTES_MAX {
-            return;
+    pub(crate) fn show_piece(&mut self, core: &Core, piece: String) {
+        let Some(Announced { id, wrote, .. }) = &mut self.announced else { return };
+        if !piece.is_empty() && wrote.len() + piece.len() <= SHOWN_BYTES_MAX {
+            wrote.push_str(&piece);
+            core.announce(&Out::Compaction { id: *id, state: CompactionState::Wrote(piece) });
         }
-        compacting.wrote.push_str(&piece);
-        let id = compacting.id;
-        self.announce(&Out::Compaction { id, state: CompactionState::Wrote(piece) });
+    }
+
+    /// Tells clients that a compaction which they were shown the beginning of will not be.
+    pub(crate) fn show_ended(&mut self, core: &Core, state: CompactionState) {
+        if let Some(Announced { id, .. }) = self.announced.take() {
+            core.announce(&Out::Compaction { id, state });
+        }
     }
 
     /// How the running compaction stands, for a client that joins in the middle of it.
-    pub(crate) fn live_compaction(&self) -> Vec<Out> {
-        let Some(Compacting { id, tokens, wrote }) =
-            self.work.as_ref().and_then(|work| work.compacting.as_ref())
-        else {
-            return Vec::new();
-        };
-        let mut outs = vec![Out::Compaction { id: *id, state: CompactionState::Began { tokens: *tokens } }];
+    pub(crate) fn live(&self) -> Vec<Out> {
+        let Some(Announced { id, tokens, wrote }) = &self.announced else { return Vec::new() };
+        let mut states = vec![CompactionState::Began { tokens: *tokens }];
         if !wrote.is_empty() {
-            outs.push(Out::Compaction { id: *id, state: CompactionState::Wrote(wrote.clone()) });
+            states.push(CompactionState::Wrote(wrote.clone()));
         }
-        outs
-    }
-
-    pub(crate) fn compaction_meta(&mut self, status: &str, tokens: Option<(u64, u64)>) {
-        let Some(work) = &mut self.work else { return };
-        let mut compaction = serde_json::json!({ "status": status });
-        if let Some((before, after)) = tokens {
-            compaction["pre_tokens"] = before.into();
-            compaction["post_tokens"] = after.into();
-        }
-        work.meta = Some(serde_json::json!({ "epitome": { "compaction": compaction } }));
+        states.into_iter().map(|state| Out::Compaction { id: *id, state }).collect()
     }
 }

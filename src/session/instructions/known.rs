@@ -116,7 +116,7 @@ fn is_edited(thread: &Thread, entry: Seq) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reminders::scaffold::{compacted, message, mutated, person, thread};
+    use crate::reminders::logs_tests::{compacted, message, mutated, person, thread};
     use epitome_thread::Part;
 
     fn said(text: &str, origin: Origin) -> Change {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::known::is_left_out;
 use crate::Severity;
-use crate::actor::Session;
+use crate::core::Core;
 use crate::prompt::{self, Instructions};
 use epitome_compaction::Budget;
 use epitome_thread::ToolSpec;
@@ -37,15 +37,19 @@ fn with_room(files: &[u64], room: u64) -> Vec<bool> {
     fits
 }
 
-impl Session {
-    /// The system text as it is frozen beside these tools. The person is told of files that there is no room for.
-    pub(crate) fn system_text(&mut self, tools: &[ToolSpec]) -> String {
-        let contexts = self.hooks.take_contexts().into_iter().chain(self.lineage.role.clone());
+impl Core {
+    /// The system text as it is frozen beside these tools. The user is told of files that there is no room for.
+    pub(crate) fn system_text(
+        &self,
+        files: Vec<Instructions>,
+        contexts: Vec<String>,
+        tools: &[ToolSpec],
+    ) -> String {
+        let contexts = contexts.into_iter().chain(self.lineage.role.clone());
         let contexts: String = contexts.map(|context| format!("\n\n{context}")).collect();
         let text = |files: &[String]| prompt::system_text(&self.workspace, files) + &contexts;
-        let (ruler, budget) = (self.ruler(), self.budget());
+        let (ruler, budget) = (self.ruler(), self.budget(None));
         let at_most = |counted| ruler.at_most(Count { reported: 0, counted });
-        let files = self.instructions.files();
         let whole: Vec<String> = files.iter().map(|file| prompt::block(&file.path, &file.text)).collect();
         let system = text(&whole);
         if files.is_empty() || at_most(ruler.frame(&system, tools)) <= frame_max(&budget) {
@@ -70,7 +74,7 @@ impl Session {
         if !is_left_out(&self.thread, path) {
             return true;
         }
-        let (ruler, budget) = (self.ruler(), self.budget());
+        let (ruler, budget) = (self.ruler(), self.budget(None));
         let counted = budget.frame + ruler.text(words);
         ruler.at_most(Count { reported: 0, counted }) <= frame_max(&budget)
     }

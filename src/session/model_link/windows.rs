@@ -28,7 +28,7 @@ impl ModelLink {
         self.window_from = self.learned.apply(settings, &mut endpoint);
         self.list_asked = false;
         let model = endpoint.name.clone();
-        // A service on the network is not spoken to before the person has said something.
+        // A service on the network is not spoken to before the user has said something.
         let next = listing::is_near(&endpoint).then_some(When::Due);
         self.endpoint = Some(endpoint);
         // A child's parent has done it.
@@ -55,7 +55,7 @@ impl ModelLink {
     }
 
     /// Puts what became known into the endpoint that is in use. Clients see longer lists of models when they
-    /// are given options next: a picker does not change under the person's hand.
+    /// are given options next: a picker does not change under the user's hand.
     pub fn asked(&mut self, asked: Asked, settings: &Settings) -> Vec<Effect> {
         let fault = self.learned.fault().map(|text| Effect::Notice(Severity::Warning, text));
         let mut effects = Vec::from_iter(fault);

@@ -10,55 +10,59 @@ use tokio::sync::{mpsc, watch};
 use super::{COMMANDS_MAX, Live, Sessions, store_error};
 use crate::actor::Session;
 use crate::client_list::Activity;
+use crate::inbox::Channel;
+use crate::resting::Resting;
 use crate::work::{Responder, TooLate};
-use crate::{Attachment, ClientId, Opening, Replay, SessionCommand, SessionError, Ticket};
+use crate::{Opening, Replay, SessionCommand, SessionError, Ticket};
 use epitome_store::{Journal, Store};
 use epitome_thread::{SessionId, Thread};
 
 impl Sessions {
-    pub(super) fn open(
-        &self,
-        live: &mut HashMap<SessionId, Live>,
-        ticket: Ticket,
-        id: SessionId,
-        opening: Opening,
-        replay: Replay,
-    ) {
+    /// Enters a session that begins to live; with the one of that name before it, whose end must come first.
+    pub(super) fn enter(&self, live: &mut HashMap<SessionId, Live>, id: &SessionId) -> Entered {
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let channel = (commands.downgrade(), receiver);
         let (alive, ended) = watch::channel(());
         let activity = Arc::<Activity>::default();
         let before = live.insert(id.clone(), Live { activity: activity.clone(), commands, ended });
-        let services = self.inner.services.clone();
-        let again = self.clone();
-        let session = id.clone();
+        Entered { channel, alive, activity, before }
+    }
+
+    /// Begins to live from the log.
+    pub(super) fn open(&self, live: &mut HashMap<SessionId, Live>, id: SessionId, origin: Origin) {
+        let Entered { channel, alive, activity, before } = self.enter(live, &id);
+        let (services, again, session) = (self.inner.services.clone(), self.clone(), id.clone());
         self.run(id, alive, async move {
             if let Some(mut before) = before {
                 // Its journal is locked until then. The error is the end that is waited for.
                 drop(before.ended.changed().await);
             }
-            match read_log(&services.store, &session).await {
-                Ok((journal, thread)) => {
+            let (journal, thread) = match read_log(&services.store, &session).await {
+                Ok(read) => read,
+                Err(error) => return origin.refuse(&session, channel.1, &error),
+            };
+            let (mut live, attach) = match origin {
+                Origin::Client { ticket, opening, replay } => {
                     let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    live.join_process(again.others(), again.inner.counts.clone(), activity);
-                    for watcher in again.parked().remove(&session).unwrap_or_default() {
-                        live.watch(watcher);
-                    }
                     live.hooks.set_source(match replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Repairs => "resume",
                     });
-                    live.attach(ticket, opening, replay);
-                    again.attach_again(&session, live.run().await);
+                    (live, Some((ticket, opening, replay)))
                 }
-                Err(error) => {
-                    let (_, commands) = channel;
-                    let opener = opening.attachment;
-                    Responder::new(ticket, session.clone(), opener.clone()).answer(Err(error.clone()));
-                    let find = |client| (client == opener.client).then(|| opener.clone());
-                    refuse_all(commands, &session, find, &error);
-                }
+                Origin::Rest(resting) => match resting.resume(services, thread, journal, channel) {
+                    Some(live) => (live, None),
+                    None => return,
+                },
+            };
+            live.join_process(again.process(), activity);
+            for watcher in again.parked().remove(&session).unwrap_or_default() {
+                live.watch(watcher);
             }
+            if let Some((ticket, opening, replay)) = attach {
+                live.attach(ticket, opening, replay);
+            }
+            again.attach_again(&session, live.run().await);
         });
     }
 
@@ -92,13 +96,13 @@ impl Sessions {
     }
 
     /// Takes a session out of the memory that nobody has wanted anything of; gives it back where somebody just did.
-    pub(crate) fn lay_down(&self, session: Box<Session>) -> Option<Box<Session>> {
+    pub(crate) fn park(&self, session: Box<Session>) -> Option<Box<Session>> {
         let mut live = self.live();
-        if session.has_commands() {
+        if session.inbox.has_commands() {
             return Some(session);
         }
-        let id = session.id.clone();
-        let resting = session.lie_down();
+        let id = session.core.id().clone();
+        let resting = session.suspend();
         live.remove(&id);
         self.resting().insert(id, Box::new(resting));
         None
@@ -106,72 +110,49 @@ impl Sessions {
 
     /// Begins to live again where it rests.
     pub(super) fn wake(&self, live: &mut HashMap<SessionId, Live>, session: &SessionId) {
-        let Some(resting) = self.resting().remove(session) else { return };
-        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
-        let channel = (commands.downgrade(), receiver);
-        let (alive, ended) = watch::channel(());
-        let activity = Arc::<Activity>::default();
-        let before = live.insert(session.clone(), Live { activity: activity.clone(), commands, ended });
-        let (services, again, session) = (self.inner.services.clone(), self.clone(), session.clone());
-        self.run(session.clone(), alive, async move {
-            if let Some(mut before) = before {
-                // Somebody writes its log just now. The error is the end that is waited for.
-                drop(before.ended.changed().await);
-            }
-            match read_log(&services.store, &session).await {
-                Ok((journal, thread)) => {
-                    let Some(mut live) = resting.get_up(services, thread, journal, channel) else { return };
-                    live.join_process(again.others(), again.inner.counts.clone(), activity);
-                    for watcher in again.parked().remove(&session).unwrap_or_default() {
-                        live.watch(watcher);
-                    }
-                    again.attach_again(&session, live.run().await);
-                }
-                Err(error) => {
-                    let (_, commands) = channel;
-                    refuse_all(commands, &session, |client| resting.attachment(client), &error);
-                }
-            }
-        });
+        let resting = self.resting().remove(session);
+        if let Some(resting) = resting {
+            self.open(live, session.clone(), Origin::Rest(resting));
+        }
     }
 }
 
-/// Answers what was sent to a session that then could not be opened: who sends many requests at once
-/// does not wait for the first answer.
-fn refuse_all(
-    mut commands: mpsc::Receiver<SessionCommand>,
-    session: &SessionId,
-    find: impl Fn(ClientId) -> Option<Attachment>,
-    error: &SessionError,
-) {
-    commands.close();
-    while let Ok(command) = commands.try_recv() {
-        let (ticket, attachment) = match command {
-            SessionCommand::Attach { ticket, opening, .. } => (ticket, opening.attachment),
-            SessionCommand::Prompt { ticket, client, .. }
-            | SessionCommand::Steer { ticket, client, .. }
-            | SessionCommand::SetMode { ticket, client, .. }
-            | SessionCommand::SetOption { ticket, client, .. }
-            | SessionCommand::Close { ticket, client } => match find(client) {
-                Some(attachment) => (ticket, attachment),
-                None => continue,
-            },
-            SessionCommand::Watch(_)
-            | SessionCommand::Unwatch { .. }
-            | SessionCommand::Cancel
-            | SessionCommand::CancelAgent { .. }
-            | SessionCommand::CancelPrompt { .. }
-            | SessionCommand::Decide { .. }
-            | SessionCommand::Absent { .. }
-            | SessionCommand::Answer { .. }
-            | SessionCommand::Fulfil { .. }
-            | SessionCommand::Detach { .. }
-            | SessionCommand::End
-            | SessionCommand::RecipesChanged
-            | SessionCommand::HooksChanged
-            | SessionCommand::Mutate { .. } => continue,
-        };
-        Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
+/// What a session's task begins with.
+pub(super) struct Entered {
+    pub channel: Channel,
+    pub alive: watch::Sender<()>,
+    pub activity: Arc<Activity>,
+    pub before: Option<Live>,
+}
+
+/// What has a session begin to live from its log.
+pub(super) enum Origin {
+    Client { ticket: Ticket, opening: Opening, replay: Replay },
+    Rest(Box<Resting>),
+}
+
+impl Origin {
+    /// Answers what was sent to a session that then could not be opened: who sends many requests at once
+    /// does not wait for the first answer.
+    fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {
+        if let Origin::Client { ticket, opening, .. } = &self {
+            let responder = Responder::new(*ticket, session.clone(), opening.attachment.clone());
+            responder.answer(Err(error.clone()));
+        }
+        commands.close();
+        while let Ok(command) = commands.try_recv() {
+            let Some((ticket, client)) = command.asker() else { continue };
+            let attachment = match (command, &self) {
+                (SessionCommand::Attach { opening, .. }, _) => Some(opening.attachment),
+                (_, Origin::Client { opening, .. }) => {
+                    Some(opening.attachment.clone()).filter(|opener| opener.client == client)
+                }
+                (_, Origin::Rest(resting)) => resting.attachment(client),
+            };
+            if let Some(attachment) = attachment {
+                Responder::new(ticket, session.clone(), attachment).answer(Err(error.clone()));
+            }
+        }
     }
 }
 

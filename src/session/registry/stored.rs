@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{Live, Sessions, store_error};
-use crate::elsewhere::{self, Mutation, Replaced};
+use crate::cross_session_edit::{self, Mutation, Replaced};
 use crate::{SessionCommand, SessionError};
 use epitome_store::{Header, StoreError};
 use epitome_thread::{Seq, SessionId};
@@ -111,7 +111,7 @@ impl Sessions {
         &self,
         target: &SessionId,
         mutation: &Mutation,
-        answer: elsewhere::ReplacedAnswer,
+        answer: cross_session_edit::ReplacedAnswer,
     ) -> Result<Option<watch::Receiver<()>>, String> {
         let mut live = self.live();
         if let Some(found) = live.get(target) {
@@ -129,8 +129,10 @@ impl Sessions {
         let (services, name, mutation) = (self.inner.services.clone(), target.clone(), mutation.clone());
         self.run(target.clone(), alive, async move {
             services.recall().await;
-            let made =
-                tokio::task::spawn_blocking(move || elsewhere::in_store(&services, &name, &mutation)).await;
+            let made = tokio::task::spawn_blocking(move || {
+                cross_session_edit::in_store(&services, &name, &mutation)
+            })
+            .await;
             // Who gave up meanwhile wants no answer.
             drop(answer.send(made.unwrap_or_else(|error| Err(error.to_string()))));
         });

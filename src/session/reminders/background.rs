@@ -74,7 +74,7 @@ fn known(view: &[Arc<Entry>]) -> BTreeMap<String, bool> {
 mod tests {
     use serde_json::json;
 
-    use super::super::scaffold::{context, entries};
+    use super::super::logs_tests::{context, entries};
     use super::*;
     use epitome_thread::{CallId, OutcomeStatus, ToolOutcome};
 

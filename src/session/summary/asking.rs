@@ -1,4 +1,4 @@
-//! One call of a model for a summary: asked, shown as it streams, and read.
+//! One call of a model outside of turns, for a summary above all: asked, shown as it streams, and read.
 
 use std::time::Duration;
 
@@ -23,21 +23,32 @@ pub(super) async fn ask(
     shown: bool,
 ) -> Result<Summary, ProviderError> {
     let pieces = shown.then_some(&order.pieces);
+    let work = answer(&order.http, endpoint, request, tries_max, pieces);
+    let reply = timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))?;
+    summary_of(endpoint, reply)
+}
+
+/// The whole answer to one request, asked for at most so many times where the provider can't answer just
+/// now. What of it is a summary goes to `pieces` as it comes.
+pub(crate) async fn answer(
+    http: &Http,
+    endpoint: &Endpoint,
+    request: &Encoded,
+    tries_max: u32,
+    pieces: Option<&mpsc::Sender<String>>,
+) -> Result<Reply, ProviderError> {
     let mut tries = 0;
-    let work = async {
-        loop {
-            let error = match collect(&order.http, endpoint, request, pieces).await {
-                Ok(reply) => return summary_of(endpoint, reply),
-                Err(error) => error,
-            };
-            tries += 1;
-            match retry::delay(&error.class, tries, fastrand::f64()) {
-                Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
-                Some(_) | None => return Err(error),
-            }
+    loop {
+        let error = match collect(http, endpoint, request, pieces).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        tries += 1;
+        match retry::delay(&error.class, tries, fastrand::f64()) {
+            Some(delay) if tries < tries_max => tokio::time::sleep(delay).await,
+            Some(_) | None => return Err(error),
         }
-    };
-    timeout(order.time.0, work).await.unwrap_or_else(|_| Err(too_slow(order.time.0)))
+    }
 }
 
 async fn collect(

@@ -1,4 +1,4 @@
-//! What comes of an agent: its last words for the model and the person, its figures for machines, and its whole
+//! What comes of an agent: its last words for the model and the user, its figures for machines, and its whole
 //! work for whoever looks it up. Pure.
 
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use epitome_tools::{ToolResult, truncate};
 const TRANSCRIPT_BYTES_MAX: usize = 512 * 1024;
 
 /// Whose report it is, and what it is reckoned with.
-pub(super) struct Told<'a> {
+pub(super) struct Report<'a> {
     pub agent: &'a str,
     pub order: &'a TaskOrder,
     pub settings: &'a Settings,
-    /// What a person should know of how it was started.
+    /// What a user should know of how it was started.
     pub remark: Option<String>,
 }
 
-impl Told<'_> {
+impl Report<'_> {
     pub(super) fn result(
         self,
         ran: Result<ChildOutcome, String>,

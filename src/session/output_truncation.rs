@@ -1,7 +1,8 @@
 //! Outcomes as they come in: one that is too large for its share of the window is cut for the view, and all
 //! of it is kept in the log, where `recall` reads it. Pure but for the session's own numbers.
 
-use super::actor::Session;
+use super::core::Core;
+use super::tool_host::ToolHost;
 use epitome_provider::models;
 use epitome_recall as recall;
 use epitome_secrets::Masker;
@@ -54,13 +55,13 @@ impl Room {
 
 /// Follows one thread: the whole texts that its log holds. A log only grows, so each entry is looked at once.
 #[derive(Debug, Default)]
-pub struct Wholes {
+pub struct StoredOutputs {
     bytes: usize,
     /// Entries that were looked at.
     entries: usize,
 }
 
-impl Wholes {
+impl StoredOutputs {
     /// Bytes of all of them.
     pub(super) fn of(&mut self, thread: &Thread) -> usize {
         for entry in thread.entries().iter().skip(self.entries) {
@@ -82,48 +83,50 @@ enum Source {
     Agent,
 }
 
-impl Session {
+impl Core {
+    /// Bytes of one answer from the log, for the model in use.
+    pub(super) fn recall_bytes(&self) -> usize {
+        usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
+    }
+}
+
+impl ToolHost {
     /// A change as it is committed next: an outcome with who decided about its call, without what looks like a key,
     /// and cut to its share.
-    pub(super) fn arrived(&mut self, mut change: Change) -> Change {
+    pub(super) fn truncated_outcome(&mut self, core: &mut Core, mut change: Change) -> Change {
         if let Change::ToolFinished { outcome } = &mut change {
-            outcome.decided = self.work.as_mut().and_then(|work| work.decided.remove(&outcome.call));
+            outcome.decided = self.call(&outcome.call).decided.take();
             // What a hook put in its place; what the tool gave was masked where it ended, and may have some megabytes.
-            if let Some(masker) = self.masker() {
+            if let Some(masker) = self.masker(core) {
                 mask_said(outcome, &masker);
             }
         }
         match change {
             Change::ToolFinished { outcome } if text_bytes(&outcome) > SHOWN_BYTES_MIN => {
-                let name = self.thread.call(&outcome.call).map(|call| call.name.as_str());
+                let name = core.thread.call(&outcome.call).map(|call| call.name.as_str());
                 let source = match name {
                     Some(recall::NAME) => Source::Recall,
                     Some(task::NAME) => Source::Agent,
                     Some(_) | None => Source::Tool,
                 };
-                let room = self.room_for_outcome();
-                let outcome = cut(&self.ruler(), outcome, source, self.thread.next_seq(), &room);
+                let room = self.room_for_outcome(core);
+                let outcome = cut(&core.ruler(), outcome, source, core.thread.next_seq(), &room);
                 Change::ToolFinished { outcome }
             }
             other => other,
         }
     }
 
-    /// Bytes of one answer from the log, for the model in use.
-    pub(super) fn recall_bytes(&self) -> usize {
-        usize::try_from(self.model.window() / WINDOW_PART * TOKEN_BYTES).unwrap_or(usize::MAX)
-    }
-
-    fn room_for_outcome(&mut self) -> Room {
-        let used = self.tokens_in_context();
-        let (window, max_output) = match self.model.endpoint() {
+    fn room_for_outcome(&mut self, core: &mut Core) -> Room {
+        let used = core.tokens_in_context();
+        let (window, max_output) = match core.model.endpoint() {
             Some(endpoint) => (endpoint.window, u64::from(endpoint.max_output)),
             None => (models::WINDOW_DEFAULT, 0),
         };
-        let taken = taken(&self.thread);
+        let taken = taken(&core.thread);
         let free = window.saturating_sub(used + max_output.min(window / 4)) + taken;
-        let open = self.thread.open_calls().len() as u64;
-        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.tools.stored_bytes(&self.thread));
+        let open = core.thread.open_calls().len() as u64;
+        let keep_bytes = WHOLES_BYTES_MAX.saturating_sub(self.stored_bytes(&core.thread));
         Room { window, free, taken, open, keep_bytes }
     }
 }
@@ -350,7 +353,7 @@ mod tests {
         let opened = Change::Opened { format: FORMAT_VERSION, session, cwd: "/w".into() };
         let entry = |seq, change| Arc::new(Entry { seq: Seq(seq), at: 0, change });
         let mut thread = Thread::replay([entry(0, opened)]).expect("the log begins with its opening entry");
-        let mut wholes = Wholes::default();
+        let mut wholes = StoredOutputs::default();
         for (seq, (whole, bytes)) in (1..).zip([(None, 0), (Some("12345"), 5), (None, 5), (Some("67"), 7)]) {
             let outcome = ToolOutcome { whole: whole.map(str::to_owned), ..outcome("shown".to_owned()) };
             thread.apply(entry(seq, Change::ToolFinished { outcome }));

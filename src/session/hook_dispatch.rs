@@ -7,11 +7,12 @@ use serde_json::{Map, Value};
 
 use tracing::Instrument as _;
 
+use super::Severity;
 use super::actor::Session;
+use super::core::Core;
 use super::effects;
 use super::replies::with_full_stop;
 use super::work::Done;
-use super::{Out, Severity};
 use epitome_config::Threshold;
 use epitome_hooks::chain::{Chain, Link, Takes};
 use epitome_hooks::event::HookEvent;
@@ -27,92 +28,7 @@ const WINDOW_UNKNOWN: u64 = 128_000;
 /// How long hooks may work at a session's end; who closes it waits for that.
 const END_TIME_MAX: Duration = Duration::from_secs(3);
 
-impl Session {
-    /// Runs the hooks of an event. Returns whether there are any.
-    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> bool {
-        if !self.may_run(what.event()) {
-            return false;
-        }
-        let moment = self.moment(what);
-        let links = self.links(&moment);
-        if links.is_empty() || self.work.is_none() {
-            return false;
-        }
-        self.start_hooks(links, moment, ask);
-        true
-    }
-
-    /// Whether anything may run at an event: asked before a moment is put together.
-    pub(super) fn may_run(&self, event: HookEvent) -> bool {
-        let declared = self.work.as_ref().is_some_and(|work| work.handlers.contains_key(&event));
-        declared || self.hooks.has_any_for(event)
-    }
-
-    /// What runs at this moment, in its order.
-    pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
-        let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
-        let all = recipe.is_none_or(|recipe| recipe.run_hooks);
-        let Some(work) = &self.work else { return self.hooks.scripts(moment, all) };
-        let declared = work.handlers.get(&moment.what.event()).map(Vec::as_slice);
-        self.hooks.links(moment, declared, all)
-    }
-
-    /// Runs these off this task, for what the turn asked. No-op without a turn.
-    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, ask: HookAsk) {
-        let runner = self.runner();
-        let event = moment.what.event();
-        let takes = self.takes(&moment.what);
-        let Some(work) = &mut self.work else { return };
-        let scope = work.trace.scope().clone();
-        let job = async move {
-            let chain = Chain::new(moment, links);
-            let chain = match takes {
-                Some(takes) => chain.checking_inputs(takes),
-                None => chain,
-            };
-            let perform = run::perform(&runner, chain);
-            let resolution = effects::guarded(perform, || fault_of_ours(event)).await;
-            Done::Hooks(ask, Box::new(resolution))
-        };
-        work.jobs.spawn(job.instrument(scope));
-    }
-
-    /// The check of what hooks may put in the place of a call's input.
-    fn takes(&self, what: &What) -> Option<Takes> {
-        let What::BeforeToolCall(call) = what else { return None };
-        let tool = self.services.toolbox.get(&call.tool)?.clone();
-        let workspace = self.workspace.clone();
-        let takes = move |input: &Map<String, Value>| {
-            tool.access(&Value::Object(input.clone()), &workspace).map(drop)
-        };
-        Some(Takes(Arc::new(takes)))
-    }
-
-    /// Everything that payloads tell beside the event itself.
-    pub(super) fn moment(&mut self, what: What) -> Moment {
-        let usage = self.usage_facts();
-        let lineage = &self.lineage;
-        let recipe = self.work.as_ref().and_then(|work| work.recipe.as_ref());
-        let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
-        let base = Base {
-            session: self.id.0.clone(),
-            cwd: self.thread.cwd().to_path_buf(),
-            invoked_by: if lineage.depth == 0 { InvokedBy::Main } else { InvokedBy::Subagent },
-            recipe,
-            callback_args: lineage.callback_args.clone(),
-            callback_depth: lineage.depth,
-            model: self.model.endpoint().map(|endpoint| endpoint.name.clone()),
-            mode: self.thread.mode(),
-            revision: self.thread.view().revision(),
-            view: self.thread.view().clone(),
-            at: now(),
-            usage,
-            auto_compact: self.auto_compact_at(usage.size),
-            context: self.context_facts(),
-        };
-        Moment { base, what }
-    }
-
+impl Core {
     fn usage_facts(&mut self) -> UsageFacts {
         let used = self.tokens_in_context();
         let size = self.model.endpoint().map_or(WINDOW_UNKNOWN, |endpoint| endpoint.window).max(1);
@@ -155,18 +71,105 @@ impl Session {
             pinned: self.thread.pinned(),
         }
     }
+}
+
+impl Session {
+    /// Runs the hooks of an event. Gives the ask back where there are none.
+    pub(super) fn run_hooks(&mut self, what: What, ask: HookAsk) -> Option<HookAsk> {
+        if !self.may_run(what.event()) {
+            return Some(ask);
+        }
+        let moment = self.moment(what);
+        let links = self.links(&moment);
+        if links.is_empty() || self.work.is_none() {
+            return Some(ask);
+        }
+        self.start_hooks(links, moment, ask);
+        None
+    }
+
+    /// Whether anything may run at an event: asked before a moment is put together.
+    pub(super) fn may_run(&self, event: HookEvent) -> bool {
+        let declared = self.work.as_ref().is_some_and(|work| work.run.handlers.contains_key(&event));
+        declared || self.hooks.has_any_for(event)
+    }
+
+    /// What runs at this moment, in its order.
+    pub(super) fn links(&self, moment: &Moment) -> Vec<Link> {
+        let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
+        let all = recipe.is_none_or(|recipe| recipe.run_hooks);
+        let Some(work) = &self.work else { return self.hooks.scripts(moment, all) };
+        let declared = work.run.handlers.get(&moment.what.event()).map(Vec::as_slice);
+        self.hooks.links(moment, declared, all)
+    }
+
+    /// Runs these off this task, for what the turn asked. No-op without a turn.
+    pub(super) fn start_hooks(&mut self, links: Vec<Link>, moment: Moment, ask: HookAsk) {
+        let runner = self.hooks.runner(&self.core);
+        let event = moment.what.event();
+        let takes = self.takes(&moment.what);
+        let Some(work) = &mut self.work else { return };
+        let scope = self.core.trace.scope().clone();
+        let job = async move {
+            let chain = Chain::new(moment, links);
+            let chain = match takes {
+                Some(takes) => chain.checking_inputs(takes),
+                None => chain,
+            };
+            let perform = run::perform(&runner, chain);
+            let resolution = effects::guarded(perform, || internal_error(event)).await;
+            Done::Hooks(ask, Box::new(resolution))
+        };
+        work.jobs.spawn(job.instrument(scope));
+    }
+
+    /// The check of what hooks may put in the place of a call's input.
+    fn takes(&self, what: &What) -> Option<Takes> {
+        let What::BeforeToolCall(call) = what else { return None };
+        let tool = self.core.services.toolbox.get(&call.tool)?.clone();
+        let workspace = self.core.workspace.clone();
+        let takes = move |input: &Map<String, Value>| {
+            tool.access(&Value::Object(input.clone()), &workspace).map(drop)
+        };
+        Some(Takes(Arc::new(takes)))
+    }
+
+    /// Everything that payloads tell beside the event itself.
+    pub(super) fn moment(&mut self, what: What) -> Moment {
+        let usage = self.core.usage_facts();
+        let lineage = &self.core.lineage;
+        let recipe = self.work.as_ref().and_then(|work| work.run.recipe.as_ref());
+        let recipe = recipe.map_or_else(|| lineage.recipe.clone(), |recipe| recipe.id.clone());
+        let base = Base {
+            session: self.core.id().0.clone(),
+            cwd: self.core.thread.cwd().to_path_buf(),
+            invoked_by: if lineage.depth == 0 { InvokedBy::Main } else { InvokedBy::Subagent },
+            recipe,
+            callback_args: lineage.callback_args.clone(),
+            callback_depth: lineage.depth,
+            model: self.core.model.endpoint().map(|endpoint| endpoint.name.clone()),
+            mode: self.core.thread.mode(),
+            revision: self.core.thread.view().revision(),
+            view: self.core.thread.view().clone(),
+            at: now(),
+            usage,
+            auto_compact: self.core.auto_compact_at(usage.size),
+            context: self.core.context_facts(),
+        };
+        Moment { base, what }
+    }
 
     /// The round that just ended, as hooks are told of it.
     pub(super) fn round(&self) -> Round {
-        let newest = self.thread.entries().iter().rev().find_map(|entry| match &entry.change {
+        let newest = self.core.thread.entries().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => Some(message),
             _ => None,
         });
         let replies = |entry: &&Arc<Entry>| matches!(entry.change, Change::Replied { .. });
-        let in_session = self.thread.entries().iter().filter(replies).count();
-        let summary = self.work.as_ref().and_then(|work| work.summary.clone());
+        let in_session = self.core.thread.entries().iter().filter(replies).count();
+        let summary = self.compactor.summary();
         Round {
-            response: match (&summary, newest) {
+            response: match (summary, newest) {
                 (Some(summary), _) => summary.clone(),
                 (None, Some(message)) => message.text(),
                 (None, None) => String::new(),
@@ -179,42 +182,43 @@ impl Session {
     }
 
     /// The session ends: hooks hear of it, and get a moment for it.
-    pub(super) async fn tell_of_end(&mut self) {
-        if !self.hooks.has_started() || self.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
+    pub(super) async fn run_end_hooks(&mut self) {
+        if !self.hooks.has_started() || self.core.lineage.is_child() || !self.may_run(HookEvent::SessionEnd) {
             return;
         }
         let moment = self.moment(What::SessionEnd { reason: "other" });
         let links = self.links(&moment);
-        let runner = self.runner();
-        let perform = run::perform(&runner, Chain::new(moment, links)).instrument(self.timed.span().clone());
+        let runner = self.hooks.runner(&self.core);
+        let perform =
+            run::perform(&runner, Chain::new(moment, links)).instrument(self.core.trace.session().clone());
         let ended = tokio::time::timeout(END_TIME_MAX, perform).await;
         let Ok(mut resolution) = ended else {
-            tracing::warn!(session = %self.id, "hooks of the session's end did not end in time");
+            tracing::warn!(session = %self.core.id(), "hooks of the session's end did not end in time");
             return;
         };
         for change in self.record(HookEvent::SessionEnd, &mut resolution) {
-            if let Err(error) = self.commit(change) {
-                tracing::error!(session = %self.id, %error, "the trail of the session's end is not kept");
+            if let Err(error) = self.core.commit(change) {
+                tracing::error!(session = %self.core.id(), %error, "the trail of the session's end is not kept");
             }
         }
     }
 
     // ── The trail ──────────────────────────────────────────────────────────────────────────────
 
-    /// Writes down what hooks did, and tells the person what they asked to be told and what went wrong.
+    /// Writes down what hooks did, and tells the user what they asked to be told and what went wrong.
     pub(super) fn record(&mut self, event: HookEvent, resolution: &mut Resolution) -> Vec<Change> {
         if let Some(work) = &mut self.work {
             work.turn.count_quiet_hooks(resolution.quiet);
         }
         for (hook, text) in std::mem::take(&mut resolution.notices) {
-            self.announce(&Out::Notice { severity: Severity::Info, text: format!("{hook}: {text}") });
+            self.core.say(Severity::Info, format!("{hook}: {text}"));
         }
         for name in std::mem::take(&mut resolution.quiet_names) {
             self.count_success(event, &name);
         }
         let runs = std::mem::take(&mut resolution.trail);
         for run in &runs {
-            self.tell_of_run(event, run);
+            self.report_run(event, run);
             if run.verdict == Verdict::Done {
                 self.count_success(event, &run.hook);
             }
@@ -225,12 +229,12 @@ impl Session {
 
     /// A handler or script that a recipe has run `once` is not run again for this invocation.
     fn count_success(&mut self, event: HookEvent, name: &str) {
-        let declared = self.work.as_ref().and_then(|work| work.handlers.get(&event));
+        let declared = self.work.as_ref().and_then(|work| work.run.handlers.get(&event));
         self.hooks.succeeded(event, name, declared);
     }
 
     /// What went wrong with a hook, once for each hook; the trail has all of it.
-    fn tell_of_run(&mut self, event: HookEvent, run: &HookRun) {
+    fn report_run(&mut self, event: HookEvent, run: &HookRun) {
         let severity = match run.verdict {
             // What was done shows where it was done.
             Verdict::Done => return,
@@ -238,15 +242,15 @@ impl Session {
             Verdict::Nothing | Verdict::Refused => Severity::Info,
             Verdict::Failed | Verdict::Skipped => Severity::Warning,
         };
-        tracing::info!(session = %self.id, hook = run.hook, %event, end = run.end, "a hook has a remark");
-        if !self.notices.is_first_of_hook(run) {
+        tracing::info!(session = %self.core.id(), hook = run.hook, %event, end = run.end, "a hook has a remark");
+        if !self.core.clients.is_first_of_hook(run) {
             return;
         }
         let why = run.remarks.first().cloned().unwrap_or_else(|| run.end.clone());
         let asked = if run.asked.is_empty() { String::new() } else { format!(", asked to {}", run.asked) };
         let why = with_full_stop(&why);
         let text = format!("Hook {} ({event}{asked}): {why} More: /why or epitome hooks log.", run.hook);
-        self.announce(&Out::Notice { severity, text });
+        self.core.say(severity, text);
     }
 }
 
@@ -257,7 +261,7 @@ fn now() -> u64 {
 }
 
 /// What hooks come to whose run panicked.
-fn fault_of_ours(event: HookEvent) -> Resolution {
+fn internal_error(event: HookEvent) -> Resolution {
     let run = HookRun {
         hook: "epitome".to_owned(),
         event: event.name().to_owned(),

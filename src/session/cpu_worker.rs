@@ -12,12 +12,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::actor::Session;
-use super::work::{Background, Done, Thought};
+use super::core::Core;
+use super::work::{Background, Done};
 
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
 
+<<<<<<< HEAD:src/session/thinking.rs
 /// What its thread adds to the process's niceness: the model's stream and the person's keys come first.
+=======
+/// What its thread adds to the process's niceness: the model's stream and the user's keys come first.
+#[cfg(target_os = "linux")]
+>>>>>>> core:src/session/cpu_worker.rs
 const NICENESS: i32 = 10;
 
 /// What is said where the work panicked.
@@ -26,29 +32,29 @@ pub const FAULT: &str = "it met a fault of Epitome's own; its log has the detail
 type Work = Box<dyn FnOnce() + Send>;
 
 /// `None` where no thread could be started.
-static THINKER: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
+static WORKER: OnceLock<Option<mpsc::Sender<Work>>> = OnceLock::new();
 
-fn thinker() -> Option<mpsc::Sender<Work>> {
+fn start_worker() -> Option<mpsc::Sender<Work>> {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
-    let thread = std::thread::Builder::new().name("epitome-thinking".to_owned());
-    match thread.spawn(|| work_off(receiver)) {
+    let thread = std::thread::Builder::new().name("epitome-cpu".to_owned());
+    match thread.spawn(|| run_all(receiver)) {
         Ok(_) => Some(sender),
         Err(error) => {
-            tracing::warn!(%error, "no thread for thinking; the runtime's own do it");
+            tracing::warn!(%error, "no CPU worker thread; the runtime's own do it");
             None
         }
     }
 }
 
-/// Pieces of work that wait for the one that is being done. None where nobody has thought yet.
+/// Pieces of work that wait for the one that is being done. None where it has not been used yet.
 pub fn waiting() -> usize {
-    THINKER.get().into_iter().flatten().map(|queue| queue.max_capacity() - queue.capacity()).sum()
+    WORKER.get().into_iter().flatten().map(|queue| queue.max_capacity() - queue.capacity()).sum()
 }
 
 /// What the work comes to; `None` where it panicked. Work that nobody waits for any more when its turn comes is
 /// not begun.
-pub async fn think<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let Some(thinker) = THINKER.get_or_init(thinker) else {
+pub async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let Some(worker) = WORKER.get_or_init(start_worker) else {
         return tokio::task::spawn_blocking(work).await.ok();
     };
     let (answer, answered) = oneshot::channel();
@@ -58,46 +64,61 @@ pub async fn think<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
             let _ = answer.send(work());
         }
     };
-    thinker.send(Box::new(work)).await.ok()?;
+    worker.send(Box::new(work)).await.ok()?;
     answered.await.ok()
 }
 
-fn work_off(mut waiting: mpsc::Receiver<Work>) {
-    give_way();
+fn run_all(mut waiting: mpsc::Receiver<Work>) {
+    lower_priority();
     while let Some(work) = waiting.blocking_recv() {
         // It costs its own answer alone: whoever waits for that gets none.
         if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
-            tracing::error!("a piece of thinking panicked");
+            tracing::error!("work on the CPU thread panicked");
         }
     }
 }
 
+<<<<<<< HEAD:src/session/thinking.rs
 /// Lowers the calling thread's priority.
 fn give_way() {
     if let Err(error) = epitome_platform::priority::lower_thread(NICENESS) {
         tracing::debug!(%error, "thinking has the priority of everything else");
+=======
+/// Lowers the calling thread's priority. Linux alone has one for each thread.
+fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    {
+        // Linux has a priority for each thread, and takes nobody in particular for the one that asks.
+        let lowered = rustix::process::getpriority_process(None)
+            .and_then(|now| rustix::process::setpriority_process(None, now + NICENESS));
+        if let Err(error) = lowered {
+            tracing::debug!(%error, "the CPU worker has the priority of everything else");
+        }
+>>>>>>> core:src/session/cpu_worker.rs
+    }
+}
+
+impl Core {
+    /// The same outside of turns.
+    pub(super) fn run_on_cpu_in_background<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
+    ) -> AbortHandle {
+        self.background.spawn(async move { named(run(work).await) })
     }
 }
 
 impl Session {
     /// Has the running turn wait for what this work comes to; a cancel takes it with it. Nothing happens where no
     /// turn runs.
-    pub(super) fn think<T: Send + 'static>(
+    pub(super) fn run_on_cpu<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> Thought + Send + 'static,
+        named: impl FnOnce(Option<T>) -> Done + Send + 'static,
     ) {
         let Some(running) = &mut self.work else { return };
-        running.jobs.spawn(async move { Done::Thought(Box::new(named(think(work).await))) });
-    }
-
-    /// The same outside of turns.
-    pub(super) fn think_beside<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> T + Send + 'static,
-        named: impl FnOnce(Option<T>) -> Background + Send + 'static,
-    ) -> AbortHandle {
-        self.background.spawn(async move { named(think(work).await) })
+        running.jobs.spawn(async move { named(run(work).await) });
     }
 }
 
@@ -109,26 +130,26 @@ mod tests {
     async fn work_is_done_in_its_order_on_one_thread_and_a_panic_costs_its_own_answer_alone() {
         let name = || std::thread::current().name().map(str::to_owned);
         let broken = || -> u32 { panic!("as a test of what a panic costs") };
-        let (first, none, second) = tokio::join!(think(name), think(broken), think(name));
-        assert_eq!((first.flatten().as_deref(), none), (Some("epitome-thinking"), None));
-        assert_eq!(second.flatten().as_deref(), Some("epitome-thinking"));
+        let (first, none, second) = tokio::join!(run(name), run(broken), run(name));
+        assert_eq!((first.flatten().as_deref(), none), (Some("epitome-cpu"), None));
+        assert_eq!(second.flatten().as_deref(), Some("epitome-cpu"));
     }
 
     #[tokio::test]
     async fn what_nobody_waits_for_is_not_begun() {
         let (begin, begun) = std::sync::mpsc::channel::<()>();
-        let held = tokio::spawn(think(move || begun.recv().is_ok()));
+        let held = tokio::spawn(run(move || begun.recv().is_ok()));
         let (told, mut tells) = mpsc::unbounded_channel::<&str>();
         let given_up = tokio::spawn({
             let told = told.clone();
-            think(move || told.send("given up").is_ok())
+            run(move || told.send("given up").is_ok())
         });
         tokio::task::yield_now().await;
         given_up.abort();
         assert!(given_up.await.is_err_and(|error| error.is_cancelled()));
         begin.send(()).expect("it waits");
         assert_eq!(held.await.ok().flatten(), Some(true));
-        assert_eq!(think(move || told.send("done").is_ok()).await, Some(true));
+        assert_eq!(run(move || told.send("done").is_ok()).await, Some(true));
         assert_eq!(tells.recv().await, Some("done"));
     }
 
@@ -137,6 +158,6 @@ mod tests {
     async fn everything_else_comes_first() {
         let of_thread = || rustix::process::getpriority_process(None).ok();
         let own = of_thread().expect("a thread has a priority");
-        assert_eq!(think(of_thread).await.flatten(), Some((own + NICENESS).min(19)));
+        assert_eq!(run(of_thread).await.flatten(), Some((own + NICENESS).min(19)));
     }
 }

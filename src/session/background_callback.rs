@@ -2,62 +2,72 @@
 //! safe point, in the place of what it was made from.
 
 use super::actor::Session;
-use super::callbacks::Called;
-use super::effects;
+use super::callbacks::{Called, guarded};
 use super::work::Background;
 use epitome_thread::{Change, HookRun, Seq, Verdict};
 
 /// The one background callback of a session.
-pub struct Side {
+#[derive(Default)]
+pub(super) struct BackgroundCallback(Option<Started>);
+
+struct Started {
     /// The hook that asked for it.
     by: String,
     /// Where the history stood when it began.
     through: Seq,
     revision: Seq,
-    /// What it came to, until the next safe point.
-    came_to: Option<Result<Called, String>>,
+    /// Its result, until the next safe point.
+    result: Option<Result<Called, String>>,
+}
+
+impl BackgroundCallback {
+    pub fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn take_finished(&mut self) -> Option<Started> {
+        self.0.take_if(|started| started.result.is_some())
+    }
 }
 
 impl Session {
     /// Starts a callback in the background; refused while another one runs.
-    pub(super) fn start_side(
+    pub(super) fn start_background_callback(
         &mut self,
         by: String,
         called: impl Future<Output = Result<Called, String>> + Send + 'static,
     ) -> Result<(), String> {
-        if let Some(side) = &self.side {
-            return Err(format!("a background callback of {} is still running; one at a time", side.by));
+        let BackgroundCallback(slot) = self.hooks.background_callback();
+        if let Some(Started { by, .. }) = slot {
+            return Err(format!("a background callback of {by} is still running; one at a time"));
         }
-        let through = self.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
-        self.side = Some(Side { by, through, revision: self.thread.view().revision(), came_to: None });
-        self.background.spawn(async move {
-            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
-            Background::Side(effects::guarded(called, fault).await)
-        });
+        let through = self.core.thread.entries().last().map_or(Seq(0), |entry| entry.seq);
+        *slot = Some(Started { by, through, revision: self.core.thread.view().revision(), result: None });
+        self.core.background.spawn(async move { Background::Callback(guarded(called).await) });
         Ok(())
     }
 
     /// It has ended. Where no turn runs, now is a safe point; else the next one is at the latest the turn's
     /// end.
-    pub(super) fn side_done(&mut self, came_to: Result<Called, String>) {
-        if let Some(side) = &mut self.side {
-            side.came_to = Some(came_to);
+    pub(super) fn background_callback_done(&mut self, result: Result<Called, String>) {
+        if let BackgroundCallback(Some(started)) = self.hooks.background_callback() {
+            started.result = Some(result);
         }
         if self.work.is_none() {
-            self.apply_side_result();
+            self.apply_background_callback();
         }
     }
 
     /// Applies what the background callback came to, if it has ended.
-    pub(super) fn apply_side_result(&mut self) {
+    pub(super) fn apply_background_callback(&mut self) {
         // A summary that is on its way to take the history's place would be made from another one.
-        if self.work.as_ref().is_some_and(|work| work.summary.is_some()) {
+        if self.compactor.summary().is_some() {
             return;
         }
-        let Some(side) = self.side.take_if(|side| side.came_to.is_some()) else { return };
-        let Side { by, through, revision, came_to } = side;
-        let applied = match came_to {
-            Some(Ok(_)) if self.thread.view().revision() != revision => {
+        let Some(started) = self.hooks.background_callback().take_finished() else { return };
+        let Started { by, through, revision, result } = started;
+        let applied = match result {
+            Some(Ok(_)) if self.core.thread.view().revision() != revision => {
                 Err("the history was edited while it ran, so its result is stale and was dropped".to_owned())
             }
             Some(Ok(called)) => {

@@ -1,5 +1,5 @@
 //! Another conversation's history: a hook of one session may replace that of another one, where the
-//! person's configuration says so, both work in the same directory, and no prompt runs there.
+//! user's configuration says so, both work in the same directory, and no prompt runs there.
 //!
 //! A conversation that lives in this process is changed by its own session, any other one in its log.
 
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::actor::Session;
-use super::hooks::refuse;
+use super::callbacks::guarded;
+use super::core::Core;
 use super::registry::Services;
 use super::rounds::room;
 use super::work::{Background, Done, Pending};
@@ -22,9 +23,7 @@ use epitome_hooks::output::Utterance;
 use epitome_provider::endpoint::{self, Choice};
 use epitome_provider::models;
 use epitome_store::StoreError;
-use epitome_thread::{
-    Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, Verdict, edits,
-};
+use epitome_thread::{Change, Content, Message, MessageId, ModelName, Seq, SessionId, Spoken, Thread, edits};
 use epitome_tokens::Ruler;
 
 /// A history on its way to another conversation.
@@ -103,96 +102,7 @@ pub(super) fn replacement(
     compaction::mutated(ruler, thread, replacement, by, tokens_max)
 }
 
-impl Session {
-    /// Takes a hook's history to another conversation; the turn waits for what comes of it.
-    pub(super) fn mutate_elsewhere(
-        &mut self,
-        mut pending: Pending,
-        messages: Vec<Utterance>,
-        preserve_recent: usize,
-        target: String,
-    ) {
-        let by = pending.resolution.action_by.clone();
-        let way = match (SessionId::parse(&target), self.others.upgrade()) {
-            (None, _) => Err(format!("{target:?} is not the id of a conversation")),
-            (Some(_), _) if !self.settings.hooks.cross_session => Err(format!(
-                "{target} is another conversation ({} messages), and the configuration does not let hooks change \
-                 others (hooks.cross_session)",
-                messages.len()
-            )),
-            (Some(_), None) => Err(format!("{target} can't be reached from here")),
-            (Some(target), Some(sessions)) => Ok((target, sessions)),
-        };
-        let (target, sessions) = match way {
-            Ok(way) => way,
-            Err(why) => {
-                refuse(&mut pending.resolution, &by, why);
-                return self.settle_round(pending);
-            }
-        };
-        let count = messages.len();
-        let (from, cwd) = (self.id.clone(), self.thread.cwd().to_path_buf());
-        let (settings, environment) = (self.settings.clone(), self.workspace.environment.clone());
-        let around = Around { settings, environment };
-        let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
-        let Some(work) = &mut self.work else { return };
-        work.jobs.spawn(async move {
-            let fault = || Err("it met a fault of Epitome's own; its log has the details".to_owned());
-            let came_to = super::effects::guarded(sessions.mutate(&target, mutation), fault).await;
-            let told = came_to.map(|Replaced { tokens_before, tokens_after }| {
-                format!(
-                    "{count} messages took the place of the history of {target}: about {tokens_before} tokens became \
-                     {tokens_after}"
-                )
-            });
-            Done::Elsewhere(Box::new(pending), told)
-        });
-    }
-
-    /// What came of it, in words: the round's end that waited for it is settled.
-    pub(super) fn mutated_elsewhere(&mut self, mut pending: Pending, told: Result<String, String>) {
-        let by = pending.resolution.action_by.clone();
-        match told {
-            Ok(words) => {
-                tracing::info!(session = %self.id, hook = by, words, "another conversation was changed");
-                if let Some(run) = pending.resolution.trail.iter_mut().rev().find(|run| run.hook == by) {
-                    run.verdict = Verdict::Done;
-                    run.remarks.push(words);
-                }
-            }
-            Err(why) => refuse(&mut pending.resolution, &by, why),
-        }
-        self.settle_round(pending);
-    }
-
-    /// A hook of another conversation replaces this one's history.
-    pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
-        let is_busy = self.work.is_some() || !self.waiting.is_empty() || self.recipes.are_rendering();
-        let made = match is_busy {
-            true => Err(format!("a prompt runs in {}", self.id)),
-            false => may_change(&self.thread, mutation).and_then(|()| {
-                let (author, messages) = (mutation.author(), mutation.messages.clone());
-                self.mutation(&author, messages, mutation.preserve_recent, None)
-            }),
-        };
-        let committed = made.and_then(|change| {
-            let replaced = replaced(&change, mutation, &self.id);
-            self.commit(change).map(|_| replaced).map_err(|error| error.to_string())
-        });
-        let replaced = match committed {
-            Ok(replaced) => replaced,
-            // Who gave up meanwhile wants no answer.
-            Err(why) => return drop(answer.send(Err(why))),
-        };
-        let syncer = self.log.syncer();
-        self.background.spawn_blocking(move || {
-            let synced = syncer.sync();
-            let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
-            drop(answer.send(told));
-            Background::Synced(synced)
-        });
-    }
-
+impl Core {
     /// Hooks of a callback's run may change the history of the conversation that called it.
     pub(super) fn hand_to_parent(
         &self,
@@ -206,14 +116,98 @@ impl Session {
                 "a callback run can change the conversation that called it, and {target} is not it"
             ));
         }
-        self.lineage.handed.put(Handed { by: by.to_owned(), messages, preserve_recent });
+        self.lineage.handed.put(HandedHistory { by: by.to_owned(), messages, preserve_recent });
         Ok(())
+    }
+}
+
+impl Session {
+    /// Takes a hook's history to another conversation; the turn waits for what comes of it.
+    pub(super) fn mutate_elsewhere(
+        &mut self,
+        pending: Pending,
+        messages: Vec<Utterance>,
+        preserve_recent: usize,
+        target: String,
+    ) {
+        let way = match (SessionId::parse(&target), self.core.process.sessions()) {
+            (None, _) => Err(format!("{target:?} is not the id of a conversation")),
+            (Some(_), _) if !self.core.settings.hooks.cross_session => Err(format!(
+                "{target} is another conversation ({} messages), and the configuration does not let hooks change \
+                 others (hooks.cross_session)",
+                messages.len()
+            )),
+            (Some(_), None) => Err(format!("{target} can't be reached from here")),
+            (Some(target), Some(sessions)) => Ok((target, sessions)),
+        };
+        let (target, sessions) = match way {
+            Ok(way) => way,
+            Err(why) => return self.refuse_action(pending, why),
+        };
+        let (count, by) = (messages.len(), pending.resolution.action_by.clone());
+        let (from, cwd) = (self.core.id().clone(), self.core.thread.cwd().to_path_buf());
+        let (settings, environment) = (self.core.settings.shared(), self.core.workspace.environment.clone());
+        let around = Around { settings, environment };
+        let mutation = Mutation { from, cwd, by, messages, preserve_recent, around };
+        self.wait_with(pending);
+        let Some(work) = &mut self.work else { return };
+        work.jobs.spawn(async move {
+            let replaced = guarded(sessions.mutate(&target, mutation)).await;
+            Done::Elsewhere(replaced.map(|Replaced { tokens_before, tokens_after }| {
+                format!(
+                    "{count} messages took the place of the history of {target}: about {tokens_before} tokens became \
+                     {tokens_after}"
+                )
+            }))
+        });
+    }
+
+    /// What came of it, in words: the round's end that waited for it is settled.
+    pub(super) fn mutated_elsewhere(&mut self, told: Result<String, String>) {
+        let Some(mut pending) = self.take_pending() else { return };
+        match told {
+            Ok(words) => {
+                let hook = &pending.resolution.action_by;
+                tracing::info!(session = %self.core.id(), hook, words, "another conversation was changed");
+                pending.done([words]);
+                self.settle_round(pending);
+            }
+            Err(why) => self.refuse_action(pending, why),
+        }
+    }
+
+    /// A hook of another conversation replaces this one's history.
+    pub(super) fn mutated_by_other(&mut self, mutation: &Mutation, answer: ReplacedAnswer) {
+        let is_busy = self.work.is_some() || self.inbox.has_prompts() || self.recipes.are_rendering();
+        let made = match is_busy {
+            true => Err(format!("a prompt runs in {}", self.core.id())),
+            false => may_change(&self.core.thread, mutation).and_then(|()| {
+                let (author, messages) = (mutation.author(), mutation.messages.clone());
+                self.core.mutation(&author, messages, mutation.preserve_recent, None)
+            }),
+        };
+        let committed = made.and_then(|change| {
+            let replaced = replaced(&change, mutation, self.core.id());
+            self.core.commit(change).map(|_| replaced).map_err(|error| error.to_string())
+        });
+        let replaced = match committed {
+            Ok(replaced) => replaced,
+            // Who gave up meanwhile wants no answer.
+            Err(why) => return drop(answer.send(Err(why))),
+        };
+        let syncer = self.core.log.syncer();
+        self.core.background.spawn_blocking(move || {
+            let synced = syncer.sync();
+            let told = synced.as_ref().map(|()| replaced).map_err(ToString::to_string);
+            drop(answer.send(told));
+            Background::Synced(synced)
+        });
     }
 }
 
 /// A history that hooks of a callback's run made for the conversation that called it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Handed {
+pub struct HandedHistory {
     pub by: String,
     pub messages: Vec<Utterance>,
     pub preserve_recent: usize,
@@ -221,18 +215,18 @@ pub struct Handed {
 
 /// Where a callback's run leaves such histories.
 #[derive(Clone, Debug, Default)]
-pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<Handed>>>);
+pub struct Handover(std::sync::Arc<std::sync::Mutex<Vec<HandedHistory>>>);
 
 impl Handover {
-    fn put(&self, handed: Handed) {
+    fn put(&self, handed: HandedHistory) {
         self.lock().push(handed);
     }
 
-    pub(super) fn take(&self) -> Vec<Handed> {
+    pub(super) fn take(&self) -> Vec<HandedHistory> {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Handed>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<HandedHistory>> {
         // Nothing that could panic runs under this lock.
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -10,7 +10,7 @@ pub(super) const UNUSED_SUMMARY: &str = "a summary that is not used";
 
 impl Session {
     /// Hears what children have said so far: what they spent belongs to the turn that goes on or ends now.
-    pub(super) fn hear_children(&mut self) {
+    pub(super) fn take_child_news(&mut self) {
         while let Some(news) = self.subagents.next_now() {
             self.child_news(news);
         }
@@ -21,19 +21,21 @@ impl Session {
         if let Some(work) = &mut self.work {
             work.turn.add_usage(&usage);
         }
-        match self.commit(Change::Spent { model, usage, by }) {
-            Ok(_) => self.announce_usage(),
-            Err(error) => tracing::error!(session = %self.id, %error, "what was spent could not be written"),
+        match self.core.commit(Change::Spent { model, usage, by }) {
+            Ok(_) => self.core.announce_usage(),
+            Err(error) => {
+                tracing::error!(session = %self.core.id(), %error, "what was spent could not be written")
+            }
         }
     }
 
     pub(super) fn child_news(&mut self, news: ChildNews) {
-        match self.subagents.hear(news, &self.clients) {
+        match self.subagents.hear(news, &self.core.clients) {
             Some(ForLog::Allowed(rule)) => {
-                if !self.thread.rules().contains(&rule)
-                    && let Err(error) = self.commit(Change::Allowed { rule })
+                if !self.core.thread.rules().contains(&rule)
+                    && let Err(error) = self.core.commit(Change::Allowed { rule })
                 {
-                    tracing::error!(session = %self.id, %error, "a rule of the person's could not be written");
+                    tracing::error!(session = %self.core.id(), %error, "a rule of the person's could not be written");
                 }
             }
             Some(ForLog::Spent(model, usage, by)) => self.spend(model, usage, by),

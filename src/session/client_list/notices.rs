@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::client_list::Clients;
-use super::problem_notice;
+use super::Clients;
+use crate::problem_notice;
 use epitome_problem::Problem;
 use epitome_thread::{HookRun, Verdict};
 
-/// What the person was told, and what nobody was there to see.
+/// What the user was told, and what nobody was there to see.
 #[derive(Default)]
 pub(super) struct Notices {
     untold_problems: Vec<Problem>,
@@ -16,32 +16,32 @@ pub(super) struct Notices {
     sandbox: bool,
 }
 
-impl Notices {
+impl Clients {
     /// Shows each problem once, and waits for a client if none is attached.
-    pub fn tell_problems(&mut self, problems: &[Problem], clients: &Clients) {
+    pub fn tell_problems(&mut self, problems: &[Problem]) {
         for problem in problems {
             tracing::warn!(%problem, "a file of the person's has a problem");
-            if clients.is_empty() {
-                self.untold_problems.push(problem.clone());
-            } else if self.problems.insert(problem.clone()) {
-                clients.announce(&problem_notice(problem));
+            if self.is_empty() {
+                self.notices.untold_problems.push(problem.clone());
+            } else if self.notices.problems.insert(problem.clone()) {
+                self.announce(&problem_notice(problem));
             }
         }
     }
 
     /// Shows the problems that were found while no client was attached.
-    pub fn tell_untold(&mut self, clients: &Clients) {
-        let problems = std::mem::take(&mut self.untold_problems);
-        self.tell_problems(&problems, clients);
+    pub fn tell_untold(&mut self) {
+        let problems = std::mem::take(&mut self.notices.untold_problems);
+        self.tell_problems(&problems);
     }
 
     /// Whether a run of a hook is the first that went so.
     pub fn is_first_of_hook(&mut self, run: &HookRun) -> bool {
-        self.hooks.insert((run.hook.clone(), run.verdict))
+        self.notices.hooks.insert((run.hook.clone(), run.verdict))
     }
 
     /// Whether what the sandbox can't enforce here was not told yet.
     pub fn is_first_of_sandbox(&mut self) -> bool {
-        !std::mem::replace(&mut self.sandbox, true)
+        !std::mem::replace(&mut self.notices.sandbox, true)
     }
 }

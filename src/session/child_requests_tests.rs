@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::actor::Session;
-use super::child::ChildNews;
+use super::child::{ChildNews, NewsSender};
 use super::registry::Services;
 use super::resting::REST_AFTER;
 use super::{
@@ -81,7 +81,7 @@ impl Client {
 /// A live session, and a child that is played.
 struct Parent {
     commands: mpsc::Sender<SessionCommand>,
-    news: mpsc::UnboundedSender<ChildNews>,
+    news: NewsSender,
     /// What the child is told.
     child: mpsc::Receiver<SessionCommand>,
     answers: mpsc::Sender<SessionCommand>,
@@ -140,7 +140,7 @@ impl Parent {
     }
 
     fn say(&self, news: ChildNews) {
-        assert!(self.news.send(news).is_ok(), "the session lives");
+        assert!(self.news.send(news), "the session lives");
     }
 
     fn ask(&self, child: &str, call: &str) {

@@ -1,16 +1,16 @@
-//! A child's only outlet: it keeps what came of the child, and passes on to the parent what a person must
+//! A child's only outlet: it keeps what came of the child, and passes on to the parent what a user must
 //! be asked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::news::{ChildNews, NewsSender};
 use super::{Agent, ChildOrder};
 use crate::{
-    Answer, AskId, AskedByAgent, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError,
-    SubagentAbout, SubagentEnd, Ticket,
+    Answer, AskId, AskedByAgent, Decision, Out, Outlet, PermissionAsk, SessionCommand, SessionError, Ticket,
 };
-use epitome_thread::{CallId, Change, Entry, ModelName, Rule, SessionId, ToolOutcome, Usage};
+use epitome_thread::{CallId, Change, Entry, ModelName, SessionId, ToolOutcome, Usage};
 
 /// Remarks of one child that are kept.
 const NOTICES_MAX: usize = 64;
@@ -20,55 +20,6 @@ const LINES_MAX: usize = 200;
 
 /// Bytes of such a line.
 const LINE_BYTES_MAX: usize = 160;
-
-/// What a child has to say to its parent. Calls have ids that no call of the parent has.
-///
-/// The channel needs no bound: a child has one card at a time and waits for its answer.
-pub enum ChildNews {
-    /// The person must be asked. The answer goes to `answers` as a `Decide` with `ask`.
-    Asked {
-        child: SessionId,
-        ask: AskId,
-        permission: Arc<PermissionAsk>,
-        answers: mpsc::WeakSender<SessionCommand>,
-    },
-    /// The question is answered or void.
-    Settled { child: SessionId, ask: AskId },
-    /// A call that was asked about has its outcome.
-    Finished { child: SessionId, outcome: Arc<ToolOutcome> },
-    /// The person said "always". It holds already; this is for the log.
-    Allowed { rule: Rule },
-    /// A model call of the child was paid for, whatever comes of the child; `by` is whose it was.
-    Spent { model: ModelName, usage: Usage, by: String },
-    /// A child lives.
-    Began {
-        child: SessionId,
-        commands: mpsc::WeakSender<SessionCommand>,
-        /// Whether a mode that the person chooses meanwhile is its own.
-        follows_mode: bool,
-        /// What clients are told of an agent; `None` for a callback, which is shown to nobody.
-        about: Option<Arc<SubagentAbout>>,
-    },
-    /// A piece of an agent's stream, or of the stream of one that works for it.
-    Streamed { session: SessionId, out: Out },
-    /// The child is gone, with every question that is still open.
-    Ended { child: SessionId, end: SubagentEnd },
-}
-
-/// Tells the parent that the child is gone, however it goes.
-pub(super) struct Gone {
-    pub child: SessionId,
-    /// Why, as far as it is known.
-    pub end: SubagentEnd,
-    pub news: mpsc::UnboundedSender<ChildNews>,
-}
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        // A parent that is gone itself needs no word.
-        drop(self.news.send(ChildNews::Ended { child: self.child.clone(), end: self.end.clone() }));
-    }
-}
 
 /// Entries of a child, shared with who may have to stop it.
 #[derive(Default)]
@@ -85,13 +36,14 @@ impl Diary {
     }
 }
 
-pub(super) struct Tray {
+pub(super) struct ChildOutlet {
     child: SessionId,
     /// The recipe or the agent, for the cards.
     name: String,
-    news: mpsc::UnboundedSender<ChildNews>,
+    news: NewsSender,
     commands: mpsc::WeakSender<SessionCommand>,
     agent: Option<Agent>,
+    entries: Arc<Diary>,
     kept: Mutex<Kept>,
     spent_all: Notify,
 }
@@ -99,7 +51,6 @@ pub(super) struct Tray {
 /// What came of a child so far.
 #[derive(Default)]
 pub(super) struct Kept {
-    pub entries: Vec<Arc<Entry>>,
     pub notices: Vec<String>,
     /// The model's window, as the child knows it.
     pub window: Option<u64>,
@@ -109,21 +60,22 @@ pub(super) struct Kept {
     tokens: u64,
     /// Lines that were told of what it does.
     lines: usize,
-    /// Calls that the person was asked about and that have no outcome yet.
+    /// Calls that the user was asked about and that have no outcome yet.
     asked: Vec<CallId>,
 }
 
-impl Tray {
+impl ChildOutlet {
     pub(super) fn new(
         child: SessionId,
         order: &ChildOrder,
-        news: mpsc::UnboundedSender<ChildNews>,
+        news: NewsSender,
         commands: mpsc::WeakSender<SessionCommand>,
         answer: oneshot::Sender<Result<Answer, SessionError>>,
-    ) -> Tray {
+    ) -> ChildOutlet {
         let kept = Mutex::new(Kept { answer: Some((Ticket(0), answer)), ..Kept::default() });
-        let (name, agent) = (order.name.clone(), order.agent.clone());
-        Tray { child, name, news, commands, agent, kept, spent_all: Notify::new() }
+        let (name, agent) = (order.lineage.recipe.clone(), order.agent.clone());
+        let entries = agent.as_ref().map_or_else(Arc::default, |agent| agent.diary.clone());
+        ChildOutlet { child, name, news, commands, agent, entries, kept, spent_all: Notify::new() }
     }
 
     /// Has the answer to another prompt waited for.
@@ -134,6 +86,10 @@ impl Tray {
     /// Waits until an agent has taken the tokens that it may.
     pub(super) async fn has_spent_all(&self) {
         self.spent_all.notified().await;
+    }
+
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.entries.entries()
     }
 
     pub(super) fn take(&self) -> Kept {
@@ -168,7 +124,7 @@ impl Tray {
             permission: Arc::new(abroad),
             answers: self.commands.clone(),
         };
-        if self.news.send(asked).is_err()
+        if !self.news.send(asked)
             && let Some(commands) = self.commands.upgrade()
         {
             // Nobody is there to be asked. There is room: a child gets nothing but decisions.
@@ -180,7 +136,9 @@ impl Tray {
     fn entry(&self, entry: Arc<Entry>) {
         match &entry.change {
             Change::ToolFinished { outcome } => self.finished(outcome),
-            Change::Allowed { rule } => drop(self.news.send(ChildNews::Allowed { rule: rule.clone() })),
+            Change::Allowed { rule } => {
+                self.news.send(ChildNews::Allowed { rule: rule.clone() });
+            }
             Change::Replied { model, usage: Some(usage), .. }
             | Change::Compacted { model: Some(model), usage: Some(usage), .. } => {
                 self.spent(model, usage, &self.name);
@@ -194,15 +152,12 @@ impl Tray {
         {
             self.tell(line);
         }
-        if let Some(agent) = &self.agent {
-            agent.diary.lock().push(entry.clone());
-        }
-        self.kept().entries.push(entry);
+        self.entries.lock().push(entry);
     }
 
     fn spent(&self, model: &ModelName, usage: &Usage, by: &str) {
         let (model, by) = (model.clone(), by.to_owned());
-        drop(self.news.send(ChildNews::Spent { model, usage: *usage, by }));
+        self.news.send(ChildNews::Spent { model, usage: *usage, by });
         let Some(agent) = &self.agent else { return };
         let mut kept = self.kept();
         kept.tokens += usage.input.saturating_sub(usage.cache_read) + usage.output;
@@ -211,7 +166,7 @@ impl Tray {
         }
     }
 
-    /// Tells the person what an agent does now, in one line.
+    /// Tells the user what an agent does now, in one line.
     fn tell(&self, line: &str) {
         let Some(agent) = &self.agent else { return };
         let lines = {
@@ -227,7 +182,7 @@ impl Tray {
     }
 
     fn tell_call(&self, call: &CallId) {
-        let title = self.kept().entries.iter().rev().find_map(|entry| match &entry.change {
+        let title = self.entries.lock().iter().rev().find_map(|entry| match &entry.change {
             Change::Replied { message, .. } => {
                 message.calls().find(|known| known.id == *call).map(|known| known.card.title.clone())
             }
@@ -246,15 +201,15 @@ impl Tray {
         if kept.asked.len() < before {
             let outcome = ToolOutcome { call: self.abroad(&outcome.call), ..outcome.clone() };
             let (child, outcome) = (self.child.clone(), Arc::new(outcome));
-            drop(self.news.send(ChildNews::Finished { child, outcome }));
+            self.news.send(ChildNews::Finished { child, outcome });
         }
     }
 }
 
-impl Outlet for Tray {
+impl Outlet for ChildOutlet {
     fn put(&self, session: &SessionId, out: Out) {
         if self.agent.is_some() && is_shown(&out) {
-            drop(self.news.send(ChildNews::Streamed { session: session.clone(), out: out.clone() }));
+            self.news.send(ChildNews::Streamed { session: session.clone(), out: out.clone() });
         }
         if *session != self.child {
             return;
@@ -273,7 +228,7 @@ impl Outlet for Tray {
                 self.ask(ask, &permission);
             }
             Out::Withdrawn { ask } => {
-                drop(self.news.send(ChildNews::Settled { child: self.child.clone(), ask }));
+                self.news.send(ChildNews::Settled { child: self.child.clone(), ask });
             }
             // A child of the child; its ids are told apart once more.
             Out::CallFinished { outcome } => self.finished(&outcome),
@@ -304,26 +259,19 @@ impl Outlet for Tray {
 /// Whether this is for a client that shows the agent as a session. Cards go the way of all cards, and nothing can be
 /// chosen in it.
 fn is_shown(out: &Out) -> bool {
-    match out {
+    matches!(
+        out,
         Out::Entry { .. }
-        | Out::Text { .. }
-        | Out::CallsSeen { .. }
-        | Out::CallStarted { .. }
-        | Out::CallProgress { .. }
-        | Out::CallFinished { .. }
-        | Out::Compaction { .. }
-        | Out::Usage(_)
-        | Out::Notice { .. }
-        | Out::Subagent(_) => true,
-        Out::Commands(_)
-        | Out::Options(_)
-        | Out::Ask { .. }
-        | Out::Question { .. }
-        | Out::QuestionDone { .. }
-        | Out::Wish { .. }
-        | Out::Withdrawn { .. }
-        | Out::Answer { .. } => false,
-    }
+            | Out::Text { .. }
+            | Out::CallsSeen { .. }
+            | Out::CallStarted { .. }
+            | Out::CallProgress { .. }
+            | Out::CallFinished { .. }
+            | Out::Compaction { .. }
+            | Out::Usage(_)
+            | Out::Notice { .. }
+            | Out::Subagent(_)
+    )
 }
 
 /// The first line of a text, within bounds.

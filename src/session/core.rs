@@ -1,0 +1,219 @@
+//! The core of a session: its conversation and what every part of the session works with.
+//!
+//! `Core::commit` is the only place that journals, applies and announces a change.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::child::Lineage;
+use super::client_list::Clients;
+use super::counts::Counts;
+use super::log::Log;
+use super::model_link::ModelLink;
+use super::permissions::Permissions;
+use super::registry::{Others, Overrides, Services, Sessions};
+use super::trace::{self, Trace};
+use super::work::{Background, Responder};
+use super::{Answer, Opening, Out, SessionError, Severity};
+use epitome_checkpoint::{Bounds, Checkpoints};
+use epitome_config::Settings;
+use epitome_problem::Problem;
+use epitome_provider::spent::cost_of_change;
+use epitome_store::{Journal, StoreError};
+use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, SessionId, Thread};
+use epitome_tools::Workspace;
+
+/// See the module.
+pub(super) struct Core {
+    pub thread: Thread,
+    pub log: Log,
+    pub clients: Clients,
+    pub permissions: Permissions,
+    pub model: ModelLink,
+    pub settings: Configured,
+    pub services: Services,
+    pub workspace: Arc<Workspace>,
+    pub lineage: Lineage,
+    pub process: Process,
+    pub background: JoinSet<Background>,
+    pub trace: Trace,
+}
+
+/// The settings of a session.
+#[derive(Clone)]
+pub(super) struct Configured {
+    settings: Arc<Settings>,
+    /// What the command line of the client that opened the session set above them.
+    overrides: Arc<Overrides>,
+}
+
+impl Configured {
+    pub fn overrides(&self) -> Arc<Overrides> {
+        self.overrides.clone()
+    }
+
+    /// For work that outlives a borrow of the session.
+    pub fn shared(&self) -> Arc<Settings> {
+        self.settings.clone()
+    }
+
+    pub fn change(&mut self, with: impl FnOnce(&mut Settings)) {
+        with(Arc::make_mut(&mut self.settings));
+    }
+}
+
+impl Deref for Configured {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+/// The process that a session lives in.
+#[derive(Default)]
+pub(super) struct Process {
+    others: Others,
+    counts: Arc<Counts>,
+}
+
+impl Process {
+    pub fn new(others: Others, counts: Arc<Counts>) -> Process {
+        Process { others, counts }
+    }
+
+    /// All its sessions; `None` where the process ends, and for a child.
+    pub fn sessions(&self) -> Option<Sessions> {
+        self.others.upgrade()
+    }
+}
+
+impl Core {
+    /// Reads the settings; returns the problems in their files, too.
+    pub fn new(
+        mut services: Services,
+        thread: Thread,
+        journal: Journal,
+        opening: &Opening,
+    ) -> (Core, Vec<Problem>) {
+        services.checkpoints.get_or_insert_with(|| {
+            Checkpoints::new(&services.paths.data, thread.session(), Bounds::default())
+        });
+        let variable = |name: &str| {
+            opening.environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+        };
+        let (settings, problems) = Settings::load(&services.paths, Some(thread.cwd()), variable);
+        let settings = opening.overrides.over(settings);
+        let workspace = Workspace {
+            cwd: thread.cwd().to_path_buf(),
+            directories: opening.directories.clone(),
+            environment: opening.environment.clone(),
+        };
+        let core = Core {
+            log: Log::new(journal, &thread),
+            clients: Clients::new(thread.session().clone()),
+            permissions: Permissions::new(thread.rules()),
+            model: ModelLink::new(&services, &settings, &thread),
+            settings: Configured { settings: Arc::new(settings), overrides: opening.overrides.clone() },
+            services,
+            workspace: Arc::new(workspace),
+            lineage: Lineage::default(),
+            process: Process::default(),
+            background: JoinSet::new(),
+            trace: Trace::new(&thread),
+            thread,
+        };
+        (core, problems)
+    }
+
+    pub fn id(&self) -> &SessionId {
+        self.thread.session()
+    }
+
+    // ── The log ────────────────────────────────────────────────────────────────────────────────
+
+    /// Journals, applies, announces. Where the journal refuses, the thread is as it was.
+    pub fn commit(&mut self, change: Change) -> Result<Arc<Entry>, SessionError> {
+        let change = self.sized(change);
+        let entry = self.log.append(change).map_err(|error| {
+            tracing::error!(session = %self.id(), %error, "an entry could not be written");
+            log_error(&error)
+        })?;
+        tracing::debug!(session = %self.id(), entry = %entry.seq, change = entry.change.kind(), "committed");
+        trace::compacted(self.trace.scope(), &entry.change);
+        self.model.learn_tokens(&entry, &self.thread);
+        self.thread.apply(entry.clone());
+        self.permissions.apply(&entry.change);
+        let cost = cost_of_change(&self.settings, &entry.change);
+        if let Some(cost) = cost {
+            self.model.add_cost(cost);
+        }
+        self.process.counts.take(&entry.change, cost);
+        self.clients.announce_entry(&entry);
+        match &entry.change {
+            Change::Replied { .. }
+            | Change::Compacted { .. }
+            | Change::Pruned { .. }
+            | Change::Mutated { .. }
+            | Change::Edited { .. }
+            | Change::Undone { .. }
+            | Change::Redone { .. }
+            | Change::Rewound { .. } => self.announce_usage(),
+            _ => {}
+        }
+        if let Some(sync) = self.log.sync_soon() {
+            self.background.spawn(sync);
+        }
+        Ok(entry)
+    }
+
+    /// Answers once what was committed is on disk.
+    pub fn answer_when_synced(&mut self, responder: Responder, answer: Answer) {
+        let syncer = self.log.syncer();
+        self.background.spawn_blocking(move || {
+            let synced = syncer.sync();
+            responder.answer(synced.as_ref().map(|()| answer).map_err(log_error));
+            Background::Synced(synced)
+        });
+    }
+
+    /// Starts bringing the log to the disk, beside whatever comes next.
+    pub fn sync_beside(&mut self) {
+        let syncer = self.log.syncer();
+        self.background.spawn_blocking(move || Background::Synced(syncer.sync()));
+    }
+
+    /// A new message's id: unused by the log and by what is streaming.
+    pub fn fresh_message(&mut self) -> MessageId {
+        self.log.fresh_message(&self.thread)
+    }
+
+    /// Something that the model is told beside what the user says.
+    pub fn context(&mut self, by: String, text: String) -> Change {
+        let text = format!("<context from=\"{by}\">\n{text}\n</context>");
+        let message = Message { id: self.fresh_message(), content: vec![Content::Text { text }] };
+        Change::Said { message, origin: Origin::Context { by } }
+    }
+
+    // ── Clients ────────────────────────────────────────────────────────────────────────────────
+
+    pub fn announce(&self, out: &Out) {
+        self.clients.announce(out);
+    }
+
+    /// Tells the user something that is no part of the conversation.
+    pub fn say(&self, severity: Severity, text: impl Into<String>) {
+        self.announce(&Out::Notice { severity, text: text.into() });
+    }
+
+    /// Tells each problem once.
+    pub fn show_problems(&mut self, problems: &[Problem]) {
+        self.clients.tell_problems(problems);
+    }
+}
+
+fn log_error(error: &StoreError) -> SessionError {
+    SessionError::Store(format!("the session's log can't be written: {error}"))
+}

@@ -1,0 +1,328 @@
+//! What a repository brings and the user's consent to it: hooks are looked for when a session begins,
+//! and before the first prompt the user is asked about those that nobody has allowed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::HookHost;
+use crate::actor::Session;
+use crate::core::Core;
+use crate::services::ServiceDoor;
+use crate::work::{Background, OpenConsent, Prompt};
+use crate::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
+use epitome_hooks::discover::{self, Found, Search};
+use epitome_hooks::handlers::At;
+use epitome_hooks::run::Runner;
+use epitome_hooks::transcript::Transcript;
+use epitome_hooks::trust::{self, Item, Trust, Verdict};
+use epitome_provider::network::Network;
+use epitome_recipe::parse::{Recipe, Source};
+use epitome_recipe::render::ShellOutputs;
+use epitome_thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
+
+/// Things that a question lists by name; of more it says how many.
+const LISTED_MAX: usize = 20;
+
+/// What is known of the user's consent.
+#[derive(Default)]
+pub struct Consent {
+    /// `None` until hooks were looked for.
+    trust: Option<Trust>,
+    /// What was asked about in this session, whatever the answer.
+    asked: BTreeSet<Item>,
+    open: Option<OpenConsent>,
+    /// How often hooks were looked for; what an earlier look found is passed over.
+    looks: u64,
+}
+
+impl Consent {
+    pub(crate) fn verdict(&self, item: &Item) -> Option<Verdict> {
+        self.trust.as_ref().map(|trust| trust.verdict(&item.path, &item.digest))
+    }
+}
+
+/// Whether a repository's recipe may run its shell calls.
+pub(crate) enum MayRun {
+    Yes,
+    No,
+    /// The user has to be asked.
+    Unknown(Item),
+}
+
+impl HookHost {
+    // ── Looking for hooks ──────────────────────────────────────────────────────────────────────
+
+    /// Looks for hooks, off this task, and watches their places from then on. Prompts wait for it.
+    pub(crate) fn load(&mut self, core: &mut Core, sessions: mpsc::WeakSender<SessionCommand>) {
+        let cwd = core.thread.cwd().to_path_buf();
+        let services = core.services.clone();
+        let settings = core.settings.hooks.clone();
+        let environment = core.workspace.environment.clone();
+        let watch = self.watch.clone();
+        let known = self.consent.trust.clone();
+        self.consent.looks += 1;
+        let look = self.consent.looks;
+        core.background.spawn_blocking(move || {
+            let plan = discover::watched(&cwd, &services.paths, settings.compat_dirs);
+            let watch = services.watch.about_to_read(watch, plan, move || {
+                // A full channel means that the session is busy with what is newer.
+                if let Some(sender) = sessions.upgrade() {
+                    drop(sender.try_send(SessionCommand::HooksChanged));
+                }
+            });
+            let (trust, problem) = match known {
+                Some(mut trust) => {
+                    let problem = trust.reload();
+                    (trust, problem)
+                }
+                None => Trust::load(&services.paths, settings.trust),
+            };
+            let search = Search {
+                paths: &services.paths,
+                cwd: &cwd,
+                settings: &settings,
+                reaper: &services.reaper,
+                environment: &environment,
+                trust: &trust,
+            };
+            let mut found = discover::discover(&search);
+            found.problems.extend(problem);
+            Background::Hooks(look, Box::new(found), Box::new(trust), watch)
+        });
+    }
+
+    /// Takes in what a look found, unless there is a newer one; prompts that waited for it may go on.
+    pub(crate) fn take_found(
+        &mut self,
+        core: &mut Core,
+        look: u64,
+        found: Found,
+        trust: Trust,
+        watch: Option<Arc<epitome_recipe::watch::Registration>>,
+    ) -> bool {
+        // It began before something changed: what the user allowed meanwhile is not in it.
+        if look != self.consent.looks {
+            return false;
+        }
+        tracing::debug!(session = %core.id(), hooks = found.hooks.len(), untrusted = found.untrusted.len(), "hooks found");
+        let problems = found.problems.clone();
+        (self.found, self.watch, self.is_read) = (Arc::new(found), watch, true);
+        self.consent.trust = Some(trust);
+        core.show_problems(&problems);
+        true
+    }
+
+    /// What hooks are run with. Resident ones live as long as the session.
+    pub(crate) fn runner(&mut self, core: &Core) -> Arc<Runner> {
+        let at = At { workspace: core.workspace.clone(), functions: core.services.functions.clone() };
+        // The environment is that of the editor that sent the prompt.
+        let http = core.services.http.within(Network::read(&core.workspace.environment));
+        let runner = match &self.runner {
+            Some(runner) => Runner { at, http, ..(**runner).clone() },
+            None => Runner {
+                session: core.id().0.clone(),
+                at,
+                reaper: core.services.reaper.clone(),
+                http,
+                residents: Arc::default(),
+                transcript: Arc::new(Transcript::of(&core.services.paths, &core.id().0)),
+                services: Arc::new(ServiceDoor { calls: self.calls.0.clone() }),
+            },
+        };
+        self.runner.insert(Arc::new(runner)).clone()
+    }
+
+    /// Takes a decision in; `None` if it is about something else. Returns the prompt that waited for it, and whether
+    /// hooks are to be looked for again.
+    pub(crate) fn answer_consent(
+        &mut self,
+        core: &Core,
+        ask: AskId,
+        decision: &Decision,
+    ) -> Option<(Option<Prompt>, bool)> {
+        let open = self.consent.open.take_if(|open| open.ask == ask)?;
+        core.announce(&Out::Withdrawn { ask });
+        let (status, words, kept) = match decision {
+            Decision::AllowOnce => {
+                (OutcomeStatus::Completed, "Allowed for this session.", Some(trust::Decision::Once))
+            }
+            Decision::AllowAlways => (OutcomeStatus::Completed, "Allowed.", Some(trust::Decision::Always)),
+            Decision::RejectAlways => (OutcomeStatus::Denied, "Never run.", Some(trust::Decision::Never)),
+            Decision::Reject | Decision::Dismissed | Decision::Absent => {
+                (OutcomeStatus::Denied, "Not run in this session.", None)
+            }
+        };
+        let mut outcome = ToolOutcome::text(open.permission.call.clone(), status, words);
+        if *decision == Decision::Absent {
+            outcome.decided = Some(Decided { allowed: false, by: Decider::Nobody });
+        }
+        core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
+            && let Err(why) = trust.remember(&open.items, kept)
+        {
+            core.say(Severity::Warning, why);
+        }
+        let looks_again = open.prompt.is_none() && kept.is_some();
+        self.is_read &= !looks_again;
+        Some((open.prompt, looks_again))
+    }
+
+    /// What of a repository's hooks nobody has allowed or refused.
+    fn untrusted(&self, core: &Core) -> Vec<(Item, String)> {
+        let untrusted = self.found.untrusted.iter().map(|untrusted| {
+            let item = Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() };
+            (item, format!("{} ({})", untrusted.what, core.workspace.display(&untrusted.path)))
+        });
+        untrusted.filter(|(item, _)| !self.consent.asked.contains(item)).collect()
+    }
+
+    /// Shows the question; `false` where nobody is there to answer it.
+    fn ask_consent(
+        &mut self,
+        core: &Core,
+        items: Vec<(Item, String)>,
+        kind: &str,
+        prompt: Option<Prompt>,
+    ) -> bool {
+        self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
+        let count = items.len();
+        if core.clients.is_empty() {
+            let text =
+                format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
+            core.say(Severity::Warning, text);
+            return false;
+        }
+        let ask = AskId::fresh();
+        let mut text = format!(
+            "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
+             you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
+        );
+        for (_, what) in items.iter().take(LISTED_MAX) {
+            text.push_str(&format!("\n- {what}"));
+        }
+        if count > LISTED_MAX {
+            text.push_str(&format!("\n- and {} more (epitome hooks list shows all)", count - LISTED_MAX));
+        }
+        let permission = Arc::new(PermissionAsk {
+            call: CallId(format!("trust_{}", ask.0)),
+            tool: "trust".to_owned(),
+            input: serde_json::json!({ "what": kind, "count": count }),
+            card: Card {
+                title: match count {
+                    1 => format!("Run 1 {} of this repository?", kind.trim_end_matches('s')),
+                    count => format!("Run {count} {kind} of this repository?"),
+                },
+                kind: ToolKind::Other,
+                locations: Vec::new(),
+            },
+            preview: vec![Shown::Text { text }],
+            always: Some("these versions".to_owned()),
+            never: Some("these versions".to_owned()),
+            agent: None,
+        });
+        core.announce(&Out::Ask { ask, permission: permission.clone() });
+        let items = items.into_iter().map(|(item, _)| item).collect();
+        self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
+        true
+    }
+
+    /// Shows an open question to a client that comes later.
+    pub(crate) fn open_consent(&self) -> Option<(AskId, Arc<PermissionAsk>)> {
+        self.consent.open.as_ref().map(|open| (open.ask, open.permission.clone()))
+    }
+
+    /// Whether the open question holds up this prompt alone; with `None`, all prompts.
+    pub(crate) fn consent_is_for(&self, ticket: Option<Ticket>) -> bool {
+        let open = self.consent.open.as_ref();
+        open.is_some_and(|open| open.prompt.as_ref().map(|prompt| prompt.responder.ticket) == ticket)
+    }
+
+    /// Takes an open question back: the prompt that waited for it is cancelled.
+    pub(crate) fn drop_consent(&mut self, core: &Core) -> Option<Prompt> {
+        let open = self.consent.open.take()?;
+        for item in &open.items {
+            self.consent.asked.remove(item);
+        }
+        core.announce(&Out::Withdrawn { ask: open.ask });
+        let outcome =
+            ToolOutcome::text(open.permission.call.clone(), OutcomeStatus::Interrupted, "Not decided.");
+        core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
+        open.prompt
+    }
+
+    // ── Recipes with shell calls ───────────────────────────────────────────────────────────────
+
+    /// What the user has said of this version of a recipe's commands. Their own need no consent.
+    pub(crate) fn recipe_may_run(&self, core: &Core, recipe: &Recipe) -> MayRun {
+        let Source::Repository(path) = &recipe.source else { return MayRun::Yes };
+        let roots = core.services.paths.repository_roots(core.thread.cwd());
+        let (Some(trust), Ok(digest)) =
+            (&self.consent.trust, trust::recipe_digest(path, &recipe.body, &roots))
+        else {
+            return MayRun::No;
+        };
+        let item = Item { path: path.clone(), digest };
+        match trust.verdict(&item.path, &item.digest) {
+            Verdict::Trusted => MayRun::Yes,
+            Verdict::Refused => MayRun::No,
+            Verdict::Unknown if self.consent.asked.contains(&item) => MayRun::No,
+            Verdict::Unknown => MayRun::Unknown(item),
+        }
+    }
+
+    /// Asks whether a recipe may run its commands; the prompt waits. Gives it back where nobody is there.
+    pub(crate) fn ask_for_recipe(
+        &mut self,
+        core: &Core,
+        item: Item,
+        recipe: &Recipe,
+        prompt: Prompt,
+    ) -> Option<Prompt> {
+        let what = format!("the commands of /{} ({})", recipe.id, core.workspace.display(&item.path));
+        if core.clients.is_empty() {
+            self.consent.asked.insert(item);
+            return Some(prompt);
+        }
+        self.ask_consent(core, vec![(item, what)], "recipes", Some(prompt));
+        None
+    }
+}
+
+impl Session {
+    /// Whether prompts have to wait: hooks are looked for, or the user is asked about them.
+    pub(crate) fn waits_for_hooks(&mut self) -> bool {
+        if self.work.is_some() || !self.inbox.has_prompts() || self.core.lineage.is_child() {
+            return false;
+        }
+        if !self.hooks.is_read() || self.hooks.consent.open.is_some() {
+            return true;
+        }
+        // Our own commands run nothing of the repository's.
+        if self.inbox.first().is_some_and(|prompt| self.is_built_in(prompt)) {
+            return false;
+        }
+        let hooks = self.hooks.untrusted(&self.core);
+        if !hooks.is_empty() {
+            return self.hooks.ask_consent(&self.core, hooks, "hooks", None);
+        }
+        let mut servers = self.mcp.untrusted(&self.core, &self.hooks);
+        servers.retain(|(item, _)| !self.hooks.consent.asked.contains(item));
+        if !servers.is_empty() {
+            return self.hooks.ask_consent(&self.core, servers, "MCP servers", None);
+        }
+        self.mcp.waits(&mut self.core)
+    }
+
+    /// Takes a decision in; `false` if it is about something else.
+    pub(crate) fn consented(&mut self, ask: AskId, decision: &Decision) -> bool {
+        match self.hooks.answer_consent(&self.core, ask, decision) {
+            Some((Some(prompt), _)) => self.begin_command(prompt, ShellOutputs::new()),
+            Some((None, true)) => self.hooks.load(&mut self.core, self.inbox.sender()),
+            Some((None, false)) => {}
+            None => return false,
+        }
+        true
+    }
+}
