@@ -13,8 +13,8 @@ use super::work::Done;
 use super::{AskId, Decision, Out};
 use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
 use epitome_recall::Log;
-use epitome_timing::TimedSpan;
 use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
+use epitome_timing::TimedSpan;
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
@@ -180,7 +180,8 @@ impl Session {
         self.core.tell_sandbox_gap(access.as_ref());
         let kept = self.core.kept(&access);
         let sync_first = (!reads).then(|| self.core.log.syncer());
-        let agents = (tool.needs() == Needs::Agents).then(|| self.agents_for(&id, task::read(&call.input).ok()));
+        let agents =
+            (tool.needs() == Needs::Agents).then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         // Once more behind a card: the user may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));

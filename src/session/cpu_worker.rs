@@ -18,12 +18,7 @@ use super::work::{Background, Done};
 /// Pieces of work that wait; whoever has one more waits until there is room.
 const WAITING_MAX: usize = 64;
 
-<<<<<<< HEAD:src/session/thinking.rs
-/// What its thread adds to the process's niceness: the model's stream and the person's keys come first.
-=======
 /// What its thread adds to the process's niceness: the model's stream and the user's keys come first.
-#[cfg(target_os = "linux")]
->>>>>>> core:src/session/cpu_worker.rs
 const NICENESS: i32 = 10;
 
 /// What is said where the work panicked.
@@ -78,23 +73,10 @@ fn run_all(mut waiting: mpsc::Receiver<Work>) {
     }
 }
 
-<<<<<<< HEAD:src/session/thinking.rs
 /// Lowers the calling thread's priority.
-fn give_way() {
-    if let Err(error) = epitome_platform::priority::lower_thread(NICENESS) {
-        tracing::debug!(%error, "thinking has the priority of everything else");
-=======
-/// Lowers the calling thread's priority. Linux alone has one for each thread.
 fn lower_priority() {
-    #[cfg(target_os = "linux")]
-    {
-        // Linux has a priority for each thread, and takes nobody in particular for the one that asks.
-        let lowered = rustix::process::getpriority_process(None)
-            .and_then(|now| rustix::process::setpriority_process(None, now + NICENESS));
-        if let Err(error) = lowered {
-            tracing::debug!(%error, "the CPU worker has the priority of everything else");
-        }
->>>>>>> core:src/session/cpu_worker.rs
+    if let Err(error) = epitome_platform::priority::lower_thread(NICENESS) {
+        tracing::debug!(%error, "the CPU worker has the priority of everything else");
     }
 }
 

@@ -4,8 +4,8 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use epitome_timing::TimedSpan;
 use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, StopReason, Thread, Usage};
+use epitome_timing::TimedSpan;
 
 /// A session, for as long as it is in memory, and its running turn.
 #[derive(Debug)]

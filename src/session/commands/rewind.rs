@@ -253,7 +253,14 @@ pub(super) fn rewound(core: &mut Core, plan: Plan, came: Option<Result<Report, C
     Ran { rewound_files: reported, ..Ran::of(changes) }.with("rewind", told)
 }
 
-fn words_of(core: &Core, report: &RewindReport, wish: Wish, conversation: bool, files: bool, what: &str) -> String {
+fn words_of(
+    core: &Core,
+    report: &RewindReport,
+    wish: Wish,
+    conversation: bool,
+    files: bool,
+    what: &str,
+) -> String {
     let mut out = match (wish.dry, wish.undo) {
         (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
         (true, true) => format!("Nothing was done. /rewind undo would take back {what}:\n"),
