@@ -15,7 +15,6 @@ use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
 use epitome_recall::Log;
 use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
 use epitome_timing::TimedSpan;
-use epitome_timing::TimedSpan;
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::{Access, Needs, Tool, ToolContext, task};

@@ -161,11 +161,11 @@ impl Session {
         self.inbox.hold(true);
         let roots = self.core.roots();
         self.core.background.spawn(async move {
-            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.take_up(&roots)).await.ok())
+            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.resume(&roots)).await.ok())
         });
     }
 
-    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<Report>, CheckpointError>>) {
+    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
         self.inbox.hold(false);
         match reports {
             Some(Ok(reports)) => reports.iter().for_each(|report| self.core.report_late_rewind(report)),

@@ -353,7 +353,7 @@ fn show_hooks(core: &mut Core, beside: &Beside<'_>) -> Ran {
 
 fn show_mcp(core: &mut Core, Beside { mcp, hooks, .. }: &Beside<'_>) -> Ran {
     let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|(_, what)| what).collect();
-    let text = mcp::text(&mcp.standings(), &waiting);
+    let text = mcp::text(&mcp.statuses(), &waiting);
     said(core, text)
 }
 

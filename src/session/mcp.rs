@@ -99,8 +99,8 @@ impl Mcp {
             .collect()
     }
 
-    pub fn standings(&self) -> Vec<Standing> {
-        self.hub.as_ref().map(Hub::standings).unwrap_or_default()
+    pub fn statuses(&self) -> Vec<ServerStatus> {
+        self.hub.as_ref().map(Hub::statuses).unwrap_or_default()
     }
 }
 
@@ -178,7 +178,7 @@ impl Mcp {
 
     fn hub(&mut self, core: &Core) -> &mut Hub {
         if self.hub.is_none() {
-            let around = Surroundings {
+            let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
                 environment: core.workspace.environment.clone(),
                 reaper: core.services.reaper.clone(),
@@ -226,17 +226,17 @@ impl Mcp {
         }
     }
 
-    pub(super) fn hear(&mut self, core: &mut Core, news: News) {
+    pub(super) fn hear(&mut self, core: &mut Core, news: McpEvent) {
         match news {
-            News::Changed { server } => {
+            McpEvent::Changed { server } => {
                 self.refresh_tools(core);
-                let standings = self.standings();
-                let remarks = standings.into_iter().filter(|standing| standing.spec.name == server);
-                for remark in remarks.flat_map(|standing| standing.remarks) {
+                let statuses = self.statuses();
+                let remarks = statuses.into_iter().filter(|status| status.spec.name == server);
+                for remark in remarks.flat_map(|status| status.remarks) {
                     self.remark(core, Severity::Info, format!("The MCP server {server}: {remark}."));
                 }
             }
-            News::Gone { server, why } => {
+            McpEvent::Gone { server, why } => {
                 self.refresh_tools(core);
                 let text = format!(
                     "The MCP server {server} is not connected: {why}. The session goes on without its tools; /mcp \
@@ -244,7 +244,7 @@ impl Mcp {
                 );
                 self.remark(core, Severity::Warning, text);
             }
-            News::Remark(text) => self.remark(core, Severity::Info, text),
+            McpEvent::Remark(text) => self.remark(core, Severity::Info, text),
         }
     }
 
@@ -291,7 +291,7 @@ impl Mcp {
     /// Tools of servers that are not in the model's list, for it to know. Where it can't reach them, the user is told.
     pub(super) fn late_tools(&mut self, core: &Core) -> Option<Topic> {
         let (Some(hub), Some((_, framed))) = (&self.hub, core.thread.frame()) else { return None };
-        let lines = hub.lines_beside(framed);
+        let lines = hub.unlisted_tool_lines(framed);
         if lines.is_empty() {
             return None;
         }

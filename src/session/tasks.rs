@@ -19,7 +19,7 @@ use super::registry::{Services, new_id};
 use super::subagents::{Subagents, agent_id, call_with_place};
 use super::work::RecipeRun;
 use epitome_config::Settings;
-use epitome_hooks::claude_tools;
+use epitome_hooks::claude::tools as claude_tools;
 use epitome_problem::Problem;
 use epitome_provider::endpoint::Endpoint;
 use epitome_provider::models;

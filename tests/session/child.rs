@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epitome::hooks::output::Utterance;
-use epitome::provider::scripted::{ModelStep, Seen};
 use epitome::session::child::{
     self, ChildModel, ChildNews, ChildOrder, ChildOutcome, History, Lineage, NewsReceiver,
 };
@@ -15,6 +14,7 @@ use epitome::thread::{
     Change, Mode, ModelName, OutcomeStatus, Role, Rule, StopReason, ThoughtLevel, Thread, ToolOutcome,
 };
 use epitome::tools::Workspace;
+use epitome_scripted_model::{ModelStep, Seen};
 use serde_json::json;
 use tokio::task::JoinHandle;
 

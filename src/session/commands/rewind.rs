@@ -9,7 +9,7 @@ use super::why::{counted, line_of, more};
 use super::{NoRoom, OnDisk, Ran, noted, said};
 use crate::checkpoints::BY;
 use crate::core::Core;
-use epitome_checkpoint::{Asked, CheckpointError, Checkpoints, RewindReport, TurnRecord};
+use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 
 /// Turns that are listed, and files of one turn; of more it says how many. The machine's form has all.
@@ -155,7 +155,7 @@ fn plan_rewind(core: &Core, wish: Wish) -> Result<Plan, String> {
     };
     Ok(Plan {
         wish,
-        files: wish.scope.files().then_some(Asked::From(turn.start)),
+        files: wish.scope.files().then_some(RewindTarget::From(turn.start)),
         conversation,
         what: format!("before {} {}", turn.prompt, quoted(&turn.text)),
         target: turn.start,
@@ -187,7 +187,7 @@ fn plan_undo(core: &Core, wish: Wish) -> Result<Plan, String> {
     };
     Ok(Plan {
         wish,
-        files: files.map(|_| Asked::Undo),
+        files: files.map(|_| RewindTarget::Undo),
         conversation: change,
         what: format!("the rewind at {newest}"),
         target: newest,
@@ -205,7 +205,11 @@ fn fits_window(core: &Core, change: Change) -> Result<(), String> {
 }
 
 /// The files are done, or were looked at: the rest of it.
-pub(super) fn rewound(core: &mut Core, plan: Plan, came: Option<Result<Report, CheckpointError>>) -> Ran {
+pub(super) fn rewound(
+    core: &mut Core,
+    plan: Plan,
+    came: Option<Result<RewindReport, CheckpointError>>,
+) -> Ran {
     let report = match came.transpose() {
         Ok(report) => report.unwrap_or_default(),
         Err(error) => return not_rewound(core, &format!("{error}. No file was changed")),
