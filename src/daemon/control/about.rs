@@ -14,7 +14,6 @@ use super::{Reply, Table, json_of};
 use crate::Daemon;
 use crate::build::{Build, VERSION};
 use epitome_platform::process::resident_bytes;
-use epitome_session::counts::Reading;
 use epitome_session::cpu_worker;
 
 pub(super) fn register(table: &mut Table) {
