@@ -123,7 +123,7 @@
 //!     4      ├ tools           tools of the model, and permissions
 //!            │ scripted_model  simulates a model service and validates requests
 //!     3      ├ provider        model services: wire formats, HTTP, properties of models
-//!            │ shelf           stored sessions: list, show, search, fork, export, import
+//!            │ session_library stored sessions: list, show, search, fork, export, import
 //!     2      ├ compaction      decides and composes compactions, pure
 //!            │ config          reads the layered settings
 //!            │ transfer        imports and exports conversations, pure
@@ -139,7 +139,7 @@
 //!            │ files           paths of the user's files; atomic writes
 //!            │ platform        Linux specifics: process groups, sandbox, signals, memory
 //!            │ settings        settings of providers and compaction, as plain data
-//!            │ spans           durations in the log
+//!            │ timing          durations in the log
 //!            │ secrets         finds and masks keys, pure
 //!            └ transcript      format of fixtures and recordings, pure
 //! ```
@@ -208,7 +208,7 @@ pub use epitome_checkpoint as checkpoint;
 pub use epitome_compaction as compaction;
 pub use epitome_config as config;
 pub use epitome_daemon as daemon;
-pub use epitome_files::{paths, whole};
+pub use epitome_files::{atomic_file, paths};
 pub use epitome_hooks as hooks;
 pub use epitome_mcp as mcp;
 pub use epitome_problem as problem;
@@ -217,10 +217,10 @@ pub use epitome_recipe as recipe;
 pub use epitome_rules as rules;
 pub use epitome_secrets as secrets;
 pub use epitome_session as session;
-pub use epitome_shelf as shelf;
-pub use epitome_spans as spans;
+pub use epitome_session_library as session_library;
 pub use epitome_store as store;
 pub use epitome_thread as thread;
+pub use epitome_timing as timing;
 pub use epitome_tokens as tokens;
 pub use epitome_tokens::family;
 pub use epitome_tools as tools;

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use epitome::compaction::{self, Kind};
-use epitome::shelf::{Agent, Machine};
+use epitome::session_library::{Agent, Machine};
 use epitome::thread::{Change, Entry, SessionId, Thread, ViewItem};
 use epitome::transfer::{self, Circumstances, Source};
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use sha2::{Digest, Sha256};
 
-use epitome_files::whole::Unfinished;
+use epitome_files::atomic_file::AtomicFile;
 
 /// Compression level, from 0 to 10: a command waits for the first scan of a workspace, and the lowest level
 /// already reduces source code to a third.
@@ -160,7 +160,7 @@ pub enum Durable {
 /// Atomically writes a file that only its owner can read.
 pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut unfinished = Unfinished::begin(directory, 0o600)?;
+    let mut unfinished = AtomicFile::begin(directory, 0o600)?;
     unfinished.file().write_all(bytes)?;
     match durable {
         Durable::Yes => unfinished.put(path),

@@ -19,7 +19,7 @@ use crate::config::Settings;
 use crate::daemon::control::Client;
 use crate::daemon::place::Place;
 use crate::paths::Paths;
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 use redact::Redactor;
 
@@ -186,7 +186,7 @@ async fn daemon_now(place: &Place) -> String {
 
 fn structure(store: &Store, typed: &str) -> Result<(String, String), CliError> {
     let id = sessions::find(store, typed)?;
-    let read = shelf::read(store, &id)?;
+    let read = session_library::read(store, &id)?;
     let mut told = structure::told(&read.thread);
     if let Some(damage) = read.damage {
         let _ = writeln!(told, "damaged after that: {damage}");

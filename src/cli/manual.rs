@@ -9,7 +9,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{AFTER_HELP, Cli, CliError, serve, sessions, terminal};
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 
 /// The newest sessions that a shell offers.
@@ -45,7 +45,7 @@ pub fn completions(args: CompletionsArgs) -> Result<i32, CliError> {
 /// The newest sessions, one per line: the id, a tab, the title.
 pub fn complete_sessions() -> Result<i32, CliError> {
     let store = Store::new(&serve::paths());
-    let listed = shelf::list(&store, None, shelf::Which::Prompted);
+    let listed = session_library::list(&store, None, session_library::Which::Prompted);
     store.settle();
     let mut lines = String::new();
     for header in listed?.sessions.into_iter().take(SESSIONS_MAX) {

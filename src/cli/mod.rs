@@ -37,7 +37,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, Parser};
 
 use crate::daemon::control::fault::Fault;
-use crate::shelf::ShelfError;
+use crate::session_library::LibraryError;
 use crate::store::StoreError;
 use crate::tools::reaper::{REAP_ARGUMENT, reap_main};
 
@@ -130,12 +130,12 @@ impl From<Fault> for CliError {
 
 impl From<StoreError> for CliError {
     fn from(error: StoreError) -> CliError {
-        ShelfError::from(error).into()
+        LibraryError::from(error).into()
     }
 }
 
-impl From<ShelfError> for CliError {
-    fn from(error: ShelfError) -> CliError {
+impl From<LibraryError> for CliError {
+    fn from(error: LibraryError) -> CliError {
         CliError::failed(error.to_string(), error.hint())
     }
 }

@@ -28,7 +28,7 @@ use crate::daemon::control::remote::RemoteSessions;
 use crate::daemon::place::Place;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
-use crate::shelf;
+use crate::session_library;
 use crate::thread::{Content, SessionId};
 use drive::{Face, Run};
 pub use request::{CompactArgs, RunArgs, SessionCommand};
@@ -163,7 +163,7 @@ impl Prepared {
 
 fn newest(sessions: &impl SessionPort, cwd: &Path) -> Result<SessionId, CliError> {
     let listed = sessions.list(None).map_err(|error| failed(&error))?;
-    let newest = listed.into_iter().find(|header| shelf::is_same_directory(&header.cwd, cwd));
+    let newest = listed.into_iter().find(|header| session_library::is_same_directory(&header.cwd, cwd));
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = "`epitome run` without --follow starts one; `epitome sessions list` shows all";
         let hint = Some(hint.to_owned());

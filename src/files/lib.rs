@@ -1,4 +1,4 @@
 //! The user's files: their paths, and atomic writes.
 
+pub mod atomic_file;
 pub mod paths;
-pub mod whole;

@@ -29,7 +29,7 @@ use super::webhook::{self, Webhook};
 use super::{claude_payload, digest, handlers};
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
-use epitome_spans::Timed;
+use epitome_timing::TimedSpan;
 
 /// Maximum concurrent hooks of one group. Users have a handful.
 const SIDE_BY_SIDE_MAX: usize = 8;
@@ -80,11 +80,11 @@ async fn timed(runner: &Runner, run: Run, transcript: &Written) -> (Ran, Duratio
 
 /// The log span of a run. Handlers without a recipe (the compaction trigger) run every round and are not
 /// logged.
-fn in_log(run: &Run) -> Timed {
+fn in_log(run: &Run) -> TimedSpan {
     if run.link.is_always_there() {
-        return Timed::new(Span::none());
+        return TimedSpan::new(Span::none());
     }
-    Timed::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
+    TimedSpan::new(info_span!("hook", name = run.link.name(), event = run.event_name, outcome = Empty))
 }
 
 /// How a run ended, without any of its output.

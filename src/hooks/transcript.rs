@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 use super::claude_tools::{theirs, tool_name};
 use super::moment::{Base, Call, Moment};
 use super::payload::timestamp;
+use epitome_files::atomic_file::AtomicFile;
 use epitome_files::paths::Paths;
-use epitome_files::whole::Unfinished;
 use epitome_thread::{Change, Content, Entry, Message, OutcomeStatus, ToolOutcome, Usage};
 
 /// Only the user may access the folder and its files.
@@ -77,7 +77,7 @@ impl Place {
             *made = true;
         }
         // Replaced rather than overwritten: a hook that still reads the previous version can finish.
-        let mut whole = Unfinished::begin(folder, FILE_MODE)?;
+        let mut whole = AtomicFile::begin(folder, FILE_MODE)?;
         let mut file = io::BufWriter::new(whole.file());
         for line in lines(base) {
             serde_json::to_writer(&mut file, &line)?;

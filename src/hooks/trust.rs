@@ -240,7 +240,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
 pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    epitome_files::whole::replace_private(file, bytes)
+    epitome_files::atomic_file::replace_private(file, bytes)
 }
 
 fn private() -> OpenOptions {

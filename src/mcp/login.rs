@@ -273,7 +273,7 @@ fn on_disk<'a, T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    epitome_files::whole::replace_private(path, bytes)
+    epitome_files::atomic_file::replace_private(path, bytes)
 }
 
 #[cfg(test)]

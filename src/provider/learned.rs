@@ -354,7 +354,7 @@ fn write(file: &Path, mut book: Book) -> Result<Book, String> {
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
     // Private and atomic.
-    epitome_files::whole::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
+    epitome_files::atomic_file::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
     Ok(book)
 }
 

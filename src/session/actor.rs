@@ -40,9 +40,9 @@ use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
 use epitome_mcp::News;
 use epitome_provider::spent::cost_of_change;
-use epitome_spans::Timed;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::{CallId, Change, Entry, MessageId, SessionId, StopReason, Thread};
+use epitome_timing::TimedSpan;
 use epitome_tools::Workspace;
 use epitome_tools::ask_user::AskUser;
 use epitome_tools::buffers::Wished;
@@ -52,7 +52,7 @@ use epitome_tools::question::Asked;
 pub struct Session {
     pub(super) id: SessionId,
     /// What the log tells of it.
-    pub(super) timed: Timed,
+    pub(super) timed: TimedSpan,
     pub(super) services: Services,
     pub(super) thread: Thread,
     pub(super) workspace: Arc<Workspace>,

@@ -12,8 +12,8 @@ use super::{AskId, Decision, Out};
 use super::{arrival, checkpoints, editor_buffers, effects, trace};
 use epitome_recall::Log;
 use epitome_secrets::Masker;
-use epitome_spans::Timed;
 use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
+use epitome_timing::TimedSpan;
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::{Access, Tool, ToolContext, task};
@@ -175,7 +175,7 @@ impl Session {
         let Some(work) = &mut self.work else { return };
         let span =
             info_span!(parent: work.trace.scope(), "tool", call = %id, name = call.name, outcome = Empty);
-        let mut timed = Timed::new(span.clone());
+        let mut timed = TimedSpan::new(span.clone());
         let job = async move {
             let run = async {
                 let _turn = entrance.turn().await;

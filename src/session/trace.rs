@@ -4,26 +4,26 @@
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-use epitome_spans::Timed;
 use epitome_thread::{Change, ContextSizes, Entry, OutcomeStatus, Seq, SessionId, StopReason, Thread, Usage};
+use epitome_timing::TimedSpan;
 
 /// A session, for as long as it is in memory.
-pub(super) fn session(id: &SessionId, thread: &Thread) -> Timed {
+pub(super) fn session(id: &SessionId, thread: &Thread) -> TimedSpan {
     let entries = thread.entries().len();
-    Timed::new(info_span!(parent: None, "session", %id, entries, parent = Empty, outcome = Empty))
+    TimedSpan::new(info_span!(parent: None, "session", %id, entries, parent = Empty, outcome = Empty))
 }
 
 /// A running turn with its newest round.
 #[derive(Debug)]
 pub struct TurnTrace {
-    turn: Timed,
+    turn: TimedSpan,
     rounds: u32,
     round: Option<Round>,
 }
 
 #[derive(Debug)]
 struct Round {
-    timed: Timed,
+    timed: TimedSpan,
     /// Where the log ended when it began.
     from: Seq,
 }
@@ -35,7 +35,7 @@ impl TurnTrace {
             parent: session, "turn", %from, rounds = Empty, input = Empty, output = Empty,
             cache_read = Empty, cache_write = Empty, outcome = Empty
         );
-        TurnTrace { turn: Timed::new(span), rounds: 0, round: None }
+        TurnTrace { turn: TimedSpan::new(span), rounds: 0, round: None }
     }
 
     /// In what a tool, a hook or a model call happens that begins now: the round, or the turn between rounds.
@@ -53,7 +53,7 @@ impl TurnTrace {
             parent: self.turn.span(), "round", n = self.rounds, calls = Empty, input = Empty, output = Empty,
             cache_read = Empty, cache_write = Empty, outcome = Empty
         );
-        self.round = Some(Round { timed: Timed::new(span), from });
+        self.round = Some(Round { timed: TimedSpan::new(span), from });
     }
 
     /// The reply and the outcomes of its calls are in.

@@ -147,7 +147,7 @@ impl Blobs {
             return Ok(hash);
         }
         private_directory(&self.directory)?;
-        epitome_files::whole::replace_private(&path, body)?;
+        epitome_files::atomic_file::replace_private(&path, body)?;
         Ok(hash)
     }
 

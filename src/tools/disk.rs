@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::buffers::Saved;
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
-use epitome_files::whole::Unfinished;
+use epitome_files::atomic_file::AtomicFile;
 use epitome_thread::{Card, Location, Shown, ToolKind};
 
 /// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
@@ -291,10 +291,10 @@ pub fn put(
 }
 
 /// Writes a file's replacement to an unnamed file on the same disk.
-fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Unfinished> {
+fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
     // The replacement isn't accessible to others until it has the permissions of the old file.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
-    let mut unfinished = Unfinished::begin(directory, mode)?;
+    let mut unfinished = AtomicFile::begin(directory, mode)?;
     let file = unfinished.file();
     if let Some(old) = old {
         let new = file.metadata()?;

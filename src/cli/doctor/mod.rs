@@ -125,12 +125,12 @@ fn examine(store: &Store, args: &DoctorArgs) -> Result<Report, CliError> {
         store: None,
     };
     if let Some(directory) = &args.backup {
-        let backup = store.backup(directory).map_err(crate::shelf::ShelfError::from)?;
+        let backup = store.backup(directory).map_err(crate::session_library::LibraryError::from)?;
         report.lines.extend(storage::backed_up(&backup));
         report.backup = Some(backup);
     }
     if args.repair {
-        let repair = store.repair().map_err(crate::shelf::ShelfError::from)?;
+        let repair = store.repair().map_err(crate::session_library::LibraryError::from)?;
         report.lines.extend(storage::repaired(&repair));
         report.repair = Some(repair);
     }

@@ -8,7 +8,7 @@ use super::super::{serve, sessions};
 use super::CliError;
 use crate::hooks::shown;
 use crate::paths::Paths;
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 use crate::thread::{Change, Entry, HookRun, SessionId, Verdict};
 
@@ -25,7 +25,7 @@ fn session_of(store: &Store, session: Option<&str>) -> Result<SessionId, CliErro
     }
     let cwd = sessions::real_directory(&serve::working_directory()?)?;
     let headers = store.list()?.headers;
-    let newest = headers.into_iter().find(|header| shelf::is_same_directory(&header.cwd, &cwd));
+    let newest = headers.into_iter().find(|header| session_library::is_same_directory(&header.cwd, &cwd));
     newest.map(|header| header.session).ok_or_else(|| {
         let hint = Some("`epitome sessions list` shows those of other directories".to_owned());
         CliError::failed("there is no session of this directory", hint)

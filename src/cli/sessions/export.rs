@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{find, formats, print_json};
 use crate::cli::{CliError, terminal};
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 
 /// Export a session to a file, or all of them to a directory
@@ -32,16 +32,17 @@ pub struct ExportArgs {
     all: Option<PathBuf>,
     /// Format of the export [default: json]
     #[arg(long, value_parser = formats())]
-    format: Option<shelf::Form>,
+    format: Option<session_library::ExportFormat>,
     /// The same as --format markdown
     #[arg(long)]
     markdown: bool,
 }
 
 pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(), CliError> {
-    let form = if args.markdown { shelf::Form::Markdown } else { args.format.unwrap_or_default() };
+    let form =
+        if args.markdown { session_library::ExportFormat::Markdown } else { args.format.unwrap_or_default() };
     if let Some(directory) = &args.all {
-        let written = shelf::export_all(store, directory, form)?;
+        let written = session_library::export_all(store, directory, form)?;
         if json {
             return print_json(&json!({ "format": form.word(), "directory": directory, "files": written }));
         }
@@ -49,7 +50,7 @@ pub(super) fn export(store: &Store, args: &ExportArgs, json: bool) -> Result<(),
         return Ok(());
     }
     let session = find(store, args.id.as_deref().unwrap_or_default())?;
-    let text = shelf::export(store, &session, form)?;
+    let text = session_library::export(store, &session, form)?;
     let Some(file) = &args.file else {
         if json {
             return Err(CliError::usage("--json needs a FILE, because it prints what was written to it"));

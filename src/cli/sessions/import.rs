@@ -11,7 +11,7 @@ use super::{moment, print_json, real_directory};
 use crate::cli::terminal::{self, harmless};
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
-use crate::shelf::{AGENTS, Agent, Imported, Lying, Machine};
+use crate::session_library::{AGENTS, Agent, ForeignSession, Imported, Machine};
 use crate::store::Store;
 
 /// Sessions in a listing without `--all`.
@@ -95,7 +95,7 @@ fn nothing_named(machine: &Machine) -> String {
 }
 
 /// The file of the session with this id prefix; `latest` is the newest of this directory.
-fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
+fn chosen(agent: &Agent, sessions: &[ForeignSession], word: &str, cwd: &Path) -> Result<PathBuf, CliError> {
     let from = agent.name;
     if word == "latest" {
         let newest = sessions.iter().find(|session| session.cwd == cwd);
@@ -106,7 +106,7 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
             )
         });
     }
-    let fits: Vec<&Lying> = sessions.iter().filter(|session| session.id.starts_with(word)).collect();
+    let fits: Vec<&ForeignSession> = sessions.iter().filter(|session| session.id.starts_with(word)).collect();
     match fits.as_slice() {
         [session] => Ok(session.file.clone()),
         [] => Err(CliError::failed(
@@ -120,7 +120,13 @@ fn chosen(agent: &Agent, sessions: &[Lying], word: &str, cwd: &Path) -> Result<P
     }
 }
 
-fn list(paths: &Paths, agent: &Agent, sessions: &[Lying], shown: usize, cwd: &Path) -> Result<i32, CliError> {
+fn list(
+    paths: &Paths,
+    agent: &Agent,
+    sessions: &[ForeignSession],
+    shown: usize,
+    cwd: &Path,
+) -> Result<i32, CliError> {
     if sessions.is_empty() {
         terminal::print(&format!("No sessions of {} were found.\n", agent.words))?;
         return Ok(0);

@@ -6,7 +6,7 @@ use super::{find, moment, print_json};
 use crate::cli::CliError;
 use crate::cli::terminal::{self, harmless};
 use crate::compaction::{self, Kind, Lost};
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
@@ -29,7 +29,7 @@ pub struct LostArgs {
 
 pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), CliError> {
     let session = find(store, &args.id)?;
-    let thread = shelf::read(store, &session)?.thread;
+    let thread = session_library::read(store, &session)?.thread;
     let lost = compaction::lost(&thread);
     if json {
         return print_json(&lost);

@@ -1,4 +1,4 @@
-//! `epitome sessions`: lists, inspects and manages sessions. The work is done by `shelf` and the control API; this
+//! `epitome sessions`: lists, inspects and manages sessions. The work is done by `session_library` and the control API; this
 //! module has the arguments and the output.
 
 mod change;
@@ -16,11 +16,11 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::{CliError, log, serve, terminal};
 use crate::paths::Paths;
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 use crate::thread::{Part, Seq, SessionId};
 
-pub use crate::shelf::IN_USE_HINT;
+pub use crate::session_library::IN_USE_HINT;
 pub use list::short_title;
 use terminal::print_json;
 
@@ -97,7 +97,7 @@ pub fn named(paths: &Paths, typed: &str) -> Result<SessionId, CliError> {
 
 /// Finds a session by its id or a unique prefix, with or without `s_`.
 pub fn find(store: &Store, typed: &str) -> Result<SessionId, CliError> {
-    Ok(shelf::resolve(store, typed)?)
+    Ok(session_library::resolve(store, typed)?)
 }
 
 /// An entry as users type it: e12.
@@ -109,10 +109,12 @@ fn entry(typed: &str) -> Result<Seq, &'static str> {
 }
 
 /// The formats of an export.
-fn formats() -> impl TypedValueParser<Value = shelf::Form> {
-    let names = PossibleValuesParser::new(shelf::Form::ALL.map(shelf::Form::word));
+fn formats() -> impl TypedValueParser<Value = session_library::ExportFormat> {
+    let names = PossibleValuesParser::new(
+        session_library::ExportFormat::ALL.map(session_library::ExportFormat::word),
+    );
     names.try_map(|name| {
-        let format = shelf::Form::ALL.into_iter().find(|format| format.word() == name);
+        let format = session_library::ExportFormat::ALL.into_iter().find(|format| format.word() == name);
         format.ok_or("unknown format")
     })
 }

@@ -7,7 +7,7 @@ use super::list::short_title;
 use super::{moment, print_json, real_directory};
 use crate::cli::CliError;
 use crate::cli::terminal::{self, harmless};
-use crate::shelf::{self, Found, SearchAsk};
+use crate::session_library::{self, Found, SearchRequest};
 use crate::store::Store;
 
 /// Search titles, messages, tool calls and their results in all sessions
@@ -32,8 +32,8 @@ pub struct SearchArgs {
 pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(), CliError> {
     let words = args.words.join(" ");
     let cwd = args.cwd.as_deref().map(real_directory).transpose()?;
-    let ask = SearchAsk { words: &words, is_regex: args.regex, cwd: cwd.as_deref(), limit: args.limit };
-    let found = shelf::search(store, &ask)?;
+    let ask = SearchRequest { words: &words, is_regex: args.regex, cwd: cwd.as_deref(), limit: args.limit };
+    let found = session_library::search(store, &ask)?;
     if json {
         print_json(&found)?;
     } else {

@@ -10,7 +10,7 @@ use crate::cli::{CliError, serve};
 use crate::config::Settings;
 use crate::provider::learned::Learned;
 use crate::provider::spent::Spent;
-use crate::shelf;
+use crate::session_library;
 use crate::store::Store;
 use crate::thread::text::{self, Detail};
 use crate::thread::{Change, ModelName, Thread, Usage};
@@ -27,15 +27,15 @@ pub struct ShowArgs {
     full: bool,
     /// Print the session in a format of `epitome sessions export`
     #[arg(long, value_parser = formats())]
-    format: Option<shelf::Form>,
+    format: Option<session_library::ExportFormat>,
 }
 
 pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let session = find(store, &args.id)?;
     if let Some(form) = args.format {
-        return terminal::print(&harmless(&shelf::export(store, &session, form)?));
+        return terminal::print(&harmless(&session_library::export(store, &session, form)?));
     }
-    let shelf::Read { thread, damage } = shelf::read(store, &session)?;
+    let session_library::Read { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
         // The part before the damage is still shown.
         eprintln!("epitome: {damage}");

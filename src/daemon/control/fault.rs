@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::build::Build;
 use epitome_session::SessionError;
-use epitome_shelf::{ShelfError, hint_of};
+use epitome_session_library::{LibraryError, hint_of};
 use epitome_store::StoreError;
 
 /// Kinds of faults. Their codes and names are part of the API and never change.
@@ -204,13 +204,13 @@ impl From<StoreError> for Fault {
     }
 }
 
-impl From<ShelfError> for Fault {
-    fn from(error: ShelfError) -> Fault {
+impl From<LibraryError> for Fault {
+    fn from(error: LibraryError) -> Fault {
         let hint = error.hint();
         match error {
-            ShelfError::Store(error) => error.into(),
-            ShelfError::File(problem) => Fault { kind: Kind::Refused, message: problem.to_string(), hint },
-            ShelfError::Refused { message, hint } => Fault { kind: Kind::Refused, message, hint },
+            LibraryError::Store(error) => error.into(),
+            LibraryError::File(problem) => Fault { kind: Kind::Refused, message: problem.to_string(), hint },
+            LibraryError::Refused { message, hint } => Fault { kind: Kind::Refused, message, hint },
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::fault::{Fault, Kind};
 use crate::Daemon;
-use epitome_shelf::{self as shelf, ShelfError};
+use epitome_session_library::{self as session_library, LibraryError};
 use epitome_thread::{Part, Seq, SessionId};
 
 /// Parses the parameters of a method; absent ones count as an empty object.
@@ -57,8 +57,8 @@ impl Name {
         if let Some(session) = SessionId::parse(&self.0) {
             return Ok(session);
         }
-        shelf::resolve(&daemon.store, &self.0).map_err(|error| match error {
-            ShelfError::Refused { message, hint } => Fault { kind: Kind::NotFound, message, hint },
+        session_library::resolve(&daemon.store, &self.0).map_err(|error| match error {
+            LibraryError::Refused { message, hint } => Fault { kind: Kind::NotFound, message, hint },
             other => other.into(),
         })
     }

@@ -14,7 +14,7 @@ use epitome_config::Settings;
 use epitome_provider::spent::Spent;
 use epitome_session::registry::LiveSession;
 use epitome_session::{AskId, Decision, Reply as Given, SessionCommand, SessionError};
-use epitome_shelf::{self as shelf, Which};
+use epitome_session_library::{self as session_library, Which};
 use epitome_store::Header;
 use epitome_thread::{Change, ModelName, SessionId, Thread};
 use epitome_tokens::Ruler;
@@ -48,7 +48,7 @@ struct Listed {
 
 fn list(daemon: &Arc<Daemon>, wanted: Listed) -> Reply {
     let which = if wanted.all { Which::All } else { Which::Prompted };
-    let listed = shelf::list(&daemon.store, wanted.cwd.as_deref(), which)?;
+    let listed = session_library::list(&daemon.store, wanted.cwd.as_deref(), which)?;
     let live = daemon.sessions.live_sessions();
     let sessions: Vec<Value> =
         listed.sessions.iter().map(|header| Value::Object(header_json(header, &live))).collect();

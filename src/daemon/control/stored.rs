@@ -13,7 +13,7 @@ use super::fault::{Fault, Kind};
 use super::params::{EntryName, Name, directory};
 use super::{Reply, Table, json_of};
 use crate::Daemon;
-use epitome_shelf::{self as shelf, Form, ImportAsk, SearchAsk};
+use epitome_session_library::{self as session_library, ExportFormat, ImportRequest, SearchRequest};
 
 pub(super) fn register(table: &mut Table) {
     table.blocking("sessions.search", search);
@@ -39,8 +39,8 @@ struct Searched {
 fn search(daemon: &Arc<Daemon>, wanted: Searched) -> Reply {
     let Searched { text, regex, cwd, limit } = wanted;
     let cwd = cwd.map(directory).transpose()?;
-    let ask = SearchAsk { words: &text, is_regex: regex, cwd: cwd.as_deref(), limit };
-    json_of(&shelf::search(&daemon.store, &ask)?)
+    let ask = SearchRequest { words: &text, is_regex: regex, cwd: cwd.as_deref(), limit };
+    json_of(&session_library::search(&daemon.store, &ask)?)
 }
 
 #[derive(Deserialize)]
@@ -54,20 +54,11 @@ struct Forked {
 
 fn fork(daemon: &Arc<Daemon>, wanted: Forked) -> Reply {
     let session = wanted.session.find(daemon)?;
-    let forked = shelf::fork(&daemon.store, &session, wanted.entry.map(|entry| entry.0))?;
+    let forked = session_library::fork(&daemon.store, &session, wanted.entry.map(|entry| entry.0))?;
     Ok(json!({
         "session": forked.session, "from": forked.from, "entry": forked.at.to_string(), "title": forked.title,
         "cwd": forked.cwd,
     }))
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Format {
-    #[default]
-    Json,
-    Markdown,
-    Raw,
 }
 
 #[derive(Deserialize)]
@@ -75,7 +66,7 @@ enum Format {
 struct Exported {
     session: Name,
     #[serde(default)]
-    format: Format,
+    format: ExportFormat,
     /// File to write; an existing file is not overwritten.
     #[serde(default)]
     file: Option<PathBuf>,
@@ -83,14 +74,9 @@ struct Exported {
 
 fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
     let session = wanted.session.find(daemon)?;
-    let form = match wanted.format {
-        Format::Json => Form::Json,
-        Format::Markdown => Form::Markdown,
-        Format::Raw => Form::Raw,
-    };
-    let text = shelf::export(&daemon.store, &session, form)?;
+    let text = session_library::export(&daemon.store, &session, wanted.format)?;
     let Some(file) = wanted.file else {
-        return Ok(json!({ "session": session, "format": form.word(), "text": text }));
+        return Ok(json!({ "session": session, "format": wanted.format.word(), "text": text }));
     };
     let file = directory(file)?;
     // As private as the log itself; an existing file is never overwritten.
@@ -98,7 +84,7 @@ fn export(daemon: &Arc<Daemon>, wanted: Exported) -> Reply {
     opened
         .and_then(|mut opened| opened.write_all(text.as_bytes()))
         .map_err(|error| Fault::new(Kind::Store, format!("{} can't be written: {error}", file.display())))?;
-    Ok(json!({ "session": session, "format": form.word(), "file": file, "bytes": text.len() }))
+    Ok(json!({ "session": session, "format": wanted.format.word(), "file": file, "bytes": text.len() }))
 }
 
 #[derive(Deserialize)]
@@ -118,6 +104,6 @@ struct Imports {
 fn import(daemon: &Arc<Daemon>, wanted: Imports) -> Reply {
     let cwd = directory(wanted.cwd)?;
     let files = wanted.files.into_iter().map(directory).collect::<Result<Vec<_>, _>>()?;
-    let ask = ImportAsk { files: &files, cwd: &cwd, keep_id: wanted.keep_id, again: wanted.again };
-    Ok(json!({ "sessions": json_of(&shelf::import(&daemon.store, &ask)?)? }))
+    let ask = ImportRequest { files: &files, cwd: &cwd, keep_id: wanted.keep_id, again: wanted.again };
+    Ok(json!({ "sessions": json_of(&session_library::import(&daemon.store, &ask)?)? }))
 }

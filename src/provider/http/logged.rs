@@ -5,11 +5,11 @@ use tracing::info_span;
 
 use crate::endpoint::Endpoint;
 use crate::{ErrorClass, ProviderError};
-use epitome_spans::Timed;
+use epitome_timing::TimedSpan;
 
 #[derive(Debug)]
 pub(super) struct Logged {
-    timed: Timed,
+    timed: TimedSpan,
     /// Bytes of the reply so far.
     received: usize,
 }
@@ -21,7 +21,7 @@ impl Logged {
             "model_call", model = %endpoint.name, status = Empty, first_milliseconds = Empty,
             received_bytes = Empty, outcome = Empty
         );
-        Logged { timed: Timed::new(span), received: 0 }
+        Logged { timed: TimedSpan::new(span), received: 0 }
     }
 
     pub(super) fn answered(&mut self, status: u16) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Namespaces, Rules, Support};
 use crate::Workspace;
 use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
-use epitome_files::whole::Unfinished;
+use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::sandbox::{Places, all_but};
 
 /// Paths below a home directory with keys, tokens, passwords and browser data. Most belong to programs that
@@ -276,7 +276,7 @@ fn complete(git: &Path) {
 /// Creates a file if the path doesn't exist. If that fails, a command can't create it either.
 fn put_new(path: &Path, text: &str) {
     let Some(directory) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
-    let put = Unfinished::begin(directory, READABLE).and_then(|mut new| {
+    let put = AtomicFile::begin(directory, READABLE).and_then(|mut new| {
         new.file().write_all(text.as_bytes())?;
         new.put_new(path)
     });

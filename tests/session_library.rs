@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use epitome::paths::Paths;
-use epitome::shelf::{self, Form, ImportAsk, SearchAsk};
+use epitome::session_library::{self, ExportFormat, ImportRequest, SearchRequest};
 use epitome::store::{Store, StoreError};
 use epitome::thread::*;
 use serde_json::Value;
@@ -90,10 +90,10 @@ fn thread(store: &Store, session: &SessionId) -> Thread {
     Thread::replay(store.read(session).expect("it can be read")).expect("a log")
 }
 
-fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<shelf::Imported>, String> {
+fn import(store: &Store, file: &Path, keep_id: bool) -> Result<Vec<session_library::Imported>, String> {
     let files = [file.to_path_buf()];
-    let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id, again: false };
-    shelf::import(store, &ask).map_err(|error| error.to_string())
+    let ask = ImportRequest { files: &files, cwd: Path::new("/w"), keep_id, again: false };
+    session_library::import(store, &ask).map_err(|error| error.to_string())
 }
 
 // ---- Searching ----
@@ -107,8 +107,8 @@ fn a_search_finds_titles_messages_and_tool_inputs_newest_first() {
     let (golden, _) = home.golden("format-1");
     let store = home.store();
     let found = |words: &str, is_regex: bool| {
-        let ask = SearchAsk { words, is_regex, ..SearchAsk::default() };
-        let found = shelf::search(&store, &ask).expect("a search");
+        let ask = SearchRequest { words, is_regex, ..SearchRequest::default() };
+        let found = session_library::search(&store, &ask).expect("a search");
         assert!(!found.is_cut);
         found
     };
@@ -124,10 +124,13 @@ fn a_search_finds_titles_messages_and_tool_inputs_newest_first() {
     let by_input = found("file_path", false);
     assert!(by_input.sessions.iter().any(|of| of.session == golden), "{by_input:?}");
     for (words, is_regex) in [("", false), ("(", true)] {
-        assert!(shelf::search(&store, &SearchAsk { words, is_regex, ..SearchAsk::default() }).is_err());
+        assert!(
+            session_library::search(&store, &SearchRequest { words, is_regex, ..SearchRequest::default() })
+                .is_err()
+        );
     }
-    let one = SearchAsk { words: "parser", limit: Some(1), ..SearchAsk::default() };
-    let one = shelf::search(&store, &one).expect("a search");
+    let one = SearchRequest { words: "parser", limit: Some(1), ..SearchRequest::default() };
+    let one = session_library::search(&store, &one).expect("a search");
     assert!(one.sessions.len() == 1 && one.is_cut);
 }
 
@@ -139,7 +142,10 @@ fn a_damaged_session_does_not_abort_a_search() {
     let path = home.path().join(format!("data/journals/{broken}.jsonl"));
     let text = fs::read_to_string(&path).expect("a journal").replacen("\"b\"", "\"x\"", 1);
     fs::write(&path, text).expect("it can be written");
-    let found = shelf::search(&home.store(), &SearchAsk { words: "needle", ..SearchAsk::default() });
+    let found = session_library::search(
+        &home.store(),
+        &SearchRequest { words: "needle", ..SearchRequest::default() },
+    );
     let found = found.expect("a search");
     assert_eq!((found.sessions.len(), found.problems.len()), (1, 1));
 }
@@ -153,7 +159,7 @@ fn a_fork_at_any_entry_equals_the_replay_up_to_it() {
         let (session, entries) = home.golden(name);
         let store = home.store();
         for at in 0..entries.len() {
-            let forked = shelf::fork(&store, &session, Some(Seq(at as u64))).expect("a fork");
+            let forked = session_library::fork(&store, &session, Some(Seq(at as u64))).expect("a fork");
             let fork = thread(&store, &forked.session);
             let replay = Thread::replay(entries[..=at].iter().cloned()).expect("a log");
             assert_eq!(fork.view().entries(), replay.view().entries(), "{name} at {at}");
@@ -172,12 +178,12 @@ fn the_title_of_a_fork_names_its_origin() {
     let home = Home::new();
     let session = home.said(1, "The parser", "Look at it.");
     let store = home.store();
-    let first = shelf::fork(&store, &session, None).expect("a fork");
+    let first = session_library::fork(&store, &session, None).expect("a fork");
     assert_eq!(first.title, format!("The parser (fork of {session} at e2)"));
-    let second = shelf::fork(&store, &first.session, Some(Seq(1))).expect("a fork");
+    let second = session_library::fork(&store, &first.session, Some(Seq(1))).expect("a fork");
     assert_eq!(second.title, format!("The parser (fork of {} at e1)", first.session));
     assert_eq!(thread(&store, &second.session).title(), Some(second.title.as_str()));
-    let error = shelf::fork(&store, &session, Some(Seq(9))).expect_err("there is none");
+    let error = session_library::fork(&store, &session, Some(Seq(9))).expect_err("there is none");
     assert!(error.to_string().contains("no entry e9; the last is e2"), "{error}");
 }
 
@@ -190,7 +196,8 @@ fn an_export_is_imported_as_the_same_conversation() {
         let (session, entries) = home.golden(name);
         let store = home.store();
         let file = home.path().join(format!("{name}.jsonl"));
-        fs::write(&file, shelf::export(&store, &session, Form::Json).expect("an export")).expect("written");
+        fs::write(&file, session_library::export(&store, &session, ExportFormat::Json).expect("an export"))
+            .expect("written");
 
         let other = Home::new();
         let kept = import(&other.store(), &file, true).expect("an import");
@@ -235,7 +242,7 @@ fn an_invalid_file_aborts_the_entire_import() {
     let home = Home::new();
     let session = home.said(1, "a", "b");
     let good = home.path().join("good.jsonl");
-    let export = shelf::export(&home.store(), &session, Form::Json).expect("an export");
+    let export = session_library::export(&home.store(), &session, ExportFormat::Json).expect("an export");
     fs::write(&good, &export).expect("written");
     let other = Home::new();
     for (bad, words) in [
@@ -246,8 +253,8 @@ fn an_invalid_file_aborts_the_entire_import() {
         let path = home.path().join("bad.jsonl");
         fs::write(&path, bad).expect("written");
         let files = [good.clone(), path];
-        let ask = ImportAsk { files: &files, cwd: Path::new("/w"), keep_id: true, again: false };
-        let error = shelf::import(&other.store(), &ask).expect_err("it can't be").to_string();
+        let ask = ImportRequest { files: &files, cwd: Path::new("/w"), keep_id: true, again: false };
+        let error = session_library::import(&other.store(), &ask).expect_err("it can't be").to_string();
         assert!(error.contains(words), "{error}");
         assert!(other.store().list().expect("a listing").headers.is_empty());
         assert!(matches!(other.store().read(&session), Err(StoreError::NotFound(_))));

@@ -106,7 +106,7 @@ pub struct Machine<'a> {
 
 /// A session of another agent on disk.
 #[derive(Clone, Debug, Serialize)]
-pub struct Lying {
+pub struct ForeignSession {
     /// The agent's own id for it.
     pub id: String,
     pub file: PathBuf,
@@ -163,13 +163,13 @@ impl Agent {
 
     /// Its sessions, those of the current directory first, then newest first. Files without a conversation
     /// are skipped: most agents create one before the first prompt.
-    pub fn sessions(&self, machine: &Machine) -> Vec<Lying> {
+    pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
         let of_file = |file: &PathBuf| match opencode::is_database(file) {
-            true => kept(file).map(Lying::from).collect::<Vec<Lying>>(),
-            false => lying(file, machine.cwd).into_iter().collect(),
+            true => kept(file).map(ForeignSession::from).collect::<Vec<ForeignSession>>(),
+            false => foreign_session(file, machine.cwd).into_iter().collect(),
         };
-        let mut sessions: Vec<Lying> = files.iter().flat_map(of_file).collect();
+        let mut sessions: Vec<ForeignSession> = files.iter().flat_map(of_file).collect();
         // Sessions that opencode migrated from files to its database exist in both.
         let mut seen = HashSet::new();
         sessions.retain(|session| seen.insert(session.session.clone()));
@@ -178,9 +178,9 @@ impl Agent {
     }
 }
 
-impl From<opencode::Kept> for Lying {
-    fn from(kept: opencode::Kept) -> Lying {
-        Lying {
+impl From<opencode::Kept> for ForeignSession {
+    fn from(kept: opencode::Kept) -> ForeignSession {
+        ForeignSession {
             session: id_of(Source::Opencode, &kept.id),
             id: kept.id,
             file: kept.path,
@@ -233,7 +233,7 @@ fn changed_at(metadata: &fs::Metadata) -> u64 {
 }
 
 /// Reads a session's header from its beginning; `None` if it has no conversation.
-fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
+fn foreign_session(path: &Path, cwd: &Path) -> Option<ForeignSession> {
     let metadata = fs::metadata(path).ok()?;
     let text = opencode::text(path).unwrap_or_else(|| head(path)).ok()?;
     let folder = path.parent()?;
@@ -251,7 +251,7 @@ fn lying(path: &Path, cwd: &Path) -> Option<Lying> {
         Change::Titled { title } => Some(title.clone()),
         _ => None,
     });
-    Some(Lying {
+    Some(ForeignSession {
         session: imported_id(&draft, path),
         id: draft.foreign_id.unwrap_or_else(|| path.display().to_string()),
         file: path.to_path_buf(),

@@ -1,4 +1,4 @@
-//! Timed tracing spans, logged once on completion with their outcome and duration.
+//! TimedSpan tracing spans, logged once on completion with their outcome and duration.
 //!
 //! Used for sessions, turns, rounds, tools, hooks and model calls. Fields are ids, names, counts and
 //! durations, never messages, inputs, keys or environments. There are no spans for individual pieces of a
@@ -10,17 +10,17 @@ use tracing::Span;
 
 /// A running operation. If it is dropped without an outcome, it was cancelled, or its session panicked.
 #[derive(Debug)]
-pub struct Timed {
+pub struct TimedSpan {
     span: Span,
     began: Instant,
     is_over: bool,
 }
 
-impl Timed {
+impl TimedSpan {
     /// Starts the timer. The span needs an empty field `outcome`.
-    pub fn new(span: Span) -> Timed {
+    pub fn new(span: Span) -> TimedSpan {
         tracing::debug!(parent: &span, "begun");
-        Timed { span, began: Instant::now(), is_over: false }
+        TimedSpan { span, began: Instant::now(), is_over: false }
     }
 
     pub fn span(&self) -> &Span {
@@ -45,7 +45,7 @@ impl Timed {
     }
 }
 
-impl Drop for Timed {
+impl Drop for TimedSpan {
     fn drop(&mut self) {
         self.end("dropped");
     }

@@ -17,16 +17,16 @@ pub use epitome_store::Forked;
 use epitome_store::{Header, Store, StoreError};
 use epitome_thread::{Entry, Seq, SessionId, Thread};
 
-pub use agents::{AGENTS, Agent, Lying, Machine};
-pub use files::{Form, ImportAsk, Imported, export, export_all, import};
-pub use search::{Found, SearchAsk, SessionFind, search};
+pub use agents::{AGENTS, Agent, ForeignSession, Machine};
+pub use files::{ExportFormat, ImportRequest, Imported, export, export_all, import};
+pub use search::{Found, SearchRequest, SessionFind, search};
 
 /// Ids listed in the error for an ambiguous prefix.
 const NAMED_MAX: usize = 5;
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ShelfError {
+pub enum LibraryError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A problem in one of the user's files.
@@ -37,19 +37,19 @@ pub enum ShelfError {
     Refused { message: String, hint: Option<String> },
 }
 
-impl ShelfError {
+impl LibraryError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ShelfError::Store(error) => hint_of(error).map(str::to_owned),
+            LibraryError::Store(error) => hint_of(error).map(str::to_owned),
             // The problem's own text includes its hint.
-            ShelfError::File(_) => None,
-            ShelfError::Refused { hint, .. } => hint.clone(),
+            LibraryError::File(_) => None,
+            LibraryError::Refused { hint, .. } => hint.clone(),
         }
     }
 
-    fn refused(message: impl Into<String>, hint: &str) -> ShelfError {
-        ShelfError::Refused { message: message.into(), hint: Some(hint.to_owned()) }
+    fn refused(message: impl Into<String>, hint: &str) -> LibraryError {
+        LibraryError::Refused { message: message.into(), hint: Some(hint.to_owned()) }
     }
 }
 
@@ -94,7 +94,7 @@ pub enum Which {
 }
 
 /// Lists the sessions of one directory, or all.
-pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, ShelfError> {
+pub fn list(store: &Store, cwd: Option<&Path>, which: Which) -> Result<Listed, LibraryError> {
     let listing = store.list()?;
     let cwd = cwd.map(|cwd| cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf()));
     let wanted = |header: &Header| {
@@ -118,7 +118,7 @@ pub fn is_same_directory(of_session: &Path, directory: &Path) -> bool {
 }
 
 /// Resolves an id, or a unique prefix of one, to a session. The leading `s_` may be omitted.
-pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, ShelfError> {
+pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, LibraryError> {
     let listing = store.list()?;
     let sound = listing.headers.into_iter().map(|header| header.session);
     let mut known: Vec<SessionId> =
@@ -128,13 +128,13 @@ pub fn resolve(store: &Store, typed: &str) -> Result<SessionId, ShelfError> {
     choose(&known, typed)
 }
 
-fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, ShelfError> {
+fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, LibraryError> {
     let beginning = if typed.starts_with("s_") { typed.to_owned() } else { format!("s_{typed}") };
     let fitting: Vec<&SessionId> =
         known.iter().filter(|session| !typed.is_empty() && session.0.starts_with(&beginning)).collect();
     match fitting.as_slice() {
         [session] => Ok((*session).clone()),
-        [] => Err(ShelfError::refused(
+        [] => Err(LibraryError::refused(
             match typed {
                 "" => "no session is named: its id is empty".to_owned(),
                 typed => format!("there is no session {typed}"),
@@ -144,7 +144,7 @@ fn choose(known: &[SessionId], typed: &str) -> Result<SessionId, ShelfError> {
         several => {
             let named: Vec<&str> = several.iter().take(NAMED_MAX).map(|session| session.0.as_str()).collect();
             let more = if several.len() > NAMED_MAX { ", …" } else { "" };
-            Err(ShelfError::refused(
+            Err(LibraryError::refused(
                 format!("{} sessions begin with {typed}", several.len()),
                 &format!("give more of the id: {}{more}", named.join(", ")),
             ))
@@ -160,13 +160,13 @@ pub struct Read {
 }
 
 /// Reads a conversation, up to the first damage if there is any.
-pub fn read(store: &Store, session: &SessionId) -> Result<Read, ShelfError> {
+pub fn read(store: &Store, session: &SessionId) -> Result<Read, LibraryError> {
     let (entries, damage) = store.read_whole_part(session)?;
     Ok(Read { thread: fold(session, entries)?, damage })
 }
 
-fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, ShelfError> {
-    Thread::replay(entries).map_err(|error| ShelfError::Refused {
+fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, LibraryError> {
+    Thread::replay(entries).map_err(|error| LibraryError::Refused {
         message: format!("the log of session {session} can't be read as a conversation: {error}"),
         hint: None,
     })
@@ -174,7 +174,7 @@ fn fold(session: &SessionId, entries: Vec<Arc<Entry>>) -> Result<Thread, ShelfEr
 
 /// Forks a session up to and including an entry, or in its current state. The fork's log records its origin;
 /// the original is not changed and may be open.
-pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, ShelfError> {
+pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forked, LibraryError> {
     let header = match store.header(session) {
         Err(StoreError::Damaged { .. }) if at.is_some() => None,
         header => Some(header?),
@@ -183,7 +183,7 @@ pub fn fork(store: &Store, session: &SessionId, at: Option<Seq>) -> Result<Forke
         && at.0 >= header.entries
     {
         let last = Seq(header.entries - 1);
-        return Err(ShelfError::refused(
+        return Err(LibraryError::refused(
             format!("session {session} has no entry {at}; the last is {last}"),
             "`epitome sessions show ID` has them",
         ));

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{ShelfError, fold, opencode};
+use super::{LibraryError, fold, opencode};
 use epitome_problem::Problem;
 use epitome_secrets as secrets;
 use epitome_store::{Store, StoreError, new_id};
@@ -21,7 +21,7 @@ use epitome_transfer::{self as transfer, Circumstances, Draft, IMPORT_BYTES_MAX,
 /// Export formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
+pub enum ExportFormat {
     /// Everything, one entry per line; can be imported again.
     #[default]
     Json,
@@ -31,51 +31,51 @@ pub enum Form {
     Raw,
 }
 
-impl Form {
-    pub const ALL: [Form; 3] = [Form::Json, Form::Markdown, Form::Raw];
+impl ExportFormat {
+    pub const ALL: [ExportFormat; 3] = [ExportFormat::Json, ExportFormat::Markdown, ExportFormat::Raw];
 
     pub fn word(self) -> &'static str {
         match self {
-            Form::Json => "json",
-            Form::Markdown => "markdown",
-            Form::Raw => "raw",
+            ExportFormat::Json => "json",
+            ExportFormat::Markdown => "markdown",
+            ExportFormat::Raw => "raw",
         }
     }
 
     fn extension(self) -> &'static str {
         match self {
-            Form::Json => "jsonl",
-            Form::Markdown => "md",
-            Form::Raw => "journal",
+            ExportFormat::Json => "jsonl",
+            ExportFormat::Markdown => "md",
+            ExportFormat::Raw => "journal",
         }
     }
 }
 
 /// Exports a session as text. Apparent API keys are masked, except in the raw format, which is the log byte
 /// for byte.
-pub fn export(store: &Store, session: &SessionId, form: Form) -> Result<String, ShelfError> {
+pub fn export(store: &Store, session: &SessionId, form: ExportFormat) -> Result<String, LibraryError> {
     match form {
-        Form::Json => {
+        ExportFormat::Json => {
             let entries = store.read(session)?;
-            transfer::json_lines(session, &entries).map_err(|error| ShelfError::Refused {
+            transfer::json_lines(session, &entries).map_err(|error| LibraryError::Refused {
                 message: format!("session {session} can't be written as JSON: {error}"),
                 hint: None,
             })
         }
-        Form::Markdown => {
+        ExportFormat::Markdown => {
             let text = text::markdown(&fold(session, store.read(session)?)?);
             Ok(secrets::mask(&text).into_owned())
         }
-        Form::Raw => Ok(String::from_utf8_lossy(&store.raw(session)?).into_owned()),
+        ExportFormat::Raw => Ok(String::from_utf8_lossy(&store.raw(session)?).into_owned()),
     }
 }
 
 /// Writes each session to a file of its own in `directory`, which is created if missing; existing files are
 /// not overwritten. Returns the files.
-pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<PathBuf>, ShelfError> {
+pub fn export_all(store: &Store, directory: &Path, form: ExportFormat) -> Result<Vec<PathBuf>, LibraryError> {
     let io = |path: &Path| {
         let path = path.to_path_buf();
-        move |error: io::Error| ShelfError::Refused {
+        move |error: io::Error| LibraryError::Refused {
             message: format!("{} can't be written: {error}", path.display()),
             hint: (error.kind() == io::ErrorKind::AlreadyExists)
                 .then(|| "choose an empty directory".to_owned()),
@@ -86,7 +86,7 @@ pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<Pat
     for header in super::list(store, None, super::Which::Prompted)?.sessions {
         let text = match export(store, &header.session, form) {
             // Deleted meanwhile.
-            Err(ShelfError::Store(StoreError::NotFound(_))) => continue,
+            Err(LibraryError::Store(StoreError::NotFound(_))) => continue,
             text => text?,
         };
         let path = directory.join(format!("{}.{}", header.session, form.extension()));
@@ -98,7 +98,7 @@ pub fn export_all(store: &Store, directory: &Path, form: Form) -> Result<Vec<Pat
 }
 
 /// The user's choices for an import.
-pub struct ImportAsk<'a> {
+pub struct ImportRequest<'a> {
     pub files: &'a [PathBuf],
     /// Working directory of conversations that record none.
     pub cwd: &'a Path,
@@ -126,7 +126,7 @@ pub struct Imported {
 }
 
 /// Imports the conversations of all files. If one can't be read, none is stored.
-pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfError> {
+pub fn import(store: &Store, ask: &ImportRequest) -> Result<Vec<Imported>, LibraryError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     let mut drafts: Vec<(PathBuf, SessionId, Draft)> = Vec::new();
     let mut imported = Vec::new();
@@ -145,13 +145,13 @@ pub fn import(store: &Store, ask: &ImportAsk) -> Result<Vec<Imported>, ShelfErro
             }
             let is_new = taken.insert(session.clone());
             if !is_new && draft.source.is_foreign() {
-                return Err(ShelfError::refused(
+                return Err(LibraryError::refused(
                     format!("{} is the same session as another of these files", file.display()),
                     "name one of them, or import both with --again",
                 ));
             }
             if !is_free || !is_new {
-                return Err(ShelfError::refused(
+                return Err(LibraryError::refused(
                     format!("session {session} of {} is there already", file.display()),
                     "without --keep-id it gets an id of its own",
                 ));
@@ -202,7 +202,7 @@ pub(super) fn id_of(source: Source, name: &str) -> SessionId {
 }
 
 /// Reports a session that was imported before.
-fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Result<Imported, ShelfError> {
+fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Result<Imported, LibraryError> {
     let header = store.header(&session)?;
     Ok(Imported {
         source: draft.source.words().to_owned(),
@@ -219,7 +219,7 @@ fn known(store: &Store, session: SessionId, file: &Path, draft: &Draft) -> Resul
 }
 
 /// Reads the conversations of one file.
-fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
+fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     if opencode::is_database(path) {
         let problem = Problem {
@@ -228,7 +228,7 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
             message: "this is a database of many sessions".to_owned(),
             hint: Some("`epitome sessions import --from opencode` lists them".to_owned()),
         };
-        return Err(ShelfError::File(problem));
+        return Err(LibraryError::File(problem));
     }
     let text = match opencode::text(path) {
         Some(text) => text.map_err(failed)?,
@@ -246,11 +246,11 @@ fn read(path: &Path, cwd: &Path, now: u64) -> Result<Vec<Draft>, ShelfError> {
                 draft.map_err(|error| file_problem(path, format!("this is no conversation: {error}")))?;
             Ok(vec![draft])
         }
-        None => transfer::read(path, &text, &circumstances).map_err(ShelfError::File),
+        None => transfer::read(path, &text, &circumstances).map_err(LibraryError::File),
     }
 }
 
-fn text_of(path: &Path) -> Result<String, ShelfError> {
+fn text_of(path: &Path) -> Result<String, LibraryError> {
     let failed = |error: io::Error| file_problem(path, format!("this file can't be read: {error}"));
     let file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
@@ -287,6 +287,6 @@ fn journal_of(text: &str) -> Option<SessionId> {
     SessionId::parse(&opening.session)
 }
 
-fn file_problem(path: &Path, message: String) -> ShelfError {
-    ShelfError::File(Problem { path: path.to_path_buf(), place: None, message, hint: None })
+fn file_problem(path: &Path, message: String) -> LibraryError {
+    LibraryError::File(Problem { path: path.to_path_buf(), place: None, message, hint: None })
 }

@@ -17,17 +17,17 @@ use rustix::io::Errno;
 const DESCRIPTORS: &str = "/proc/self/fd";
 
 /// A file that is being written.
-pub struct Unfinished {
+pub struct AtomicFile {
     file: File,
     directory: PathBuf,
     /// The temporary name, if the system doesn't support unnamed files or while the file is being renamed.
     name: Option<PathBuf>,
 }
 
-impl Unfinished {
+impl AtomicFile {
     /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a
     /// new file, subject to the process's umask.
-    pub fn begin(directory: &Path, mode: u32) -> io::Result<Unfinished> {
+    pub fn begin(directory: &Path, mode: u32) -> io::Result<AtomicFile> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         // Unnamed files are linked through the path of their descriptor.
         let begun = match Path::new(DESCRIPTORS).is_dir() {
@@ -44,7 +44,7 @@ impl Unfinished {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(Unfinished { file, directory: directory.to_path_buf(), name })
+        Ok(AtomicFile { file, directory: directory.to_path_buf(), name })
     }
 
     pub fn file(&mut self) -> &mut File {
@@ -92,7 +92,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // An incomplete file is useless.
@@ -108,7 +108,7 @@ fn fresh_name(directory: &Path) -> PathBuf {
 /// Atomically replaces a file with one that only its owner can read.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut new = Unfinished::begin(directory, 0o600)?;
+    let mut new = AtomicFile::begin(directory, 0o600)?;
     new.file().write_all(bytes)?;
     new.put(path)
 }
@@ -131,7 +131,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("trust.json");
         replace_private(&path, b"one").expect("written");
-        let mut next = Unfinished::begin(scratch.path(), 0o600).expect("begun");
+        let mut next = AtomicFile::begin(scratch.path(), 0o600).expect("begun");
         next.file().write_all(b"two").expect("written");
         assert_eq!(fs::read(&path).expect("there"), b"one");
         next.put(&path).expect("put");
@@ -145,7 +145,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("a");
         for (text, is_put) in [(b"one", true), (b"two", false)] {
-            let mut new = Unfinished::begin(scratch.path(), 0o600).expect("begun");
+            let mut new = AtomicFile::begin(scratch.path(), 0o600).expect("begun");
             new.file().write_all(text).expect("written");
             assert_eq!(new.put_new(&path).is_ok(), is_put);
         }
@@ -158,7 +158,7 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("missing").join("a");
         assert!(replace_private(&path, b"one").is_err());
-        let mut given_up = Unfinished::begin(scratch.path(), 0o600).expect("begun");
+        let mut given_up = AtomicFile::begin(scratch.path(), 0o600).expect("begun");
         given_up.file().write_all(b"half").expect("written");
         drop(given_up);
         let directory = scratch.path().join("a directory");

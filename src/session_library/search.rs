@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{ShelfError, Which, fold, list};
+use super::{LibraryError, Which, fold, list};
 use epitome_recall::{Ask, Clock, Finder, Log};
 use epitome_store::Store;
 use epitome_thread::SessionId;
@@ -26,7 +26,7 @@ const FINDS_MAX: usize = 5;
 
 /// The query.
 #[derive(Clone, Debug, Default)]
-pub struct SearchAsk<'a> {
+pub struct SearchRequest<'a> {
     /// Words that must all occur in one text, ignoring case; or a regular expression.
     pub words: &'a str,
     pub is_regex: bool,
@@ -76,14 +76,14 @@ pub struct EntryFind {
 }
 
 /// Searches sessions, newest first.
-pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
+pub fn search(store: &Store, ask: &SearchRequest) -> Result<Found, LibraryError> {
     let words = Some(ask.words.to_owned());
     let question = match ask.is_regex {
         true => Ask { regex: words, limit: Some(FINDS_MAX), ..Ask::default() },
         false => Ask { text: words, limit: Some(FINDS_MAX), ..Ask::default() },
     };
     if ask.words.trim().is_empty() {
-        return Err(ShelfError::refused("there is nothing to look for", "give words that were said"));
+        return Err(LibraryError::refused("there is nothing to look for", "give words that were said"));
     }
     let finder = Finder::new(&question).map_err(|why| {
         // The last line of the message states the error; the lines before it show the expression with a
@@ -91,7 +91,7 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
         let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let hint =
             "it is a regular expression as of Rust's regex; without that option words stand for themselves";
-        ShelfError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
+        LibraryError::refused(format!("{:?} can't be searched for: {why}", ask.words), hint)
     })?;
     let listed = list(store, ask.cwd, Which::Prompted)?;
     let clock = Clock { now: 0, zone: TimeZone::UTC };
@@ -105,7 +105,7 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
             break;
         }
         found.searched += 1;
-        let thread = store.read(&header.session).map_err(ShelfError::from);
+        let thread = store.read(&header.session).map_err(LibraryError::from);
         let thread = match thread.and_then(|entries| fold(&header.session, entries)) {
             Ok(thread) => thread,
             Err(error) => {
@@ -117,7 +117,7 @@ pub fn search(store: &Store, ask: &SearchAsk) -> Result<Found, ShelfError> {
         let log = Log::of(&thread, usize::MAX);
         let (finds, count) = log
             .find(&question, &clock, &is_late)
-            .map_err(|message| ShelfError::Refused { message, hint: None })?;
+            .map_err(|message| LibraryError::Refused { message, hint: None })?;
         let in_title = header.title.as_deref().is_some_and(|title| finder.is_in(title));
         if count == 0 && !in_title {
             continue;
