@@ -115,33 +115,33 @@
 //!
 //! ```text
 //!            ┌ cli             commands and composition root (this package)
-//!     8      ├ daemon          one process for all windows, with control API and inspector
-//!     7      ├ acp             the Agent Client Protocol
-//!     6      ├ session         the only writer of a thread
-//!     5      ├ hooks           programs that run at events of a session
+//!     9      ├ daemon          one process for all windows, with control API and inspector
+//!     8      ├ acp             the Agent Client Protocol
+//!     7      ├ session         the only writer of a thread
+//!     6      ├ hooks           programs that run at events of a session
 //!            │ mcp             tools of MCP servers
-//!     4      ├ tools           tools of the model, and permissions
+//!     5      ├ tools           tools of the model, and permissions
 //!            │ scripted_model  simulates a model service and validates requests
-//!     3      ├ provider        model services: wire formats, HTTP, properties of models
+//!     4      ├ provider        model services: wire formats, HTTP, properties of models
 //!            │ session_library stored sessions: list, show, search, fork, export, import
-//!     2      ├ compaction      decides and composes compactions, pure
+//!     3      ├ compaction      decides and composes compactions, pure
 //!            │ config          reads the layered settings
 //!            │ transfer        imports and exports conversations, pure
-//!     1      ├ tokens          counts tokens, calibrated per model; model families
+//!     2      ├ tokens          counts tokens, calibrated per model; model families
 //!            │ turn            the agent loop as a state machine, pure
 //!            │ recall          searches what is no longer in the view, pure
 //!            │ rules           permission rules as written, pure
 //!            │ checkpoint      files as they were before a turn changed them
 //!            │ store           journals, blobs, index
 //!            │ recipe          Markdown files as slash commands and agents
-//!     0      ├ thread          data: messages, changes, views
+//!     1      ├ thread          data: messages, changes, views
 //!            │ problem         errors in files written by the user
 //!            │ files           paths of the user's files; atomic writes
-//!            │ platform        Linux specifics: process groups, sandbox, signals, memory
 //!            │ settings        settings of providers and compaction, as plain data
 //!            │ timing          durations in the log
 //!            │ secrets         finds and masks keys, pure
-//!            └ transcript      format of fixtures and recordings, pure
+//!            │ transcript      format of fixtures and recordings, pure
+//!     0      └ platform        Linux specifics: process groups, sandbox, files, signals, memory
 //! ```
 //!
 //! `tests/tidy.rs` compares the drawing with the manifests, and checks that some external crates have one user only:

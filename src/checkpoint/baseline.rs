@@ -2,7 +2,7 @@
 //! since the previous scan are appended to a list of paths. A small file next to it marks a running command.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
-use super::blobs::{Durable, private_directory};
 use super::node::Node;
-use super::record::{self, PathName};
+use super::record::{self, Durable, PathName, remove};
 use super::scan::{Found, Known, Seen, side_by_side};
 use super::walk::order;
+use epitome_files::atomic_file::private_directory;
 use epitome_thread::Seq;
 
 /// The list is rewritten when it has this many times more lines than the scan has paths.
@@ -168,11 +168,4 @@ fn read(path: &Path, bytes: u64) -> io::Result<BTreeMap<PathName, Node>> {
         line.clear();
     }
     Ok(nodes)
-}
-
-fn remove(path: &Path) -> Result<(), CheckpointError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(|error| CheckpointError::io("remove", path, &error)),
-    }
 }

@@ -2,17 +2,17 @@
 //! reading. The caller decides which contents are needed.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use sha2::{Digest, Sha256};
 
-use epitome_files::atomic_file::AtomicFile;
+use epitome_files::atomic_file::{private_directory, replace_private_unsynced};
+use epitome_platform::disk::sync_files;
 
 /// Compression level, from 0 to 10: a command waits for the first scan of a workspace, and the lowest level
 /// already reduces source code to a third.
@@ -21,11 +21,11 @@ const COMPRESSION: u8 = 1;
 /// The stored contents of one session. `put` may be called from several threads.
 pub struct Blobs {
     directory: PathBuf,
-    held: Mutex<Held>,
+    stored: Mutex<Stored>,
 }
 
 #[derive(Default)]
-struct Held {
+struct Stored {
     /// Hashes of the stored contents.
     known: HashSet<String>,
     /// Their size on the disk.
@@ -35,7 +35,7 @@ struct Held {
 impl Blobs {
     /// Opens the directory and lists the stored contents.
     pub fn open(directory: PathBuf) -> io::Result<Blobs> {
-        let mut held = Held::default();
+        let mut stored = Stored::default();
         let listing = match fs::read_dir(&directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             listing => Some(listing?),
@@ -45,43 +45,43 @@ impl Blobs {
             let Ok(name) = file.file_name().into_string() else { continue };
             match is_hash(&name) {
                 true => {
-                    held.bytes += file.metadata()?.len();
-                    held.known.insert(name);
+                    stored.bytes += file.metadata()?.len();
+                    stored.known.insert(name);
                 }
                 // An interrupted write.
                 false => drop(fs::remove_file(file.path())),
             }
         }
-        Ok(Blobs { directory, held: Mutex::new(held) })
+        Ok(Blobs { directory, stored: Mutex::new(stored) })
     }
 
     /// Size on the disk in bytes.
     pub fn bytes(&self) -> u64 {
-        self.held().bytes
+        self.stored().bytes
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stores a content and returns its hash.
     pub fn put(&self, content: &[u8]) -> io::Result<String> {
         let hash = hash(content);
-        if self.held().known.contains(&hash) {
+        if self.stored().known.contains(&hash) {
             return Ok(hash);
         }
         let packed = compress_to_vec_zlib(content, COMPRESSION);
         let path = self.directory.join(&hash);
-        match write_private(&path, &packed, Durable::No) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        replace_private_unsynced(&path, &packed).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
                 private_directory(&self.directory)?;
-                write_private(&path, &packed, Durable::No)?;
+                replace_private_unsynced(&path, &packed)
             }
-            written => written?,
-        }
-        let mut held = self.held();
-        if held.known.insert(hash.clone()) {
-            held.bytes += packed.len() as u64;
+            _ => Err(error),
+        })?;
+        let mut stored = self.stored();
+        if stored.known.insert(hash.clone()) {
+            stored.bytes += packed.len() as u64;
         }
         Ok(hash)
     }
@@ -103,27 +103,27 @@ impl Blobs {
 
     /// Removes all contents except the needed ones.
     pub fn retain(&self, needed: &HashSet<String>) {
-        let mut held = self.held();
+        let mut stored = self.stored();
         let unneeded: Vec<String> =
-            held.known.iter().filter(|hash| !needed.contains(*hash)).cloned().collect();
+            stored.known.iter().filter(|hash| !needed.contains(*hash)).cloned().collect();
         for hash in unneeded {
             let path = self.directory.join(&hash);
             let bytes = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // A file that can't be removed now is removed with the session.
             if fs::remove_file(&path).is_ok() {
-                held.bytes = held.bytes.saturating_sub(bytes);
+                stored.bytes = stored.bytes.saturating_sub(bytes);
             }
-            held.known.remove(&hash);
+            stored.known.remove(&hash);
         }
     }
 
     /// Syncs the contents with these hashes to the disk.
     pub fn sync<'a>(&self, hashes: impl Iterator<Item = &'a str>) -> io::Result<()> {
-        let mut hashes = hashes.peekable();
-        if hashes.peek().is_none() {
+        let files: Vec<PathBuf> = hashes.map(|hash| self.directory.join(hash)).collect();
+        if files.is_empty() {
             return Ok(());
         }
-        sync_all(&self.directory, hashes.map(|hash| self.directory.join(hash)))?;
+        sync_files(&files)?;
         match File::open(&self.directory) {
             Ok(directory) => directory.sync_all(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -132,55 +132,8 @@ impl Blobs {
     }
 }
 
-/// Syncs files on the file system of `directory` to the disk: all at once on Linux, because syncing them one
-/// by one takes ten milliseconds each.
-pub fn sync_all(directory: &Path, files: impl Iterator<Item = PathBuf>) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        drop(files);
-        Ok(rustix::fs::syncfs(File::open(directory)?)?)
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = directory;
-        for file in files {
-            File::open(file)?.sync_all()?;
-        }
-        Ok(())
-    }
-}
-
-/// Whether a write waits until the data is on the disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Durable {
-    Yes,
-    No,
-}
-
-/// Atomically writes a file that only its owner can read.
-pub fn write_private(path: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
-    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut unfinished = AtomicFile::begin(directory, 0o600)?;
-    unfinished.file().write_all(bytes)?;
-    match durable {
-        Durable::Yes => unfinished.put(path),
-        Durable::No => unfinished.put_unsynced(path),
-    }
-}
-
-/// Creates a directory and its parents, accessible only to their owner.
-pub fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
 pub fn hash(content: &[u8]) -> String {
-    let mut name = String::with_capacity(64);
-    for byte in Sha256::digest(content) {
-        let digit = |four: u8| char::from_digit(u32::from(four), 16).unwrap_or('0');
-        name.push(digit(byte >> 4));
-        name.push(digit(byte & 15));
-    }
-    name
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_hash(name: &str) -> bool {

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use epitome_platform::disk::open_without_following;
 
 /// The bits of a mode that are kept: permissions, setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
@@ -148,8 +149,7 @@ pub fn is_absence(error: &io::Error) -> bool {
 
 /// Reads a regular file of at most `bytes_max` bytes; `None` if it is larger. Never blocks on a pipe.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let file = open_without_following(path, OpenOptions::new().read(true))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is no file any more"));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
-use super::blobs::{Durable, private_directory, write_private};
 use super::node::{Node, written};
+use epitome_files::atomic_file;
 use epitome_thread::Seq;
 
 /// File changes of one turn.
@@ -161,12 +161,31 @@ pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ch
 pub fn save(path: &Path, what: &impl Serialize, durable: Durable) -> Result<(), CheckpointError> {
     let bytes = serde_json::to_vec(what)
         .map_err(|error| CheckpointError(format!("{} can't be written as JSON: {error}", path.display())))?;
-    let written = match write_private(path, &bytes, durable) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = path.parent().map_or(Ok(()), private_directory);
-            made.and_then(|()| write_private(path, &bytes, durable))
-        }
-        written => written,
+    let write = match durable {
+        Durable::Yes => atomic_file::replace_private,
+        Durable::No => atomic_file::replace_private_unsynced,
     };
+    let written = write(path, &bytes).or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            path.parent().map_or(Ok(()), atomic_file::private_directory)?;
+            write(path, &bytes)
+        }
+        _ => Err(error),
+    });
     written.map_err(|error| CheckpointError::io("write", path, &error))
+}
+
+/// Whether a write waits until the data is on the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Durable {
+    Yes,
+    No,
+}
+
+/// Removes one of our files, if it exists.
+pub fn remove(path: &Path) -> Result<(), CheckpointError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|error| CheckpointError::io("remove", path, &error)),
+    }
 }

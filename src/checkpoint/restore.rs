@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::blobs::{Blobs, Durable, sync_all};
+use super::blobs::Blobs;
 use super::node::{self, Node};
 use super::plan::Step;
-use super::record::{self, PathName};
+use super::record::{self, Durable, PathName};
 use super::{CheckpointError, TEMPORARY};
+use epitome_platform::disk::sync_files;
 use epitome_thread::Seq;
 
 /// A rewind: its steps, the previous state and its progress.
@@ -90,15 +91,12 @@ impl Rewind {
                 return Err(error);
             }
         }
-        let is_file = |step: &Step| matches!(step.to, Node::File { .. });
-        let files = self.steps.iter().zip(&self.beside).filter(|(step, _)| is_file(step));
-        let mut files =
-            files.filter_map(|(_, beside)| beside.as_ref().map(|PathName(path)| path.clone())).peekable();
-        let Some(directory) = files.peek().and_then(|first| first.parent()).map(Path::to_path_buf) else {
-            return Ok(());
-        };
+        let steps = self.steps.iter().zip(&self.beside);
+        let files = steps.filter(|(step, _)| matches!(step.to, Node::File { .. }));
+        let files: Vec<PathBuf> =
+            files.filter_map(|(_, beside)| beside.as_ref().map(|PathName(path)| path.clone())).collect();
         // Without this, some file systems would show empty files after a power loss.
-        sync_all(&directory, files).map_err(|error| {
+        sync_files(&files).map_err(|error| {
             self.unstage();
             CheckpointError(format!("what is to be put back can't be brought to the disk: {error}"))
         })

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::baseline::Baseline;
-use super::blobs::{Blobs, Durable};
+use super::blobs::Blobs;
 use super::plan::Conflict;
-use super::record::{self, TurnRecord};
+use super::record::{self, Durable, TurnRecord};
 use super::restore::{self, Failure};
 use super::scan::{Found, Seen};
 use super::{Bounds, CheckpointError, directory};

@@ -4,17 +4,13 @@
 //! the kernel removes unnamed files. A temporary file can only be left behind between two consecutive system
 //! calls, one that gives it a name and one that renames it to its destination.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind::{PermissionDenied, Unsupported};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
-use rustix::io::Errno;
-
-/// The kernel's directory of a process's open files; missing in some minimal containers.
-const DESCRIPTORS: &str = "/proc/self/fd";
+use epitome_platform::unnamed_file;
 
 /// A file that is being written.
 pub struct AtomicFile {
@@ -28,21 +24,13 @@ impl AtomicFile {
     /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a
     /// new file, subject to the process's umask.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<AtomicFile> {
-        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-        // Unnamed files are linked through the path of their descriptor.
-        let begun = match Path::new(DESCRIPTORS).is_dir() {
-            true => rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)),
-            false => Err(Errno::OPNOTSUPP),
-        };
-        let (file, name) = match begun {
-            Ok(file) => (File::from(file), None),
-            // Kernels and file systems without support return different errors.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+        let (file, name) = match unnamed_file::create(directory, mode)? {
+            Some(file) => (file, None),
+            None => {
                 let name = fresh_name(directory);
                 let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&name)?;
                 (file, Some(name))
             }
-            Err(error) => return Err(error.into()),
         };
         Ok(AtomicFile { file, directory: directory.to_path_buf(), name })
     }
@@ -68,8 +56,7 @@ impl AtomicFile {
     pub fn put_unsynced(mut self, path: &Path) -> io::Result<()> {
         if self.name.is_none() {
             let name = fresh_name(&self.directory);
-            let own = format!("{DESCRIPTORS}/{}", self.file.as_raw_fd());
-            linkat(CWD, own, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
+            unnamed_file::link(&self.file, &name)?;
             self.name = Some(name);
         }
         if let Some(name) = &self.name {
@@ -82,13 +69,15 @@ impl AtomicFile {
     /// Like `put`, but fails if `path` already exists.
     pub fn put_new(self, path: &Path) -> io::Result<()> {
         self.sync()?;
-        let own = format!("{DESCRIPTORS}/{}", self.file.as_raw_fd());
-        match &self.name {
-            None => linkat(CWD, own, CWD, path, AtFlags::SYMLINK_FOLLOW)?,
-            // The temporary name is removed on drop.
-            Some(name) => fs::hard_link(name, path)?,
+        let Some(name) = &self.name else { return unnamed_file::link(&self.file, path) };
+        // The temporary name is removed on drop.
+        match fs::hard_link(name, path) {
+            // The file system has no hard links.
+            Err(error) if matches!(error.kind(), PermissionDenied | Unsupported) && !path.exists() => {
+                fs::rename(name, path)
+            }
+            linked => linked,
         }
-        Ok(())
     }
 }
 
@@ -107,10 +96,29 @@ fn fresh_name(directory: &Path) -> PathBuf {
 
 /// Atomically replaces a file with one that only its owner can read.
 pub fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_private(path, bytes)?.put(path)
+}
+
+/// Like `replace_private`, but doesn't wait until the file is on the disk.
+pub fn replace_private_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_private(path, bytes)?.put_unsynced(path)
+}
+
+/// Like `replace_private`, but fails if the file exists.
+pub fn create_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_private(path, bytes)?.put_new(path)
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<AtomicFile> {
     let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let mut new = AtomicFile::begin(directory, 0o600)?;
     new.file().write_all(bytes)?;
-    new.put(path)
+    Ok(new)
+}
+
+/// Creates a directory that only its owner can enter, along with its parents.
+pub fn private_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use super::work::{Background, Done, Thought};
 const WAITING_MAX: usize = 64;
 
 /// What its thread adds to the process's niceness: the model's stream and the person's keys come first.
-#[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
 /// What is said where the work panicked.
@@ -73,16 +72,10 @@ fn work_off(mut waiting: mpsc::Receiver<Work>) {
     }
 }
 
-/// Lowers the calling thread's priority. Linux alone has one for each thread.
+/// Lowers the calling thread's priority.
 fn give_way() {
-    #[cfg(target_os = "linux")]
-    {
-        // Linux has a priority for each thread, and takes nobody in particular for the one that asks.
-        let lowered = rustix::process::getpriority_process(None)
-            .and_then(|now| rustix::process::setpriority_process(None, now + NICENESS));
-        if let Err(error) = lowered {
-            tracing::debug!(%error, "thinking has the priority of everything else");
-        }
+    if let Err(error) = epitome_platform::priority::lower_thread(NICENESS) {
+        tracing::debug!(%error, "thinking has the priority of everything else");
     }
 }
 

@@ -19,7 +19,6 @@ const MODELS_MAX: usize = 1_000;
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// The nice value of the loading thread.
-#[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
 /// A cheap, shared handle.
@@ -109,8 +108,7 @@ impl Rulers {
 
 /// Loads the vocabulary, and drops it after it was idle for long.
 fn hold(shared: &Mutex<State>) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+    if let Err(error) = epitome_platform::priority::lower_thread(NICENESS) {
         tracing::debug!(%error, "the vocabulary is loaded at ordinary priority");
     }
     let began = Instant::now();

@@ -8,18 +8,18 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::buffers::Saved;
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
 use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::disk::open_without_following;
 use epitome_thread::{Card, Location, Shown, ToolKind};
 
 /// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
@@ -145,8 +145,7 @@ pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), Stri
     // Checked before opening, because merely opening some devices has side effects.
     let metadata = fs::symlink_metadata(path).map_err(|error| trouble("read", path, workspace, &error))?;
     regular(&metadata, &name)?;
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let opened = open_without_following(path, OpenOptions::new().read(true));
     let file = opened.map_err(|error| trouble("read", path, workspace, &error))?;
     let metadata = file.metadata().map_err(|error| trouble("read", path, workspace, &error))?;
     regular(&metadata, &name)?;
@@ -264,9 +263,7 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
     if old.is_none() || !in_place || stop.requested() {
         return Err(error);
     }
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mut file =
-        OpenOptions::new().write(true).truncate(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let mut file = open_without_following(path, OpenOptions::new().write(true).truncate(true))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -301,9 +298,7 @@ fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::R
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             // Only root may always do this; otherwise the file becomes the current user's, as with most
             // editors.
-            let owner = rustix::process::Uid::from_raw(old.uid());
-            let group = rustix::process::Gid::from_raw(old.gid());
-            let _ = rustix::fs::fchown(&*file, Some(owner), Some(group));
+            let _ = fchown(&*file, Some(old.uid()), Some(old.gid()));
         }
         file.set_permissions(old.permissions())?;
     }
