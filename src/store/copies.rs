@@ -1,21 +1,19 @@
-//! Complete journals written at once: forks, imports, backups. Each gets its final name only when complete; a
-//! crash before that leaves a `.new` file, which nothing reads.
+//! Complete journals written at once: forks, imports, backups. Each gets its name only when it is complete.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde::Serialize;
 
 use super::blobs::Blobs;
 use super::check::{damage_finding, names};
 use super::health::Backup;
-use super::line::{self, Bodies, EncodeError};
+use super::line::{self, Bodies};
 use super::scan::{self, Scan};
-use super::{Header, Places, Store, StoreError, io_error, open_private, private_directory, sync_directory};
+use super::{Header, Places, Store, StoreError, io_error, private_directory, sync_directory};
+use epitome_files::atomic_file::{create_private, replace_private};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// A session forked from another.
@@ -35,7 +33,7 @@ const FORK_MARK: &str = " (fork of ";
 impl Store {
     /// The listing header of one session, read from its journal.
     pub fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
-        scan::read_header(&self.places, session)
+        scan::read_header(&self.places, session).map(|marked| marked.header)
     }
 
     /// Creates a session from the entries of another, up to and including `up_to` or all, and returns their
@@ -53,7 +51,7 @@ impl Store {
         let (from, to) = (self.places.blobs(session), self.places.blobs(fork));
         let mut first = (*scan.entries[0]).clone();
         rename_in(&mut first, fork);
-        let mut journal = encode(fork, &first, &to)?;
+        let mut journal = line::encode(fork, &first, &to)?.bytes;
         for line in &lines[1..] {
             let line = &bytes[line.bytes.clone()];
             for hash in line::moved(line) {
@@ -104,7 +102,7 @@ impl Store {
             if entry.seq != Seq(seq) || opens != (seq == 0) {
                 return Err(unfit(format!("entry {} has not the right place in a log", entry.seq)));
             }
-            journal.extend_from_slice(&encode(session, entry, &blobs)?);
+            journal.extend_from_slice(&line::encode(session, entry, &blobs)?.bytes);
         }
         if entries.is_empty() {
             return Err(unfit("it has no entries".to_owned()));
@@ -161,31 +159,23 @@ impl Store {
         if !named.is_empty() {
             to.sync_names().map_err(|source| io_error("sync the directory", to.directory(), source))?;
         }
-        write_synced(&copy.journal(session), whole)?;
+        let path = copy.journal(session);
+        replace_private(&path, whole).map_err(|source| io_error("write", &path, source))?;
         backup.bytes += whole.len() as u64;
         backup.sessions += 1;
         Ok(())
     }
 
-    /// Renames a new journal to its final name, once it is durable.
+    /// Writes a complete journal under its final name. If that fails, the blobs written for it are left
+    /// alone: if the id exists already, they belong to that session.
     fn publish(&self, session: &SessionId, journal: &[u8]) -> Result<(), StoreError> {
-        let path = self.places.journal(session);
-        private_directory(&self.places.journals())
-            .map_err(|source| io_error("make the directory", &self.places.journals(), source))?;
-        let unfinished = path.with_extension("new");
-        let published = write_synced(&unfinished, journal).and_then(|()| {
-            rename_new(&unfinished, &path).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
-                _ => io_error("name", &path, error),
-            })
-        });
-        if published.is_err() {
-            // Blobs written for it are left alone: if the id exists already, they belong to that session.
-            let _ = std::fs::remove_file(&unfinished);
-        }
-        published?;
-        sync_directory(&self.places.journals())
-            .map_err(|source| io_error("sync the directory", &self.places.journals(), source))?;
+        let (directory, path) = (self.places.journals(), self.places.journal(session));
+        private_directory(&directory).map_err(|source| io_error("make the directory", &directory, source))?;
+        create_private(&path, journal).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),
+            _ => io_error("write", &path, error),
+        })?;
+        sync_directory(&directory).map_err(|source| io_error("sync the directory", &directory, source))?;
         self.index.catch_up(session);
         Ok(())
     }
@@ -198,16 +188,6 @@ fn rename_in(opening: &mut Entry, name: &SessionId) {
     }
 }
 
-fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Result<Vec<u8>, StoreError> {
-    let line = line::encode(entry, blobs).map_err(|error| match error {
-        EncodeError::Json(error) => {
-            StoreError::Unstorable { session: session.clone(), reason: error.to_string() }
-        }
-        EncodeError::Blob(source) => io_error("write a body in", blobs.directory(), source),
-    })?;
-    Ok(line.bytes)
-}
-
 /// Copies a blob and returns its length; 0 if it is missing, which it then is in the copy as well.
 fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
     let source = from.directory().join(hash);
@@ -217,35 +197,9 @@ fn copy_body(from: &Blobs, to: &Blobs, hash: &str) -> Result<u64, StoreError> {
         Ok(body) => {
             private_directory(to.directory())
                 .map_err(|source| io_error("make the directory", to.directory(), source))?;
-            write_synced(&to.directory().join(hash), &body)?;
+            let copy = to.directory().join(hash);
+            replace_private(&copy, &body).map_err(|source| io_error("write", &copy, source))?;
             Ok(body.len() as u64)
         }
-    }
-}
-
-/// Writes a file that only its owner can access, and syncs it.
-pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let mut options = open_private();
-    let written = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)
-        .and_then(|mut file: File| file.write_all(bytes).and_then(|()| file.sync_all()));
-    written.map_err(|source| io_error("write", path, source))
-}
-
-/// Renames a file, failing if the target exists.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::io::Errno;
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some file systems can't do this atomically. Names are random, so a race is practically impossible.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-            if to.exists() {
-                return Err(io::ErrorKind::AlreadyExists.into());
-            }
-            std::fs::rename(from, to)
-        }
-        renamed => renamed.map_err(io::Error::from),
     }
 }

@@ -1,28 +1,23 @@
-//! The handle on the index: sessions report appended entries, listings request headers.
+//! The handle on the index: sessions report their headers, listings request all of them.
 //!
-//! No session ever waits for it. Rows that don't fit into the queue are later read from the journal. It does
-//! not access sled; the thread at the end of the queue does (`index_thread`).
+//! No session ever waits for it. It does not access sled; the thread at the end of the queue does
+//! (`index_thread`).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::Places;
-use super::header::{Mark, MarkedHeader};
+use super::header::MarkedHeader;
 use super::health::{IndexState, Rebuilt};
-use super::index_thread::{Thread, end_within};
+use super::index_thread::{IndexThread, end_within};
 use epitome_thread::SessionId;
 
-/// Notes that may wait for the thread. A turn produces a few dozen entries.
-pub(super) const QUEUE_NOTES_MAX: usize = 256;
+/// Requests that may wait for the thread. Updates are not lost beyond that: they wait in `Pending`.
+pub(super) const QUEUE_MAX: usize = 256;
 
-/// Bytes of lines that may wait for the thread. Beyond that, reading them from the journal is cheaper than
-/// keeping them.
-const QUEUE_BYTES_MAX: usize = 8 * 1024 * 1024;
-
-/// How long a listing waits for sled's headers. Opening 500 MB takes half a second.
+/// How long a listing waits for sled's headers.
 const HEADERS_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a clean exit waits for the index. Nothing is lost if it takes longer.
@@ -31,7 +26,7 @@ const SETTLE_WAITS: Duration = Duration::from_secs(10);
 /// How long a caller waits while the complete index is compared or rebuilt.
 const WHOLE_WAITS: Duration = Duration::from_secs(600);
 
-/// A handle on the index thread, which starts with the first note and ends with the last handle.
+/// A handle on the index thread, which starts with the first request and ends with the last handle.
 #[derive(Clone)]
 pub(super) struct Index {
     shared: Arc<Shared>,
@@ -40,23 +35,24 @@ pub(super) struct Index {
 struct Shared {
     places: Places,
     /// Contains `None` if the thread could not be started; then there is no index.
-    queue: OnceLock<Option<SyncSender<Note>>>,
-    backlog: Arc<Backlog>,
+    queue: OnceLock<Option<SyncSender<Request>>>,
+    pending: Arc<Pending>,
 }
 
-/// State shared by sessions and the thread.
+/// Updates that wait for the thread: of each session only the newest.
 #[derive(Default)]
-pub(super) struct Backlog {
-    /// Sessions whose rows must be compared with their journal.
-    behind: Mutex<BTreeSet<SessionId>>,
-    /// Bytes of lines in the queue.
-    pub queued_bytes: AtomicUsize,
+pub(super) struct Pending(Mutex<BTreeMap<SessionId, Update>>);
+
+/// A change of one session's row.
+pub(super) enum Update {
+    Header(Box<MarkedHeader>),
+    /// Read it from the session's journal, or remove the row if that is gone.
+    FromJournal,
 }
 
-pub(super) enum Note {
-    Row(Box<Row>),
-    /// There are sessions in the backlog.
-    Behind,
+pub(super) enum Request {
+    /// There are pending updates.
+    Update,
     Headers(SyncSender<BTreeMap<SessionId, MarkedHeader>>),
     Settle(SyncSender<()>),
     Compare(SyncSender<IndexState>),
@@ -72,67 +68,44 @@ pub(super) enum Keep {
     Nothing,
 }
 
-/// An appended entry.
-pub(super) struct Row {
-    pub before: Mark,
-    pub after: MarkedHeader,
-    /// Without its newline.
-    pub line: Vec<u8>,
-}
-
 impl Index {
     pub fn new(places: Places) -> Index {
-        Index { shared: Arc::new(Shared { places, queue: OnceLock::new(), backlog: Arc::default() }) }
+        Index { shared: Arc::new(Shared { places, queue: OnceLock::new(), pending: Arc::default() }) }
     }
 
-    /// Bytes of rows waiting for the thread.
+    /// Bytes of headers waiting for the thread, without their texts.
     pub fn waiting_bytes(&self) -> usize {
-        self.shared.backlog.queued_bytes.load(Ordering::Relaxed)
+        self.shared.pending.lock().len() * size_of::<MarkedHeader>()
     }
 
-    /// Queues an appended line; never blocks.
-    pub fn row(&self, before: Mark, after: MarkedHeader, mut line: Vec<u8>) {
-        line.pop();
-        let bytes = line.len();
-        let queued = self.shared.backlog.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let session = after.header.session.clone();
-        let row = Note::Row(Box::new(Row { before, after, line }));
-        if queued + bytes > QUEUE_BYTES_MAX || !self.offer(row) {
-            self.shared.backlog.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.catch_up(&session);
-        }
+    /// Stores a session's newest header; never blocks.
+    pub fn update(&self, header: MarkedHeader) {
+        let session = header.header.session.clone();
+        self.shared.pending.lock().insert(session, Update::Header(Box::new(header)));
+        // If the queue is full, the update is processed after the requests already in it.
+        self.send(Request::Update);
     }
 
-    /// Requests that the session's rows are updated from its journal, or removed if that is gone; never
-    /// blocks.
+    /// Requests that a session's header is read from its journal, or removed if that is gone; never blocks.
     pub fn catch_up(&self, session: &SessionId) {
-        self.shared.backlog.add([session.clone()]);
-        // If the queue is full, the backlog is processed after the notes already in it.
-        self.offer(Note::Behind);
+        self.shared.pending.read_from_journal([session.clone()]);
+        self.send(Request::Update);
     }
 
     /// The headers stored in sled; empty if it is not available in time.
     pub fn headers(&self) -> BTreeMap<SessionId, MarkedHeader> {
-        let (answer, headers) = sync_channel(1);
-        if !self.offer(Note::Headers(answer)) {
-            return BTreeMap::new();
-        }
-        headers.recv_timeout(HEADERS_WAIT).unwrap_or_default()
+        self.request(HEADERS_WAIT, Request::Headers).unwrap_or_default()
     }
 
     /// Compares sled with the journals, reading all of both.
     pub fn compare(&self) -> IndexState {
-        let (answer, state) = sync_channel(1);
-        let asked = self.offer(Note::Compare(answer));
-        let state = asked.then(|| state.recv_timeout(WHOLE_WAITS).ok()).flatten();
+        let state = self.request(WHOLE_WAITS, Request::Compare);
         state.unwrap_or_else(|| IndexState::Unknown { reason: "the index thread does not answer".to_owned() })
     }
 
     /// Rebuilds sled from the journals. The error is a sentence.
     pub fn rebuild(&self, keep: Keep) -> Result<Rebuilt, String> {
-        let (answer, rebuilt) = sync_channel(1);
-        let asked = self.offer(Note::Rebuild(keep, answer));
-        let rebuilt = asked.then(|| rebuilt.recv_timeout(WHOLE_WAITS).ok()).flatten();
+        let rebuilt = self.request(WHOLE_WAITS, |answer| Request::Rebuild(keep, answer));
         rebuilt.unwrap_or_else(|| Err("the index thread does not answer".to_owned()))
     }
 
@@ -142,7 +115,7 @@ impl Index {
         let queue = queue.clone();
         let settled = end_within(SETTLE_WAITS, move || {
             let (answer, settled) = sync_channel(1);
-            if queue.send(Note::Settle(answer)).is_ok() {
+            if queue.send(Request::Settle(answer)).is_ok() {
                 // An error means that the thread has ended, which closes sled as well.
                 let _ = settled.recv();
             }
@@ -152,17 +125,23 @@ impl Index {
         }
     }
 
-    fn offer(&self, note: Note) -> bool {
+    /// Sends a request and waits for its answer; `None` if there is none in time.
+    fn request<T>(&self, limit: Duration, request: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {
+        let (answer, answered) = sync_channel(1);
+        if self.send(request(answer)) { answered.recv_timeout(limit).ok() } else { None }
+    }
+
+    fn send(&self, request: Request) -> bool {
         let queue = self.shared.queue.get_or_init(|| self.start());
-        match queue.as_ref().map(|queue| queue.try_send(note)) {
+        match queue.as_ref().map(|queue| queue.try_send(request)) {
             Some(Ok(())) => true,
             Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None => false,
         }
     }
 
-    fn start(&self) -> Option<SyncSender<Note>> {
-        let (queue, notes) = sync_channel(QUEUE_NOTES_MAX);
-        let started = Thread::start(self.shared.places.clone(), self.shared.backlog.clone(), notes);
+    fn start(&self) -> Option<SyncSender<Request>> {
+        let (queue, requests) = sync_channel(QUEUE_MAX);
+        let started = IndexThread::start(self.shared.places.clone(), self.shared.pending.clone(), requests);
         match started {
             Ok(()) => Some(queue),
             Err(error) => {
@@ -173,12 +152,21 @@ impl Index {
     }
 }
 
-impl Backlog {
-    pub fn add(&self, sessions: impl IntoIterator<Item = SessionId>) {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner).extend(sessions);
+impl Pending {
+    pub fn read_from_journal(&self, sessions: impl IntoIterator<Item = SessionId>) {
+        self.lock().extend(sessions.into_iter().map(|session| (session, Update::FromJournal)));
     }
 
-    pub fn take(&self) -> BTreeSet<SessionId> {
-        std::mem::take(&mut *self.behind.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take(&self) -> BTreeMap<SessionId, Update> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Returns updates that failed, unless there are newer ones.
+    pub fn put_back(&self, session: SessionId, update: Update) {
+        self.lock().entry(session).or_insert(update);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Update>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,8 @@
 //! The index matches the journals, whatever happens to sled.
 
 use super::super::Store;
+use super::super::line::Bodies;
+use super::super::scan::Scan;
 use super::*;
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, FORMAT_VERSION, MessageId};
@@ -25,16 +27,12 @@ fn write_session(store: &Store, number: u64, entries: usize) {
     (0..entries).for_each(|n| drop(journal.append(prompted(&n.to_string())).unwrap()));
 }
 
-/// Whether sled's rows of a session match its journal exactly.
+/// Whether sled's header of a session matches its journal exactly.
 fn agrees(store: &Store, number: u64) -> bool {
     store.settle();
-    let bytes = scan::read_file(&store.places, &session(number)).unwrap();
-    let scan = Scan::of(&session(number), &bytes, Bodies::Inline).unwrap();
-    let lines: Vec<&[u8]> = scan.lines.iter().map(|line| &bytes[line.bytes.clone()]).collect();
+    let header = scan::read_header(&store.places, &session(number)).unwrap();
     let rows = Rows::open(&store.places.db()).unwrap();
-    let marked = rows.header(&session(number)).unwrap();
-    rows.lines(&session(number)).unwrap() == lines
-        && marked == Some(MarkedHeader { header: scan.header, mark: scan.mark })
+    rows.headers().unwrap().get(&session(number)) == Some(&header)
 }
 
 fn home() -> (tempfile::TempDir, Store) {
@@ -55,10 +53,10 @@ fn sled_matches_the_journal() {
 }
 
 #[test]
-fn rows_that_overflow_the_queue_are_read_from_the_journal() {
+fn more_appends_than_the_queue_takes_are_indexed() {
     let (_home, store) = home();
     // The thread may or may not keep up with this many appends: both cases must give the same result.
-    write_session(&store, 1, 10 * QUEUE_NOTES_MAX);
+    write_session(&store, 1, 10 * QUEUE_MAX);
     write_session(&store, 2, 1);
     assert!(agrees(&store, 1));
     assert!(agrees(&store, 2));
@@ -71,7 +69,7 @@ fn a_journal_ahead_of_sled_is_caught_up() {
     store.settle();
     // Simulates a process that can't open sled.
     let lock = File::open(home.path().join("data/db.lock")).unwrap();
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    lock.try_lock().unwrap();
     let other = Store::new(&Paths::below(home.path()));
     let (mut journal, _) = other.load(&session(1)).unwrap();
     journal.append(titled("unseen")).unwrap();
@@ -85,7 +83,7 @@ fn a_journal_ahead_of_sled_is_caught_up() {
 }
 
 #[test]
-fn rows_beyond_the_end_of_the_journal_are_dropped() {
+fn a_row_ahead_of_the_journal_is_replaced() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     store.settle();
@@ -102,7 +100,7 @@ fn rows_beyond_the_end_of_the_journal_are_dropped() {
 }
 
 #[test]
-fn rows_of_a_deleted_session_are_removed() {
+fn the_row_of_a_deleted_session_is_removed() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     write_session(&store, 2, 5);
@@ -110,8 +108,7 @@ fn rows_of_a_deleted_session_are_removed() {
     store.delete(&session(1)).unwrap();
     assert!(agrees(&store, 2));
     let rows = Rows::open(&store.places.db()).unwrap();
-    assert_eq!(rows.header(&session(1)).unwrap(), None);
-    assert!(rows.lines(&session(1)).unwrap().is_empty());
+    assert!(!rows.headers().unwrap().contains_key(&session(1)));
 }
 
 #[test]
@@ -139,10 +136,10 @@ fn a_panic_in_sled_only_retires_that_database() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     store.settle();
-    let mut thread = Thread::new(store.places.clone(), Arc::default());
+    let mut thread = IndexThread::new(store.places.clone(), Arc::default());
     assert!(thread.with(|_| Ok(())).is_some());
     assert!(thread.with::<()>(|_| panic!("as sled does")).is_none());
-    thread.work_off();
+    thread.process_updates();
     assert!(thread.open.is_some());
     thread.close();
     assert!(agrees(&store, 1));

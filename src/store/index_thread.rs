@@ -4,25 +4,18 @@
 //! there is work and closes it soon after, because an open sled uses memory and locks other processes out. It
 //! never writes a journal.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
-
-use super::header::{Mark, MarkedHeader};
+use super::check::bytes_below;
 use super::health::{IndexState, Rebuilt};
-use super::index::{Backlog, Keep, Note, QUEUE_NOTES_MAX, Row};
-use super::index_whole;
-use super::line::Bodies;
+use super::index::{Keep, Pending, QUEUE_MAX, Request, Update};
 use super::rows::{self, Rows, RowsError};
-use super::scan::{self, Scan, ScannedLine};
-use super::{Places, StoreError, open_private, private_directory};
+use super::{Places, StoreError, index_compare, open_private, private_directory, scan};
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
 
@@ -45,9 +38,9 @@ const CLOSE_WAITS: Duration = Duration::from_secs(5);
 const SET_ASIDE_MAX: usize = 3;
 
 /// State of the index thread.
-pub(super) struct Thread {
+pub(super) struct IndexThread {
     places: Places,
-    backlog: Arc<Backlog>,
+    pending: Arc<Pending>,
     open: Option<Open>,
     /// When sled was last unavailable.
     refused: Option<Instant>,
@@ -58,74 +51,68 @@ pub(super) struct Thread {
 /// An open sled, with the lock that prevents other processes from setting it aside meanwhile.
 struct Open {
     rows: Rows,
-    /// The header that the rows of a session are known to match.
-    known: HashMap<SessionId, MarkedHeader>,
     lock: File,
 }
 
-impl Thread {
-    /// Starts the thread; it ends when all senders of notes are dropped.
-    pub fn start(places: Places, backlog: Arc<Backlog>, notes: Receiver<Note>) -> std::io::Result<()> {
-        let thread = Thread::new(places, backlog);
-        let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(notes));
+impl IndexThread {
+    /// Starts the thread; it ends when all senders of requests are dropped.
+    pub fn start(places: Places, pending: Arc<Pending>, requests: Receiver<Request>) -> std::io::Result<()> {
+        let thread = IndexThread::new(places, pending);
+        let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(requests));
         started.map(drop)
     }
 
-    fn new(places: Places, backlog: Arc<Backlog>) -> Thread {
-        Thread { places, backlog, open: None, refused: None, given_up: false, set_aside: 0 }
+    fn new(places: Places, pending: Arc<Pending>) -> IndexThread {
+        IndexThread { places, pending, open: None, refused: None, given_up: false, set_aside: 0 }
     }
 
-    fn run(mut self, notes: Receiver<Note>) {
+    fn run(mut self, requests: Receiver<Request>) {
         loop {
             let first = match self.open {
-                Some(_) => match notes.recv_timeout(IDLE_CLOSES) {
+                Some(_) => match requests.recv_timeout(IDLE_CLOSES) {
                     Err(RecvTimeoutError::Timeout) => {
                         self.close();
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => break,
-                    Ok(note) => note,
+                    Ok(request) => request,
                 },
-                None => match notes.recv() {
-                    Ok(note) => note,
+                None => match requests.recv() {
+                    Ok(request) => request,
                     Err(_) => break,
                 },
             };
             self.take(first);
-            // The backlog is processed even if sessions fill the queue as fast as it is drained.
-            for note in notes.try_iter().take(QUEUE_NOTES_MAX) {
-                self.take(note);
+            // Updates are processed even if sessions fill the queue as fast as it is drained.
+            for request in requests.try_iter().take(QUEUE_MAX) {
+                self.take(request);
             }
-            self.work_off();
+            self.process_updates();
         }
-        self.work_off();
+        self.process_updates();
         self.close();
     }
 
-    fn take(&mut self, note: Note) {
-        match note {
-            Note::Row(row) => {
-                self.backlog.queued_bytes.fetch_sub(row.line.len(), Ordering::Relaxed);
-                self.write(&row);
-            }
-            Note::Behind => {}
-            Note::Headers(answer) => {
+    fn take(&mut self, request: Request) {
+        match request {
+            Request::Update => {}
+            Request::Headers(answer) => {
                 // A listing alone does not create a database.
                 let exists = self.open.is_some() || self.places.db().exists();
-                let headers = if exists { self.with(|open| open.rows.headers()) } else { None };
+                let headers = if exists { self.with(|rows| rows.headers()) } else { None };
                 // The caller may have timed out.
                 let _ = answer.try_send(headers.unwrap_or_default());
             }
-            Note::Settle(answer) => {
-                self.work_off();
+            Request::Settle(answer) => {
+                self.process_updates();
                 self.close();
                 let _ = answer.try_send(());
             }
-            Note::Compare(answer) => {
+            Request::Compare(answer) => {
                 let state = self.compare();
                 let _ = answer.try_send(state);
             }
-            Note::Rebuild(keep, answer) => {
+            Request::Rebuild(keep, answer) => {
                 let rebuilt = self.rebuild(keep);
                 let _ = answer.try_send(rebuilt);
             }
@@ -153,7 +140,7 @@ impl Thread {
     /// Compares the rows with the journals. Repairs nothing, so that problems are reported.
     fn compare(&mut self) -> IndexState {
         if let Some(open) = &self.open {
-            return index_whole::compare(&self.places, &open.rows);
+            return index_compare::compare(&self.places, &open.rows);
         }
         if !self.places.db().exists() {
             return IndexState::Absent;
@@ -167,7 +154,7 @@ impl Thread {
         };
         match guarded(|| Rows::open(&self.places.db())) {
             Ok(rows) => {
-                let state = index_whole::compare(&self.places, &rows);
+                let state = index_compare::compare(&self.places, &rows);
                 self.let_go(rows, lock);
                 state
             }
@@ -176,7 +163,7 @@ impl Thread {
         }
     }
 
-    /// Writes a new database next to the old one and replaces it.
+    /// Moves the old database away and writes a new one.
     fn rebuild(&mut self, keep: Keep) -> Result<Rebuilt, String> {
         self.close();
         if self.given_up {
@@ -191,125 +178,93 @@ impl Thread {
             }
             _ => error.to_string(),
         })?;
-        let places = self.places.clone();
-        let rebuilt = index_whole::write_anew(&places, |rows, directory| self.end(rows, directory))
-            .and_then(|new| index_whole::swap(&places, new, keep));
-        self.refused = None;
-        drop(lock);
-        rebuilt
-    }
-
-    /// Closes an open sled and then releases the lock.
-    fn let_go(&mut self, rows: Rows, lock: File) {
-        if self.end(rows, &self.places.db()) {
-            drop(lock);
-        } else {
-            // Nobody else may use the directory while sled's threads are alive.
-            std::mem::forget(lock);
-        }
-    }
-
-    /// Writes a row if it is the next one of its session; otherwise schedules the session to catch up.
-    fn write(&mut self, row: &Row) {
-        let session = &row.after.header.session;
-        let written = self.with(|open| {
-            let known = open.known.get(session);
-            if known.is_some_and(|known| known.mark.entries >= row.after.mark.entries) {
-                // A catch-up already read it from the journal while it was queued.
-                return Ok(true);
-            }
-            let stored = match known {
-                Some(known) => Some(known.clone()),
-                None => open.rows.header(session)?,
-            };
-            let is_next = match &stored {
-                Some(stored) => stored.mark == row.before,
-                None => row.before.entries == 0,
-            };
-            if is_next {
-                if known.is_none() {
-                    // The header is written last, so a crash may have left lines beyond it.
-                    open.rows.remove_lines(session, row.before.entries)?;
-                }
-                let old_time = stored.map(|stored| stored.header.updated_at);
-                let line = std::iter::once(row.line.as_slice());
-                open.rows.append(&row.after, row.before.entries, line, old_time)?;
-                open.known.insert(session.clone(), row.after.clone());
-            }
-            Ok(is_next)
+        let directory = self.places.db();
+        let bytes_before = bytes_below(&directory, 0);
+        let failed = |error: std::io::Error| format!("the old index cannot be moved or removed: {error}");
+        let old = self.retired(match keep {
+            Keep::Aside => "db.corrupt",
+            Keep::Nothing => "db.old",
         });
-        if written != Some(true) {
-            self.backlog.add([session.clone()]);
+        std::fs::rename(&directory, &old).map_err(failed)?;
+        // A crash here leaves no index; the next use rebuilds it from the journals.
+        let written = guarded(|| Rows::open(&directory)).and_then(|rows| {
+            let written = guarded(|| write_all(&self.places, &rows));
+            self.end(rows);
+            written
+        });
+        self.refused = None;
+        if self.given_up {
+            std::mem::forget(lock);
+            return Err("sled has not ended; restart and try again".to_owned());
+        }
+        match written {
+            Ok(sessions) => {
+                let bytes_after = bytes_below(&directory, 0);
+                let kept = match keep {
+                    Keep::Aside => Some(old),
+                    Keep::Nothing => {
+                        std::fs::remove_dir_all(&old).map_err(failed)?;
+                        None
+                    }
+                };
+                Ok(Rebuilt { sessions, bytes_before, bytes_after, kept })
+            }
+            Err(error) => {
+                let restored =
+                    std::fs::remove_dir_all(&directory).and_then(|()| std::fs::rename(&old, &directory));
+                if let Err(error) = restored {
+                    tracing::warn!(%error, old = %old.display(), "the old index cannot be restored");
+                }
+                Err(error.to_string())
+            }
         }
     }
 
-    /// Updates the rows of all sessions in the backlog from their journals. Failures stay in the backlog
-    /// until the next note.
-    fn work_off(&mut self) {
-        // Damage found on the way puts every session into the backlog again, hence a second pass.
+    /// Path under which the database is kept once it is no longer used.
+    fn retired(&self, kind: &str) -> PathBuf {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        self.places.data.join(format!("{kind}-{now}"))
+    }
+
+    /// Writes all pending updates. Those that fail stay pending until the next request.
+    fn process_updates(&mut self) {
+        // Damage found on the way makes every session pending again, hence a second pass.
         for _ in 0..2 {
-            for session in self.backlog.take() {
-                if !self.catch_up(&session) {
-                    self.backlog.add([session]);
+            for (session, update) in self.pending.take() {
+                if !self.write(&session, &update) {
+                    self.pending.put_back(session, update);
                 }
             }
         }
     }
 
-    /// Updates the rows of a session from its journal; returns whether it is done.
-    fn catch_up(&mut self, session: &SessionId) -> bool {
-        let gone = !self.places.journal(session).exists();
-        if gone && self.open.is_none() && !self.places.db().exists() {
-            return true;
-        }
-        if self.with(|_| Ok(())).is_none() {
-            return false;
-        }
-        let bytes = match scan::read_file(&self.places, session) {
-            Err(StoreError::NotFound(_)) => return self.forget(session),
+    /// Updates the row of a session; returns whether it is done.
+    fn write(&mut self, session: &SessionId, update: &Update) -> bool {
+        let header = match update {
+            Update::Header(header) => return self.with(|rows| rows.put(header)).is_some(),
+            Update::FromJournal => scan::read_header(&self.places, session),
+        };
+        match header {
+            Ok(header) => self.with(|rows| rows.put(&header)).is_some(),
+            Err(StoreError::NotFound(_)) => {
+                let has_index = self.open.is_some() || self.places.db().exists();
+                !has_index || self.with(|rows| rows.remove(session)).is_some()
+            }
+            // Its row stays unchanged; a listing detects that it is outdated.
             Err(error) => {
                 tracing::debug!(%session, %error, "a journal cannot be indexed");
-                return true;
+                true
             }
-            Ok(bytes) => bytes,
-        };
-        let scan = match Scan::of(session, &bytes, Bodies::Inline) {
-            Err(StoreError::NotFound(_)) => return self.forget(session),
-            // Its rows stay unchanged; a listing detects that they are outdated.
-            Err(_) => return true,
-            Ok(scan) => scan,
-        };
-        let marked = MarkedHeader { header: scan.header, mark: scan.mark };
-        let done = self.with(|open| {
-            let stored = open.rows.header(session)?;
-            let from = match &stored {
-                Some(stored) if ends_in(&scan.lines, &stored.mark) => stored.mark.entries,
-                Some(_) | None => 0,
-            };
-            open.rows.remove_lines(session, from)?;
-            let lines = scan.lines[from as usize..].iter().map(|line| &bytes[line.bytes.clone()]);
-            open.rows.append(&marked, from, lines, stored.map(|stored| stored.header.updated_at))?;
-            open.known.insert(session.clone(), marked.clone());
-            Ok(())
-        });
-        done.is_some()
-    }
-
-    fn forget(&mut self, session: &SessionId) -> bool {
-        let done = self.with(|open| {
-            open.known.remove(session);
-            open.rows.remove(session)
-        });
-        done.is_some()
+        }
     }
 
     /// Runs work on an open sled; `None` if it is unavailable or fails.
-    fn with<T>(&mut self, work: impl FnOnce(&mut Open) -> Result<T, RowsError>) -> Option<T> {
+    fn with<T>(&mut self, work: impl FnOnce(&Rows) -> Result<T, RowsError>) -> Option<T> {
         if self.open.is_none() {
             self.open = self.open();
         }
-        let open = self.open.as_mut()?;
-        match guarded(|| work(open)) {
+        let open = self.open.as_ref()?;
+        match guarded(|| work(&open.rows)) {
             Ok(done) => Some(done),
             Err(RowsError::Unavailable(error)) => {
                 // After a full disk sled's handle stays unusable, so it is reopened later.
@@ -338,16 +293,6 @@ impl Thread {
         };
         let directory = self.places.db();
         let mut opened = guarded(|| Rows::open(&directory));
-        if let Err(RowsError::Damaged(reason)) = &opened
-            && let Some(snapshot) = rows::newest_snapshot(&directory)
-        {
-            tracing::warn!(reason, snapshot = %snapshot.display(), "sled does not open; trying without its snapshot");
-            // sled only recognizes snapshots by the prefix `snap.`.
-            let moved = snapshot.with_file_name(format!("unreadable-{}", now_millis()));
-            if std::fs::rename(&snapshot, moved).is_ok() {
-                opened = guarded(|| Rows::open(&directory));
-            }
-        }
         if let Err(RowsError::Damaged(reason)) = &opened {
             if !self.set_aside(reason) {
                 return None;
@@ -355,7 +300,7 @@ impl Thread {
             opened = guarded(|| Rows::open(&directory));
         }
         match opened {
-            Ok(rows) => Some(Open { rows, known: HashMap::new(), lock }),
+            Ok(rows) => Some(Open { rows, lock }),
             Err(error) => {
                 self.refuse(&error.to_string());
                 None
@@ -369,7 +314,7 @@ impl Thread {
         private_directory(&self.places.data)?;
         private_directory(&self.places.db())?;
         let lock = open_private().write(true).create(true).open(self.places.db_lock())?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        lock.try_lock()?;
         Ok(lock)
     }
 
@@ -380,31 +325,37 @@ impl Thread {
 
     /// Sets a sled aside that failed while it was open.
     fn replace(&mut self, reason: &str) {
-        let Some(Open { rows, known: _, lock }) = self.open.take() else { return };
-        if self.end(rows, &self.places.db()) {
+        let Some(Open { rows, lock }) = self.open.take() else { return };
+        if self.end(rows) {
             self.set_aside(reason);
-            drop(lock);
         } else {
-            // Nobody else may use the directory while sled's threads are alive.
             std::mem::forget(lock);
         }
     }
 
     fn close(&mut self) {
-        if let Some(Open { rows, known: _, lock }) = self.open.take() {
+        if let Some(Open { rows, lock }) = self.open.take() {
             self.let_go(rows, lock);
         }
     }
 
+    /// Closes an open sled and then releases the lock.
+    fn let_go(&mut self, rows: Rows, lock: File) {
+        if !self.end(rows) {
+            // Nobody else may use the directory while sled's threads are alive.
+            std::mem::forget(lock);
+        }
+    }
+
     /// Closes sled, or gives it up for this process if it does not end in time.
-    fn end(&mut self, rows: Rows, directory: &Path) -> bool {
-        let file = rows::lock_file(directory);
+    fn end(&mut self, rows: Rows) -> bool {
+        let file = rows::lock_file(&self.places.db());
         let ended = end_within(CLOSE_WAITS, move || {
             drop(rows);
             // Its threads may keep the file open for a moment longer: taking its lock once proves that it is
             // free.
             if let Ok(file) = File::open(file) {
-                let _ = flock(file, FlockOperation::LockExclusive);
+                let _ = file.lock();
             }
         });
         if !ended {
@@ -417,7 +368,7 @@ impl Thread {
     /// Renames the directory and schedules a complete rebuild. The lock must be held.
     fn set_aside(&mut self, reason: &str) -> bool {
         let directory = self.places.db();
-        let aside = self.places.data.join(format!("db.corrupt-{}", now_millis()));
+        let aside = self.retired("db.corrupt");
         self.set_aside += 1;
         if self.set_aside > SET_ASIDE_MAX {
             tracing::error!(reason, "sled broke again; going on without an index");
@@ -430,16 +381,23 @@ impl Thread {
             return false;
         }
         tracing::warn!(reason, aside = %aside.display(), "sled was damaged and is rebuilt from the journals");
-        self.backlog.add(self.places.sessions().unwrap_or_default());
+        self.pending.read_from_journal(self.places.sessions().unwrap_or_default());
         true
     }
 }
 
-/// Whether the journal with these lines once had this mark.
-pub(super) fn ends_in(lines: &[ScannedLine], mark: &Mark) -> bool {
-    let last = usize::try_from(mark.entries).ok().and_then(|entries| entries.checked_sub(1));
-    last.and_then(|last| lines.get(last))
-        .is_some_and(|line| line.crc == mark.crc && line.bytes.end as u64 + 1 == mark.bytes)
+/// Writes the headers of all sessions with a prompt, and returns their number.
+fn write_all(places: &Places, rows: &Rows) -> Result<u64, RowsError> {
+    let mut written = 0;
+    for session in places.sessions().map_err(|error| RowsError::Damaged(error.to_string()))? {
+        // Listings report journals that can't be read.
+        let header = scan::read_header(places, &session).ok().filter(|marked| marked.header.has_prompt);
+        if let Some(header) = header {
+            rows.put(&header)?;
+            written += 1;
+        }
+    }
+    Ok(written)
 }
 
 /// Runs work in which sled may panic.
@@ -462,10 +420,6 @@ pub(super) fn end_within(limit: Duration, work: impl FnOnce() + Send + 'static) 
         let _ = ended.try_send(());
     });
     started.is_ok() && end.recv_timeout(limit).is_ok()
-}
-
-pub(super) fn now_millis() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis())
 }
 
 #[cfg(test)]

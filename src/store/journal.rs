@@ -6,19 +6,18 @@
 //! Work that must not be stored, such as that of a hook's callback, has a journal in memory: the same calls,
 //! without a file.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::blobs::Blobs;
 use super::header::{Header, Mark, MarkedHeader};
 use super::index::Index;
-use super::line::{self, Bodies, EncodeError};
+use super::line::{self, Bodies};
 use super::scan::Scan;
 use super::{Places, StoreError, io_error, open_private, private_directory, sync_directory};
 use epitome_thread::{Change, Entry, Seq, SessionId};
@@ -180,7 +179,7 @@ impl Journal {
         (journal, entries)
     }
 
-    /// Appends a change as the next entry, with one write, and hands its row to the index.
+    /// Appends a change as the next entry, with one write, and hands the header to the index.
     ///
     /// After an error the log contains nothing of the change, and the next append acts as the retry: it must
     /// first remove what the failed write left. The entry is durable only after a sync that started later.
@@ -214,12 +213,7 @@ impl Journal {
             self.header.apply(entry);
             return Ok(());
         };
-        let line = line::encode(entry, &log.blobs).map_err(|error| match error {
-            EncodeError::Json(error) => {
-                StoreError::Unstorable { session: self.session.clone(), reason: error.to_string() }
-            }
-            EncodeError::Blob(source) => io_error("write a blob in", log.blobs.directory(), source),
-        })?;
+        let line = line::encode(&self.session, entry, &log.blobs)?;
         if self.unclean {
             log.file
                 .set_len(self.mark.bytes)
@@ -231,24 +225,22 @@ impl Journal {
             self.unclean = log.file.set_len(self.mark.bytes).is_err();
             return Err(io_error("append to", &log.path, source));
         }
-        let before = self.mark;
         self.mark = Mark {
-            entries: before.entries + 1,
-            bytes: before.bytes + line.bytes.len() as u64,
+            entries: self.mark.entries + 1,
+            bytes: self.mark.bytes + line.bytes.len() as u64,
             crc: line.crc,
         };
         if line.has_blobs {
             log.lines_with_blobs.fetch_add(1, Ordering::Release);
         }
         log.bytes.store(self.mark.bytes, Ordering::Release);
-        if before.entries > 0 {
+        if self.mark.entries > 1 {
             self.header.apply(entry);
         }
         // Editors open sessions that are never used; opening sled for those would cost memory per editor
-        // window. The first row after a prompt brings the earlier ones along.
+        // window.
         if self.header.has_prompt {
-            let after = MarkedHeader { header: self.header.clone(), mark: self.mark };
-            index.row(before, after, line.bytes);
+            index.update(MarkedHeader { header: self.header.clone(), mark: self.mark });
         }
         Ok(())
     }
@@ -258,7 +250,7 @@ impl Drop for Journal {
     fn drop(&mut self) {
         // A syncer may keep the file open for a while; the lock must not outlive the session.
         if let Place::Disk { log, .. } = &self.place {
-            let _ = flock(&log.file, FlockOperation::Unlock);
+            let _ = log.file.unlock();
         }
     }
 }
@@ -398,19 +390,19 @@ fn remove_file(path: &Path) -> Result<(), StoreError> {
 
 /// Takes the lock of a journal, which is held while the file is open. A file that was deleted between opening
 /// and locking counts as not found. May block, so don't call it on a thread that others wait for.
-fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError> {
+pub(super) fn lock(file: &File, session: &SessionId, path: &Path) -> Result<(), StoreError> {
     let until = Instant::now() + JUST_HELD;
     loop {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        match file.try_lock() {
             Ok(()) => break,
-            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < until => {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
                 std::thread::sleep(JUST_HELD / 50);
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
-            Err(error) => return Err(io_error("lock", path, error.into())),
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(session.clone())),
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", path, error)),
         }
     }
-    let links = rustix::fs::fstat(file).map_err(|error| io_error("look at", path, error.into()))?.st_nlink;
+    let links = file.metadata().map_err(|error| io_error("look at", path, error))?.nlink();
     if links == 0 { Err(StoreError::NotFound(session.clone())) } else { Ok(()) }
 }
 

@@ -1,5 +1,4 @@
-//! Durable threads. Journals are the source of truth; sled holds rows and headers that can be rebuilt from
-//! them.
+//! Durable threads. Journals are the source of truth; sled holds their headers, which can be rebuilt from them.
 //!
 //! A `Store` is a handle on one data directory:
 //!
@@ -9,7 +8,7 @@
 //! <data>/journals/<session>.damaged-<time>   a journal as it was before a repair
 //! <data>/blobs/<session>/<sha256>   bodies too big for a line            (blobs)
 //! <data>/checkpoints/<session>/     file checkpoints; deleted with the session
-//! <data>/db/                        sled: rows and headers               (rows, index, index_thread)
+//! <data>/db/                        sled: headers, for listings          (rows, index, index_thread)
 //! ```
 //!
 //! `check` inspects all of it, `repair` fixes it, `copies` makes forks, imports and backups.
@@ -26,8 +25,8 @@ mod copies;
 mod header;
 mod health;
 mod index;
+mod index_compare;
 mod index_thread;
-mod index_whole;
 mod journal;
 mod line;
 mod repair;
@@ -35,13 +34,14 @@ mod rows;
 mod scan;
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use blobs::Blobs;
+use epitome_files::atomic_file::private_directory;
 use epitome_files::paths::Paths;
 use epitome_thread::{Change, Entry, FORMAT_VERSION, SessionId};
 use index::Index;
@@ -122,7 +122,7 @@ impl Store {
         Store { index: Index::new(places.clone()), places }
     }
 
-    /// Bytes of rows waiting to be indexed. The index is written asynchronously, from a bounded queue.
+    /// Bytes of headers waiting to be indexed. The index is written asynchronously.
     pub fn index_waits(&self) -> usize {
         self.index.waiting_bytes()
     }
@@ -203,8 +203,8 @@ impl Store {
             match known.remove(&session) {
                 Some(marked) if marked.mark.bytes == bytes => listing.headers.push(marked.header),
                 Some(_) | None => match scan::read_header(&self.places, &session) {
-                    Ok(header) => {
-                        listing.headers.push(header);
+                    Ok(marked) => {
+                        listing.headers.push(marked.header);
                         self.index.catch_up(&session);
                     }
                     Err(StoreError::NotFound(_)) => {}
@@ -284,20 +284,8 @@ impl Places {
 
     /// All sessions that have a journal.
     fn sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let directory = self.journals();
-        let io = |source| StoreError::Io { doing: "list", path: directory.clone(), source };
-        let listing = match std::fs::read_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            listing => listing.map_err(io)?,
-        };
-        let mut sessions = Vec::new();
-        for file in listing {
-            let name = file.map_err(io)?.file_name();
-            let session =
-                name.to_str().and_then(|name| name.strip_suffix(".jsonl")).and_then(SessionId::parse);
-            sessions.extend(session);
-        }
-        Ok(sessions)
+        let names = check::names(&self.journals())?;
+        Ok(names.iter().filter_map(|name| SessionId::parse(name.strip_suffix(".jsonl")?)).collect())
     }
 }
 
@@ -310,11 +298,6 @@ fn open_private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.mode(0o600);
     options
-}
-
-/// Creates a directory that only its owner can enter, along with its parents.
-fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Makes the names in a directory durable. Some network file systems don't support this, which is ignored.

@@ -8,7 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::blobs::{Blobs, INLINE_BYTES_MAX, Moved};
-use epitome_thread::Entry;
+use super::{StoreError, io_error};
+use epitome_thread::{Entry, SessionId};
 
 /// Precedes the checksummed bytes; the zeros are replaced.
 const HEAD: &[u8] = br#"{"crc":"00000000","#;
@@ -31,15 +32,6 @@ pub(super) struct Line {
     pub has_blobs: bool,
 }
 
-/// Why an entry could not be encoded.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum EncodeError {
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Blob(std::io::Error),
-}
-
 /// Why bytes are not a valid entry.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineFault {
@@ -47,23 +39,41 @@ pub(super) enum LineFault {
     Checksum,
     /// The bytes are intact, but this build does not understand them.
     Meaning(String),
+    /// The journal has the format of a newer version.
+    Future(u32),
 }
 
-/// Encodes an entry as a line; large bodies are written to blobs first.
-pub(super) fn encode(entry: &Entry, blobs: &Blobs) -> Result<Line, EncodeError> {
-    let json = serde_json::to_string(entry)?;
+impl LineFault {
+    pub fn reason(self) -> String {
+        match self {
+            LineFault::Checksum => "its checksum is wrong".to_owned(),
+            LineFault::Meaning(reason) => reason,
+            LineFault::Future(found) => format!("it has format {found}"),
+        }
+    }
+}
+
+/// Encodes an entry of a session as a line; large bodies are written to blobs first.
+pub(super) fn encode(session: &SessionId, entry: &Entry, blobs: &Blobs) -> Result<Line, StoreError> {
+    let unstorable = |error: serde_json::Error| StoreError::Unstorable {
+        session: session.clone(),
+        reason: error.to_string(),
+    };
+    let json = serde_json::to_string(entry).map_err(unstorable)?;
     if json.len() <= INLINE_BYTES_MAX && !ATTACHMENT_HINTS.iter().any(|hint| json.contains(hint)) {
         return Ok(seal(json.as_bytes(), false));
     }
-    let mut value = serde_json::to_value(entry)?;
-    let moved = blobs.move_out(&mut value).map_err(EncodeError::Blob)?;
+    let mut value = serde_json::to_value(entry).map_err(unstorable)?;
+    let moved = blobs
+        .move_out(&mut value)
+        .map_err(|source| io_error("write a blob in", blobs.directory(), source))?;
     if moved.is_empty() {
         return Ok(seal(json.as_bytes(), false));
     }
     let mut json = br#"{"blobs":"#.to_vec();
-    serde_json::to_writer(&mut json, &moved)?;
+    serde_json::to_writer(&mut json, &moved).map_err(unstorable)?;
     json.push(b',');
-    json.extend_from_slice(&serde_json::to_vec(&value)?[1..]);
+    json.extend_from_slice(&serde_json::to_vec(&value).map_err(unstorable)?[1..]);
     Ok(seal(&json, true))
 }
 
@@ -164,13 +174,14 @@ mod tests {
         Entry { seq: Seq(3), at: 17, change: Change::Titled { title: title.to_owned() } }
     }
 
-    fn no_blobs() -> Blobs {
-        Blobs::new("/nonexistent".into())
+    fn encoded(entry: &Entry) -> Line {
+        let session = SessionId("s_00000000000000000001".to_owned());
+        encode(&session, entry, &Blobs::new("/nonexistent".into())).unwrap()
     }
 
     #[test]
     fn a_line_is_the_entrys_json_after_its_checksum() {
-        let line = encode(&entry("Fix the bug"), &no_blobs()).unwrap();
+        let line = encoded(&entry("Fix the bug"));
         let text = String::from_utf8(line.bytes).unwrap();
         let body = r#""seq":3,"at":17,"change":"titled","title":"Fix the bug"}"#;
         assert_eq!(text, format!("{{\"crc\":\"{:08x}\",{body}\n", crc32fast::hash(body.as_bytes())));
@@ -178,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_line_reads_back_as_its_entry() {
-        let line = encode(&entry("two\nlines and \u{1f980}"), &no_blobs()).unwrap();
+        let line = encoded(&entry("two\nlines and \u{1f980}"));
         let bytes = line.bytes.strip_suffix(b"\n").unwrap();
         assert_eq!(bytes.iter().filter(|b| **b == b'\n').count(), 0);
         assert_eq!(check(bytes), Ok(line.crc));
@@ -187,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_detected() {
-        let line = encode(&entry("x"), &no_blobs()).unwrap();
+        let line = encoded(&entry("x"));
         let bytes = line.bytes.strip_suffix(b"\n").unwrap();
         for at in 0..bytes.len() {
             for bit in 0..8 {

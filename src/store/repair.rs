@@ -5,14 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
-
-use super::copies::write_synced;
 use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::Keep;
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
-use super::{Places, Store, StoreError, io_error, open_private, sync_directory};
+use super::{Places, Store, StoreError, io_error, journal, open_private, sync_directory};
+use epitome_files::atomic_file::replace_private;
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
 
@@ -29,7 +27,7 @@ impl Store {
         }
         match self.index.compare() {
             IndexState::Damaged { .. } | IndexState::Disagrees { .. } => {
-                match self.rebuild_index(Keep::Aside) {
+                match self.index.rebuild(Keep::Aside) {
                     Ok(Rebuilt { sessions, kept, .. }) => {
                         let what = format!("the index was rebuilt from the journals of {sessions} sessions");
                         done.push(Repaired { session: None, what, kept });
@@ -49,20 +47,16 @@ impl Store {
         Ok(Repair { done, refused, health: self.check()? })
     }
 
-    /// Rewrites the index to reclaim space. The old one is removed once the new one is in place. On an error,
-    /// which is a sentence, nothing has changed.
+    /// Rewrites the index to reclaim space. The old one is removed once the new one is in place. The error is
+    /// a sentence.
     pub fn compact_index(&self) -> Result<Rebuilt, String> {
-        self.rebuild_index(Keep::Nothing)
+        self.index.rebuild(Keep::Nothing)
     }
 
     /// The process that has a session open, if the system provides that information.
     pub fn holder(&self, session: &SessionId) -> Option<String> {
         SessionId::parse(&session.0)?;
         holder(&self.places.journal(session))
-    }
-
-    fn rebuild_index(&self, keep: Keep) -> Result<Rebuilt, String> {
-        self.index.rebuild(keep)
     }
 
     /// `None` if nothing was wrong with it.
@@ -77,11 +71,7 @@ impl Store {
             .append(true)
             .open(&path)
             .map_err(|source| io_error("open", &path, source))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(StoreError::InUse(session.clone())),
-            Err(error) => return Err(io_error("lock", &path, error.into())),
-        }
+        journal::lock(&file, session, &path)?;
         // Check again, now that nobody else writes it.
         let bytes = scan::read_file(&self.places, session)?;
         if is_sound(session, &bytes)? {
@@ -101,10 +91,8 @@ impl Store {
                  with {behind} whole lines"
             )
         } else {
-            let new = path.with_extension("new");
-            write_synced(&new, &bytes[..good])?;
             keep(&path, &kept, &bytes)?;
-            std::fs::rename(&new, &path).map_err(|source| io_error("replace", &path, source))?;
+            replace_private(&path, &bytes[..good]).map_err(|source| io_error("replace", &path, source))?;
             format!(
                 "session {session} goes on with its first {entries} entries; the journal as it was is kept as {name}, \
                  with {behind} whole lines behind the damage"
@@ -147,7 +135,7 @@ fn keep(path: &Path, kept: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io_error("keep", kept, error)),
         // Not all file systems support hard links.
-        Err(_) => write_synced(kept, bytes),
+        Err(_) => replace_private(kept, bytes).map_err(|source| io_error("keep", kept, source)),
     }
 }
 

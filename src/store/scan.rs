@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::header::{Header, Mark};
+use super::header::{Header, Mark, MarkedHeader};
 use super::line::{self, Bodies, LineFault};
 use super::{Places, StoreError, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
@@ -45,7 +45,7 @@ impl Scan {
                     let text = &bytes[start..start + length];
                     (text, read_line(session, text, bodies, header.as_mut()))
                 }
-                None => (&bytes[start..], Err(BadLine::Checksum)),
+                None => (&bytes[start..], Err(LineFault::Checksum)),
             };
             let end = start + text.len();
             match read {
@@ -57,10 +57,10 @@ impl Scan {
                     lines.push(ScannedLine { bytes: start..end, crc });
                     mark = Mark { entries: mark.entries + 1, bytes: end as u64 + 1, crc };
                 }
-                Err(BadLine::Future(found)) => {
+                Err(LineFault::Future(found)) => {
                     return Err(StoreError::FutureFormat { session: session.clone(), found });
                 }
-                Err(BadLine::Checksum) if end + 1 >= bytes.len() && !line::holds_another(text) => break,
+                Err(LineFault::Checksum) if end + 1 >= bytes.len() && !line::holds_another(text) => break,
                 Err(bad) => {
                     let line = entries.len() as u64 + 1;
                     damage =
@@ -78,52 +78,32 @@ impl Scan {
     }
 }
 
-/// Why a line of a journal is rejected.
-enum BadLine {
-    Future(u32),
-    Checksum,
-    Meaning(String),
-}
-
-impl BadLine {
-    fn reason(self) -> String {
-        match self {
-            BadLine::Future(found) => format!("it has format {found}"),
-            BadLine::Checksum => "its checksum is wrong".to_owned(),
-            BadLine::Meaning(reason) => reason,
-        }
-    }
-}
-
 /// Parses one line and applies it to the header of the preceding lines, which is `None` for the first line.
 fn read_line(
     session: &SessionId,
     text: &[u8],
     bodies: Bodies<'_>,
     header: Option<&mut Header>,
-) -> Result<(Entry, u32), BadLine> {
-    let crc = line::check(text).map_err(|_| BadLine::Checksum)?;
+) -> Result<(Entry, u32), LineFault> {
+    let crc = line::check(text)?;
     if header.is_none()
         && let Some(found) = line::format(text).filter(|found| *found > FORMAT_VERSION)
     {
-        return Err(BadLine::Future(found));
+        return Err(LineFault::Future(found));
     }
-    let entry = line::decode(text, bodies).map_err(|fault| match fault {
-        LineFault::Checksum => BadLine::Checksum,
-        LineFault::Meaning(reason) => BadLine::Meaning(reason),
-    })?;
+    let entry = line::decode(text, bodies)?;
     let expected = Seq(header.as_ref().map_or(0, |header| header.entries));
     if entry.seq != expected {
-        return Err(BadLine::Meaning(format!("entry {} stands where {expected} must be", entry.seq)));
+        return Err(LineFault::Meaning(format!("entry {} stands where {expected} must be", entry.seq)));
     }
     match (&entry.change, header) {
         (Change::Opened { session: named, .. }, None) if named == session => {}
         (Change::Opened { session: named, .. }, None) => {
-            return Err(BadLine::Meaning(format!("it opens session {named}")));
+            return Err(LineFault::Meaning(format!("it opens session {named}")));
         }
-        (_, None) => return Err(BadLine::Meaning("it is not an opening entry".to_owned())),
+        (_, None) => return Err(LineFault::Meaning("it is not an opening entry".to_owned())),
         (Change::Opened { .. }, Some(_)) => {
-            return Err(BadLine::Meaning("it opens the session again".to_owned()));
+            return Err(LineFault::Meaning("it opens the session again".to_owned()));
         }
         (_, Some(header)) => header.apply(&entry),
     }
@@ -143,11 +123,11 @@ pub(super) fn read_file(places: &Places, session: &SessionId) -> Result<Vec<u8>,
 }
 
 /// Builds a session's header from its journal alone.
-pub(super) fn read_header(places: &Places, session: &SessionId) -> Result<Header, StoreError> {
+pub(super) fn read_header(places: &Places, session: &SessionId) -> Result<MarkedHeader, StoreError> {
     let bytes = read_file(places, session)?;
     let scan = Scan::of(session, &bytes, Bodies::Inline)?;
     match scan.damage {
-        None => Ok(scan.header),
+        None => Ok(MarkedHeader { header: scan.header, mark: scan.mark }),
         Some(damage) => Err(damage),
     }
 }

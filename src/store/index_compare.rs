@@ -1,0 +1,71 @@
+//! Compares the index with the journals.
+
+use std::collections::BTreeMap;
+
+use super::header::{Header, MarkedHeader};
+use super::health::IndexState;
+use super::index_thread::guarded;
+use super::line::Bodies;
+use super::rows::{Rows, RowsError};
+use super::scan::{self, Scan};
+use super::{Places, StoreError};
+use epitome_thread::SessionId;
+
+/// Compares all rows with the journals, reading all of both.
+pub(super) fn compare(places: &Places, rows: &Rows) -> IndexState {
+    let stored = match guarded(|| rows.headers()) {
+        Ok(stored) => stored,
+        Err(RowsError::Damaged(reason)) => return IndexState::Damaged { reason },
+        Err(RowsError::Unavailable(error)) => return IndexState::Unknown { reason: error.to_string() },
+    };
+    match compare_stored(places, stored) {
+        Ok(state) => state,
+        Err(error) => IndexState::Unknown { reason: error.to_string() },
+    }
+}
+
+fn compare_stored(
+    places: &Places,
+    mut stored: BTreeMap<SessionId, MarkedHeader>,
+) -> Result<IndexState, StoreError> {
+    let (mut sessions, mut behind, mut wrong) = (0, 0, Vec::new());
+    for session in places.sessions()? {
+        let marked = stored.remove(&session);
+        // Listings report damaged journals.
+        let scan =
+            scan::read_file(places, &session).and_then(|bytes| Scan::of(&session, &bytes, Bodies::Inline));
+        let Some(scan) = scan.ok().filter(|scan| scan.damage.is_none()) else { continue };
+        let Some(marked) = marked else {
+            behind += u64::from(scan.header.has_prompt);
+            continue;
+        };
+        sessions += 1;
+        if was_header_of(&marked, &scan) {
+            behind += u64::from(marked.mark != scan.mark);
+        } else {
+            wrong.push(session);
+        }
+    }
+    // Rows of sessions that were deleted since.
+    behind += stored.len() as u64;
+    Ok(match wrong.is_empty() {
+        true => IndexState::Agrees { sessions, behind },
+        false => IndexState::Disagrees { sessions: wrong },
+    })
+}
+
+/// Whether this is the header of the journal or of a beginning of it.
+fn was_header_of(marked: &MarkedHeader, scan: &Scan) -> bool {
+    let Some(last) = marked.mark.entries.checked_sub(1).and_then(|last| scan.lines.get(last as usize)) else {
+        return false;
+    };
+    if last.crc != marked.mark.crc || last.bytes.end as u64 + 1 != marked.mark.bytes {
+        return false;
+    }
+    let mut entries = scan.entries[..marked.mark.entries as usize].iter();
+    let header = entries.next().and_then(|first| Header::opened(first)).map(|mut header| {
+        entries.for_each(|entry| header.apply(entry));
+        header
+    });
+    header.as_ref() == Some(&marked.header)
+}
