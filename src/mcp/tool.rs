@@ -192,14 +192,14 @@ impl Tool for Reach {
         Box::pin(async move { shown })
     }
 
-    fn stands_for(&self, input: &Value) -> Option<(String, Value)> {
+    fn forwarded_call(&self, input: &Value) -> Option<(String, Value)> {
         match wanted(input) {
             Ok(Wanted::Call(name, arguments)) => Some((name.to_owned(), arguments)),
             Ok(Wanted::List | Wanted::Describe(_)) | Err(_) => None,
         }
     }
 
-    fn standing_for(&self, name: &str, input: Value) -> Value {
+    fn wrap_forwarded(&self, name: &str, input: Value) -> Value {
         json!({ "tool": name, "arguments": input })
     }
 

@@ -16,7 +16,7 @@ use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, To
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
-use epitome_tools::{Access, Tool, ToolContext, task};
+use epitome_tools::{Access, Needs, Tool, ToolContext, task};
 use epitome_turn::{Answer as Told, Permit};
 
 impl Session {
@@ -110,7 +110,11 @@ impl Session {
         let is_hidden = call.as_ref().is_some_and(|call| self.is_seen_before_shown(call));
         let masker = self.masker();
         let progress = self.tools.output_of(id.clone(), masker, is_hidden);
-        let log = if tool.reads_log() { Log::of(&self.thread, self.recall_bytes()) } else { Log::default() };
+        let log = if tool.needs() == Needs::Log {
+            Log::of(&self.thread, self.recall_bytes())
+        } else {
+            Log::default()
+        };
         let name = call.map(|call| call.name).unwrap_or_default();
         ToolContext {
             workspace: self.workspace.clone(),
@@ -166,7 +170,8 @@ impl Session {
         self.tell_sandbox_gap(access.as_ref());
         let kept = self.kept(&access);
         let sync_first = (!reads).then(|| self.log.syncer());
-        let agents = tool.starts_agents().then(|| self.agents_for(&id, task::read(&call.input).ok()));
+        let agents =
+            (tool.needs() == Needs::Agents).then(|| self.agents_for(&id, task::read(&call.input).ok()));
         let context = ToolContext { agents, ..self.tool_context(&tool, &id) };
         // Once more behind a card: the person may have typed while it was open.
         let look = access.as_ref().ok().and_then(|access| self.editor_look(&tool, access));

@@ -12,7 +12,7 @@ use super::client_list::Clients;
 use super::{AskId, ClientId, Out};
 use epitome_thread::{Change, Thread};
 use epitome_tools::buffers::{Answer, Buffers, Look, Offers, Wish, Wished};
-use epitome_tools::{Access, Tool, ToolContext, Workspace};
+use epitome_tools::{Access, Needs, Tool, ToolContext, Workspace};
 
 /// How long an editor may take to say what it holds of a file. Each read of a file waits for it.
 const TEXT_TIME_MAX: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ impl EditorBuffers {
         workspace: &Arc<Workspace>,
     ) -> Option<Look> {
         let (Access::Read(paths) | Access::Write(paths)) = access else { return None };
-        if !tool.minds_editors() {
+        if tool.needs() != Needs::EditorBuffers {
             return None;
         }
         let offers = self.offers(client?, clients)?;

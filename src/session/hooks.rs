@@ -160,8 +160,8 @@ impl Session {
     fn changed_call(&self, id: &CallId, input: Map<String, Value>, by: String) -> Option<Change> {
         let call = self.thread.call(id)?;
         let tool = self.services.toolbox.get(&call.name)?;
-        let input = match tool.stands_for(&call.input) {
-            Some((name, _)) => tool.standing_for(&name, Value::Object(input)),
+        let input = match tool.forwarded_call(&call.input) {
+            Some((name, _)) => tool.wrap_forwarded(&name, Value::Object(input)),
             None => Value::Object(input),
         };
         if input == call.input {
@@ -230,7 +230,7 @@ impl Session {
     /// A call as hooks know it: one that stands for a call of another tool is that one.
     fn hook_call(&self, call: &ToolCall, input: Map<String, Value>) -> Call {
         let input = Value::Object(input);
-        let other = self.services.toolbox.get(&call.name).and_then(|tool| tool.stands_for(&input));
+        let other = self.services.toolbox.get(&call.name).and_then(|tool| tool.forwarded_call(&input));
         let (tool, input) = other.unwrap_or_else(|| (call.name.clone(), input));
         let input = input.as_object().cloned().unwrap_or_default();
         Call { id: call.id.0.clone(), tool, input, kind: call.card.kind }

@@ -140,7 +140,7 @@ impl Session {
             }
         }
         for standing in commands.iter().filter(|standing| standing.ended.is_some()) {
-            if let Some(command) = self.tools.background().get(&standing.id) {
+            if let Ok(command) = self.tools.background().find(&standing.id) {
                 command.end_is_told();
             }
         }

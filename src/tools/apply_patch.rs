@@ -16,7 +16,7 @@ use super::buffers::Saved;
 use super::disk::Stop;
 use super::file_edit::listed;
 use super::read_state::{self, Files};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 /// Bytes of all files of a patch, old and new; both are kept in memory for a rollback.
@@ -30,7 +30,10 @@ const LOCATIONS_MAX: usize = 20;
 
 pub struct ApplyPatch;
 
-impl Tool for ApplyPatch {
+impl ParsedTool for ApplyPatch {
+    type Call = Vec<FilePatch>;
+    const NEEDS: Needs = Needs::EditorBuffers;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "apply_patch".to_string(),
@@ -63,7 +66,7 @@ impl Tool for ApplyPatch {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let files = read(input).unwrap_or_default();
+        let files = self.parse(input, workspace).unwrap_or_default();
         let paths: BTreeSet<&str> = files.iter().flat_map(FilePatch::paths).collect();
         let locations: Vec<Location> = paths
             .iter()
@@ -80,38 +83,31 @@ impl Tool for ApplyPatch {
         Card { title, kind: ToolKind::Edit, locations }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let files = read(input)?;
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<FilePatch>, String> {
+        parse::parse(&input::named(input, "input")?)
+    }
+
+    fn access(&self, files: Vec<FilePatch>, workspace: &Workspace) -> Result<Access, String> {
         let paths: BTreeSet<PathBuf> =
             files.iter().flat_map(FilePatch::paths).map(|path| workspace.real(path)).collect();
         Ok(Access::Write(paths.into_iter().collect()))
     }
 
-    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
-        disk::preview(read(input), context, |files, context| Ok(plan(&files, context, None)?.shown()))
+    fn preview(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(context, move |context| Ok(plan(&files, context, None)?.shown()))
     }
 
-    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(read(input), context, |files, context| {
-            plan(&files, context, Some(&context.files)).map(drop)
-        })
+    fn check(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(context, move |context| plan(&files, context, Some(&context.files)).map(drop))
     }
 
-    fn minds_editors(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(read(&input), context, run)
+    fn run(&self, files: Vec<FilePatch>, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| run(&files, context, stop))
     }
 }
 
-fn read(input: &Value) -> Result<Vec<FilePatch>, String> {
-    parse::parse(&input::named(input, "input")?)
-}
-
-fn run(files: Vec<FilePatch>, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
-    let mut plan = plan(&files, context, Some(&context.files))?;
+fn run(files: &[FilePatch], context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+    let mut plan = plan(files, context, Some(&context.files))?;
     plan.write(context, stop)?;
     let states: Vec<(PathBuf, Option<String>)> = plan
         .files

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::input;
 use super::question::{Door, Question, Reply, Wants, fitting};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
 pub const NAME: &str = "ask_user";
@@ -27,7 +27,7 @@ pub struct AskUser {
     pub door: Door,
 }
 
-struct Input {
+pub struct Input {
     question: String,
     options: Vec<String>,
     /// Whether several options may be chosen.
@@ -97,7 +97,9 @@ impl Input {
     }
 }
 
-impl Tool for AskUser {
+impl ParsedTool for AskUser {
+    type Call = Input;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_owned(),
@@ -131,17 +133,13 @@ impl Tool for AskUser {
         Card { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        parse(input).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Input, String> {
+        parse(input)
     }
 
-    fn run(&self, value: Value, _: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, input: Input, _: ToolContext) -> BoxFuture<ToolResult> {
         let door = self.door.clone();
         Box::pin(async move {
-            let input = match parse(&value) {
-                Ok(input) => input,
-                Err(why) => return ToolResult::failed(why),
-            };
             let schema = input.schema();
             let wants = Wants::Form { schema: schema.clone() };
             told(&schema, door.ask(Question { message: input.question, wants }).await)

@@ -97,8 +97,22 @@ impl Background {
         self.commands().iter().filter(|kept| kept.command.state().ending.is_none()).count()
     }
 
-    pub fn get(&self, id: &str) -> Option<Arc<Command>> {
-        self.commands().iter().map(|kept| &kept.command).find(|command| command.id == id).cloned()
+    /// Returns the command with this id. The error is a message for the model.
+    pub fn find(&self, id: &str) -> Result<Arc<Command>, String> {
+        let id = id.trim();
+        let commands = self.commands();
+        if let Some(kept) = commands.iter().find(|kept| kept.command.id == id) {
+            return Ok(kept.command.clone());
+        }
+        let ids: Vec<&str> = commands.iter().map(|kept| kept.command.id.as_str()).collect();
+        let known = match ids.is_empty() {
+            true => "There are none".to_string(),
+            false => format!("There are {}", ids.join(", ")),
+        };
+        Err(format!(
+            "There is no background command {id:?} in this session. {known}. Those of an earlier life of the session \
+             ended with it."
+        ))
     }
 
     /// The status of all known commands, oldest first.
@@ -355,17 +369,3 @@ impl Command {
 
 /// How the model gets the omitted part of the output.
 const REST: &str = "`recall` reads the rest";
-
-/// The error for an unknown id.
-pub(super) fn unknown(background: &Background, id: &str) -> String {
-    let standings = background.standings();
-    let known: Vec<&str> = standings.iter().map(|standing| standing.id.as_str()).collect();
-    let known = match known.is_empty() {
-        true => "There are none".to_string(),
-        false => format!("There are {}", known.join(", ")),
-    };
-    format!(
-        "There is no background command {id:?} in this session. {known}. Those of an earlier life of the session \
-         ended with it."
-    )
-}

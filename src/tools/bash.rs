@@ -8,6 +8,7 @@
 //! Both output streams share one pipe, so that they are read in the order in which they were written;
 //! `raw.stdout` therefore contains both, as in a terminal.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,9 @@ use epitome_thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolS
 use super::background::{self, RUNNING_MAX};
 use super::output::{Finished, Output};
 use super::shell_run::{self, DRAIN, Live, Reading, Started};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
+};
 use epitome_platform::group::{Ending, KILL_GRACE};
 use epitome_platform::reaper::Reaper;
 
@@ -48,7 +51,9 @@ impl Bash {
     }
 }
 
-impl Tool for Bash {
+impl ParsedTool for Bash {
+    type Call = Call;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "bash".to_string(),
@@ -111,40 +116,50 @@ impl Tool for Bash {
         Card { title, kind: ToolKind::Execute, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input)?;
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
+        let command = input::named(input, "command")?;
+        let seconds = input::whole(input, "timeout")?.unwrap_or(TIMEOUT_SECONDS);
+        // A longer timeout isn't an error: the message at the timeout names the limit. Nor is 0, which models
+        // use for "none".
+        let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
+        let background = input::flag(input, "background")?;
+        let reason = input::optional_text(input, "reason")?
+            .map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
+        let outside = match (input::flag(input, "outside_sandbox")?, reason) {
+            (false, _) => None,
+            (true, Some(reason)) if !reason.is_empty() => Some(reason),
+            (true, _) => {
+                return Err("outside_sandbox needs a reason for the person: say why in `reason`.".to_string());
+            }
+        };
+        let description = input::optional_text(input, "description").ok().flatten().unwrap_or_default();
+        Ok(Call { command, description, timeout: Duration::from_secs(seconds), background, outside })
+    }
+
+    fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
         Ok(Access::Command { line: call.command, confined: call.outside.is_none() })
     }
 
-    fn preview(&self, input: &Value, _: ToolContext) -> BoxFuture<Vec<Shown>> {
-        let call = Call::read(input);
-        let description = input::optional_text(input, "description").ok().flatten();
-        Box::pin(async move {
-            let Ok(call) = call else { return Vec::new() };
-            let mut text = disk::fenced("sh", &call.command);
-            if let Some(description) = description.filter(|text| !text.trim().is_empty()) {
-                text = format!("{text}\n\n{}", description.trim());
-            }
-            if call.background {
-                text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
-            }
-            if let Some(reason) = call.outside {
-                text = format!(
-                    "{text}\n\n**Outside of the sandbox**: it can read and change every file that you can, and \
-                     reach the network. The model's reason: {reason}"
-                );
-            }
-            vec![Shown::Text { text }]
-        })
+    fn preview(&self, call: Call, _: ToolContext) -> BoxFuture<Vec<Shown>> {
+        let mut text = disk::fenced("sh", &call.command);
+        if !call.description.trim().is_empty() {
+            text = format!("{text}\n\n{}", call.description.trim());
+        }
+        if call.background {
+            text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
+        }
+        if let Some(reason) = call.outside {
+            text = format!(
+                "{text}\n\n**Outside of the sandbox**: it can read and change every file that you can, and \
+                 reach the network. The model's reason: {reason}"
+            );
+        }
+        Box::pin(ready(vec![Shown::Text { text }]))
     }
 
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
         let reaper = self.reaper.clone();
         Box::pin(async move {
-            let call = match Call::read(&input) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
             if call.background && !context.background.has_room() {
                 return ToolResult::failed(background::full());
             }
@@ -166,33 +181,13 @@ impl Tool for Bash {
     }
 }
 
-struct Call {
+pub struct Call {
     command: String,
+    description: String,
     timeout: Duration,
     background: bool,
     /// The reason for running outside of the sandbox, if requested.
     outside: Option<String>,
-}
-
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
-        let command = input::named(input, "command")?;
-        let seconds = input::whole(input, "timeout")?.unwrap_or(TIMEOUT_SECONDS);
-        // A longer timeout isn't an error: the message at the timeout names the limit. Nor is 0, which models
-        // use for "none".
-        let seconds = if seconds == 0 { TIMEOUT_SECONDS } else { seconds.min(TIMEOUT_SECONDS_MAX) };
-        let background = input::flag(input, "background")?;
-        let reason = input::optional_text(input, "reason")?
-            .map(|reason| truncate::line(reason.trim(), REASON_BYTES_MAX));
-        let outside = match (input::flag(input, "outside_sandbox")?, reason) {
-            (false, _) => None,
-            (true, Some(reason)) if !reason.is_empty() => Some(reason),
-            (true, _) => {
-                return Err("outside_sandbox needs a reason for the person: say why in `reason`.".to_string());
-            }
-        };
-        Ok(Call { command, timeout: Duration::from_secs(seconds), background, outside })
-    }
 }
 
 /// Reads the output until the shell has ended or timed out.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::background::{Wanted, unknown};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
+use super::background::Wanted;
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_platform::group::KILL_GRACE;
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
@@ -14,7 +14,9 @@ const GIVE_UP: Duration = Duration::from_secs(2);
 
 pub struct BashKill;
 
-impl Tool for BashKill {
+impl ParsedTool for BashKill {
+    type Call = String;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "bash_kill".to_string(),
@@ -40,23 +42,22 @@ impl Tool for BashKill {
         Card { title, kind: ToolKind::Other, locations: Vec::new() }
     }
 
-    /// It only ends what the user allowed to start.
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        input::named(input, "id").map(|_| Access::Nothing)
+    // It accesses nothing: it only ends what the user allowed to start.
+
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+        input::named(input, "id")
     }
 
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, id: String, context: ToolContext) -> BoxFuture<ToolResult> {
         Box::pin(async move {
-            let id = match input::named(&input, "id") {
-                Ok(id) => id,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            let Some(command) = context.background.get(id.trim()) else {
-                return ToolResult::failed(unknown(&context.background, id.trim()));
-            };
-            command.kill();
-            command.wait(KILL_GRACE + GIVE_UP, Wanted::End).await;
-            command.result("it was asked to end")
+            match context.background.find(&id) {
+                Ok(command) => {
+                    command.kill();
+                    command.wait(KILL_GRACE + GIVE_UP, Wanted::End).await;
+                    command.result("it was asked to end")
+                }
+                Err(sentence) => ToolResult::failed(sentence),
+            }
         })
     }
 }

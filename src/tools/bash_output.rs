@@ -5,8 +5,8 @@ use std::time::Duration;
 use regex::RegexBuilder;
 use serde_json::{Value, json};
 
-use super::background::{Wanted, unknown};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input};
+use super::background::Wanted;
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// Maximum seconds to wait: the user waits for the result.
@@ -17,28 +17,15 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 pub struct BashOutput;
 
-struct Call {
+pub struct Call {
     id: String,
     wait: Duration,
     wanted: Wanted,
 }
 
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
-        let id = input::named(input, "id")?;
-        let seconds = input::whole(input, "wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX);
-        let wanted = match input::optional_named(input, "until")? {
-            None => Wanted::News,
-            Some(pattern) => {
-                let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
-                Wanted::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
-            }
-        };
-        Ok(Call { id: id.trim().to_string(), wait: Duration::from_secs(seconds), wanted })
-    }
-}
+impl ParsedTool for BashOutput {
+    type Call = Call;
 
-impl Tool for BashOutput {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "bash_output".to_string(),
@@ -73,21 +60,28 @@ impl Tool for BashOutput {
         Card { title, kind: ToolKind::Read, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        Call::read(input).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
+        let id = input::named(input, "id")?;
+        let seconds = input::whole(input, "wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX);
+        let wanted = match input::optional_named(input, "until")? {
+            None => Wanted::News,
+            Some(pattern) => {
+                let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
+                Wanted::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
+            }
+        };
+        Ok(Call { id, wait: Duration::from_secs(seconds), wanted })
     }
 
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
         Box::pin(async move {
-            let call = match Call::read(&input) {
-                Ok(call) => call,
-                Err(sentence) => return ToolResult::failed(sentence),
-            };
-            let Some(command) = context.background.get(&call.id) else {
-                return ToolResult::failed(unknown(&context.background, &call.id));
-            };
-            command.wait(call.wait, call.wanted).await;
-            command.result("this is what it printed since it was read last")
+            match context.background.find(&call.id) {
+                Ok(command) => {
+                    command.wait(call.wait, call.wanted).await;
+                    command.result("this is what it printed since it was read last")
+                }
+                Err(sentence) => ToolResult::failed(sentence),
+            }
         })
     }
 }

@@ -75,47 +75,31 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce(&Stop) -> T + Send + 
     }
 }
 
-/// Runs a tool that works on the disk. Invalid calls and failures become messages for the model.
-pub fn run<C: Send + 'static>(
-    call: Result<C, String>,
+/// Runs a tool that works on the disk. Failures become messages for the model.
+pub fn run(
     context: ToolContext,
-    work: impl FnOnce(C, &ToolContext, &Stop) -> Result<ToolResult, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext, &Stop) -> Result<ToolResult, String> + Send + 'static,
 ) -> BoxFuture<ToolResult> {
-    Box::pin(async move {
-        let call = match call {
-            Ok(call) => call,
-            Err(sentence) => return ToolResult::failed(sentence),
-        };
-        within(WORK_MAX, blocking(move |stop| work(call, &context, stop))).await
-    })
+    Box::pin(within(WORK_MAX, blocking(move |stop| work(&context, stop))))
 }
 
 /// Runs the check of a tool that works on the disk. If the disk hangs, the check passes and the run reports
 /// it.
-pub fn check<C: Send + 'static>(
-    call: Result<C, String>,
+pub fn check(
     context: ToolContext,
-    work: impl FnOnce(C, &ToolContext) -> Result<(), String> + Send + 'static,
+    work: impl FnOnce(&ToolContext) -> Result<(), String> + Send + 'static,
 ) -> BoxFuture<Result<(), String>> {
-    Box::pin(async move {
-        let call = call?;
-        let checking = blocking(move |_| work(call, &context));
-        tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(()))
-    })
+    let checking = blocking(move |_| work(&context));
+    Box::pin(async move { tokio::time::timeout(CHECK_MAX, checking).await.unwrap_or(Ok(())) })
 }
 
-/// Runs the preview of a tool that works on the disk: empty for an invalid call, a message if the call can't
-/// succeed.
-pub fn preview<C: Send + 'static>(
-    call: Result<C, String>,
+/// Runs the preview of a tool that works on the disk: a message if the call can't succeed.
+pub fn preview(
     context: ToolContext,
-    work: impl FnOnce(C, &ToolContext) -> Result<Vec<Shown>, String> + Send + 'static,
+    work: impl FnOnce(&ToolContext) -> Result<Vec<Shown>, String> + Send + 'static,
 ) -> BoxFuture<Vec<Shown>> {
-    Box::pin(async move {
-        let Ok(call) = call else { return Vec::new() };
-        let shown = blocking(move |_| work(call, &context)).await;
-        shown.unwrap_or_else(|sentence| vec![Shown::Text { text: sentence }])
-    })
+    let shown = blocking(move |_| work(&context));
+    Box::pin(async move { shown.await.unwrap_or_else(|sentence| vec![Shown::Text { text: sentence }]) })
 }
 
 async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, String>>) -> ToolResult {

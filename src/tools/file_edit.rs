@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state, truncate};
+use super::{
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
+    truncate,
+};
 
 /// Line numbers listed if a text occurs more than once.
 const PLACES_LISTED_MAX: usize = 10;
@@ -27,7 +30,10 @@ const QUOTE_BYTES_MAX: usize = 200;
 
 pub struct FileEdit;
 
-impl Tool for FileEdit {
+impl ParsedTool for FileEdit {
+    type Call = Call;
+    const NEEDS: Needs = Needs::EditorBuffers;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "file_edit".to_string(),
@@ -59,43 +65,7 @@ impl Tool for FileEdit {
         disk::card("Edit", ToolKind::Edit, input, workspace)
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input)?;
-        Ok(Access::Write(vec![workspace.real(&call.path)]))
-    }
-
-    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
-        disk::preview(Call::read(input), context, |call, context| {
-            let real = context.workspace.real(&call.path);
-            let now = now(&real, context)?;
-            let edit = edited(&call, &real, &now.text, &context.workspace)?;
-            let path = context.workspace.resolve(&call.path);
-            Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
-        })
-    }
-
-    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(Call::read(input), context, |call, context| prepare(&call, context).map(drop))
-    }
-
-    fn minds_editors(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input), context, run)
-    }
-}
-
-struct Call {
-    path: String,
-    old: String,
-    new: String,
-    all: bool,
-}
-
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
         let call = Call {
             path: input::named(input, "file_path")?,
             old: input::text(input, "old_text")?,
@@ -112,13 +82,42 @@ impl Call {
         }
         Ok(call)
     }
+
+    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Write(vec![workspace.real(&call.path)]))
+    }
+
+    fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(context, move |context| {
+            let real = context.workspace.real(&call.path);
+            let now = now(&real, context)?;
+            let edit = edited(&call, &real, &now.text, &context.workspace)?;
+            let path = context.workspace.resolve(&call.path);
+            Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
+        })
+    }
+
+    fn check(&self, call: Call, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(context, move |context| prepare(&call, context).map(drop))
+    }
+
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| run(&call, context, stop))
+    }
 }
 
-fn run(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+pub struct Call {
+    path: String,
+    old: String,
+    new: String,
+    all: bool,
+}
+
+fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
     let name = workspace.display(&real);
-    let (now, edit) = prepare(&call, context)?;
+    let (now, edit) = prepare(call, context)?;
     let saved = disk::put(&real, &edit.text, now.is_unsaved, context, stop)?;
     let known = [(real.clone(), Some(read_state::state_of(edit.text.as_bytes())))];
     context.files.note(&known);
@@ -369,8 +368,11 @@ mod tests {
 
     #[test]
     fn empty_and_equal_texts_are_refused() {
+        let workspace =
+            Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };
         let call = |old: &str, new: &str| {
-            Call::read(&json!({"file_path": "a", "old_text": old, "new_text": new})).err()
+            let input = json!({"file_path": "a", "old_text": old, "new_text": new});
+            FileEdit.parse(&input, &workspace).err()
         };
         assert!(call("", "x").is_some_and(|why| why.contains("file_write")));
         assert!(call("x", "x").is_some_and(|why| why.contains("the same")));

@@ -10,8 +10,8 @@ use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::{
-    Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input, read_state,
-    truncate,
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, attached, buffers, disk, input,
+    read_state, truncate,
 };
 
 /// Default number of lines.
@@ -29,7 +29,10 @@ const SNIFF_BYTES: usize = 8 * 1024;
 
 pub struct FileRead;
 
-impl Tool for FileRead {
+impl ParsedTool for FileRead {
+    type Call = Call;
+    const NEEDS: Needs = Needs::EditorBuffers;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "file_read".to_string(),
@@ -66,38 +69,31 @@ impl Tool for FileRead {
         card
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input)?;
-        Ok(Access::Read(vec![workspace.real(&call.path)]))
-    }
-
-    fn minds_editors(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input), context, read)
-    }
-}
-
-struct Call {
-    path: String,
-    /// From 1.
-    offset: u64,
-    limit: u64,
-}
-
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
         Ok(Call {
             path: input::named(input, "file_path")?,
             offset: input::whole(input, "offset")?.unwrap_or(1).max(1),
             limit: input::whole(input, "line_limit")?.filter(|limit| *limit > 0).unwrap_or(LINES),
         })
     }
+
+    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Read(vec![workspace.real(&call.path)]))
+    }
+
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| read(&call, context, stop))
+    }
 }
 
-fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+pub struct Call {
+    path: String,
+    /// From 1.
+    offset: u64,
+    limit: u64,
+}
+
+fn read(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let real = workspace.real(&call.path);
     let (mut file, metadata) = disk::open(&real, workspace)?;
@@ -129,12 +125,12 @@ fn read(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
         false => read_state::state_of_large(&metadata),
     };
     let mut lines = Lines { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
-    let page = page(&mut lines, &call).map_err(unreadable)?;
+    let page = page(&mut lines, call).map_err(unreadable)?;
     let location = Location {
         path: workspace.resolve(&call.path),
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
     };
-    let mut text = page.text(&call, &workspace.display(&real))?;
+    let mut text = page.text(call, &workspace.display(&real))?;
     if is_unsaved {
         text.push_str(&format!("\n{}", buffers::NOTE));
     }

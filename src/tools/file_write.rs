@@ -8,11 +8,16 @@ use serde_json::{Value, json};
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
 use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, read_state};
+use super::{
+    Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
+};
 
 pub struct FileWrite;
 
-impl Tool for FileWrite {
+impl ParsedTool for FileWrite {
+    type Call = Call;
+    const NEEDS: Needs = Needs::EditorBuffers;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "file_write".to_string(),
@@ -38,41 +43,7 @@ impl Tool for FileWrite {
         disk::card("Write", ToolKind::Edit, input, workspace)
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input)?;
-        Ok(Access::Write(vec![workspace.real(&call.path)]))
-    }
-
-    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
-        disk::preview(Call::read(input), context, |call, context| {
-            let old = old_text(&context.workspace.real(&call.path), context)?;
-            Ok(vec![diff(context.workspace.resolve(&call.path), old, call.text)])
-        })
-    }
-
-    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(Call::read(input), context, |call, context| {
-            let real = context.workspace.real(&call.path);
-            known(&real, context).map(drop)
-        })
-    }
-
-    fn minds_editors(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input), context, write)
-    }
-}
-
-struct Call {
-    path: String,
-    text: String,
-}
-
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
         let call = Call { path: input::named(input, "file_path")?, text: input::text(input, "text")? };
         if call.text.len() as u64 > disk::FILE_BYTES_MAX {
             return Err(format!(
@@ -82,6 +53,30 @@ impl Call {
         }
         Ok(call)
     }
+
+    fn access(&self, call: Call, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Write(vec![workspace.real(&call.path)]))
+    }
+
+    fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        disk::preview(context, move |context| {
+            let old = old_text(&context.workspace.real(&call.path), context)?;
+            Ok(vec![diff(context.workspace.resolve(&call.path), old, call.text)])
+        })
+    }
+
+    fn check(&self, call: Call, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        disk::check(context, move |context| known(&context.workspace.real(&call.path), context).map(drop))
+    }
+
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| write(call, context, stop))
+    }
+}
+
+pub struct Call {
+    path: String,
+    text: String,
 }
 
 fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {

@@ -11,7 +11,7 @@ use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
 
 /// Files listed per call: about 4,000 tokens of paths.
 pub const RESULTS_MAX: usize = 200;
@@ -21,7 +21,9 @@ const HELD_MAX: usize = 100 * RESULTS_MAX;
 
 pub struct GlobTool;
 
-impl Tool for GlobTool {
+impl ParsedTool for GlobTool {
+    type Call = Call;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "glob_tool".to_string(),
@@ -50,7 +52,7 @@ impl Tool for GlobTool {
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
         let kind = ToolKind::Search;
-        let Ok(call) = Call::read(input, workspace) else {
+        let Ok(call) = self.parse(input, workspace) else {
             return Card { title: "Find files".to_string(), kind, locations: Vec::new() };
         };
         let mut title = format!("Find {}", call.given);
@@ -60,28 +62,7 @@ impl Tool for GlobTool {
         Card { title, kind, locations: vec![Location { path: call.root, line: None }] }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input, workspace)?;
-        Pattern::new(&[&call.pattern])?;
-        Ok(Access::Read(vec![super::real_path(&call.root)]))
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input, &context.workspace), context, find)
-    }
-}
-
-struct Call {
-    /// As written by the model.
-    given: String,
-    /// Relative to `root`.
-    pattern: String,
-    root: PathBuf,
-    ignored: Ignored,
-}
-
-impl Call {
-    fn read(input: &Value, workspace: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Call, String> {
         let given = input::named(input, "pattern")?;
         let path = input::optional_named(input, "path")?;
         let all = input::flag(input, "ignore_gitignore")?;
@@ -96,9 +77,27 @@ impl Call {
         let ignored = if all { Ignored::Included } else { Ignored::LeftOut };
         Ok(Call { given, pattern, root, ignored })
     }
+
+    fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
+        Pattern::new(&[&call.pattern])?;
+        Ok(Access::Read(vec![super::real_path(&call.root)]))
+    }
+
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| find(&call, context, stop))
+    }
 }
 
-fn find(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+pub struct Call {
+    /// As written by the model.
+    given: String,
+    /// Relative to `root`.
+    pattern: String,
+    root: PathBuf,
+    ignored: Ignored,
+}
+
+fn find(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let pattern = Pattern::new(&[&call.pattern])?;
     let root = directory(&call.root, workspace)?;

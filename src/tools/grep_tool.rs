@@ -13,7 +13,9 @@ use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
 use super::walk::{self, Ignored, Pattern};
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, permission, truncate};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, permission, truncate,
+};
 
 /// Default maximum of matching lines.
 pub const RESULTS: u64 = 100;
@@ -38,7 +40,9 @@ const PATTERN_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub struct GrepTool;
 
-impl Tool for GrepTool {
+impl ParsedTool for GrepTool {
+    type Call = Call;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "grep_tool".to_string(),
@@ -77,7 +81,7 @@ impl Tool for GrepTool {
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
         let kind = ToolKind::Search;
-        let Ok(call) = Call::read(input, workspace) else {
+        let Ok(call) = self.parse(input, workspace) else {
             return Card { title: "Search in files".to_string(), kind, locations: Vec::new() };
         };
         let mut title = format!("Search for {}", truncate::line(&call.pattern, LINE_BYTES_MAX));
@@ -90,30 +94,7 @@ impl Tool for GrepTool {
         Card { title, kind, locations: vec![Location { path: call.root, line: None }] }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        let call = Call::read(input, workspace)?;
-        call.matcher()?;
-        call.files()?;
-        Ok(Access::Read(vec![super::real_path(&call.root)]))
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(Call::read(&input, &context.workspace), context, search)
-    }
-}
-
-struct Call {
-    pattern: String,
-    root: PathBuf,
-    include: Option<String>,
-    ignore_case: bool,
-    fixed: bool,
-    surround: usize,
-    results: u64,
-}
-
-impl Call {
-    fn read(input: &Value, workspace: &Workspace) -> Result<Call, String> {
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Call, String> {
         let pattern = input::text(input, "pattern")?;
         if pattern.is_empty() {
             return Err("`pattern` is empty. Give the text or regular expression to look for.".to_string());
@@ -131,6 +112,28 @@ impl Call {
         })
     }
 
+    fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
+        call.matcher()?;
+        call.files()?;
+        Ok(Access::Read(vec![super::real_path(&call.root)]))
+    }
+
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| search(&call, context, stop))
+    }
+}
+
+pub struct Call {
+    pattern: String,
+    root: PathBuf,
+    include: Option<String>,
+    ignore_case: bool,
+    fixed: bool,
+    surround: usize,
+    results: u64,
+}
+
+impl Call {
     fn matcher(&self) -> Result<RegexMatcher, String> {
         RegexMatcherBuilder::new()
             .case_insensitive(self.ignore_case)
@@ -161,7 +164,7 @@ impl Call {
     }
 }
 
-fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
+fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let (workspace, hidden) = (&*context.workspace, &*context.hidden);
     let matcher = call.matcher()?;
     let include = call.files()?;
@@ -201,7 +204,7 @@ fn search(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, 
             return Err(sentence.clone());
         }
     }
-    let text = found.text(&call, workspace, end.note());
+    let text = found.text(call, workspace, end.note());
     Ok(ToolResult::of_files(text))
 }
 

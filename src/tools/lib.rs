@@ -18,6 +18,7 @@ mod glob_tool;
 mod grep_tool;
 mod input;
 mod output;
+mod parsed;
 pub mod permission;
 pub mod question;
 pub mod read_state;
@@ -43,6 +44,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use epitome_platform::{group, reaper};
+pub use parsed::ParsedTool;
 pub use shell_run::shell;
 
 use read_state::Files;
@@ -80,13 +82,13 @@ pub trait Tool: Send + Sync {
     }
 
     /// The name and input of the tool that this call forwards to, if any. Hooks see the forwarded call.
-    fn stands_for(&self, _input: &Value) -> Option<(String, Value)> {
+    fn forwarded_call(&self, _input: &Value) -> Option<(String, Value)> {
         None
     }
 
-    /// Wraps the input of a forwarded call in an input of this tool: the inverse of `stands_for`. Only called
-    /// for calls for which `stands_for` returns `Some`.
-    fn standing_for(&self, _name: &str, input: Value) -> Value {
+    /// Wraps the input of a forwarded call in an input of this tool: the inverse of `forwarded_call`. Only called
+    /// for calls for which `forwarded_call` returns `Some`.
+    fn wrap_forwarded(&self, _name: &str, input: Value) -> Value {
         input
     }
 
@@ -96,23 +98,25 @@ pub trait Tool: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether the tool reads the conversation log; other tools receive an empty one.
-    fn reads_log(&self) -> bool {
-        false
-    }
-
-    /// Whether the tool uses unsaved editor text. Editors aren't queried for other tools.
-    fn minds_editors(&self) -> bool {
-        false
-    }
-
-    /// Whether the tool starts subagents; other tools can't.
-    fn starts_agents(&self) -> bool {
-        false
+    /// What the tool's context must contain besides what every tool gets.
+    fn needs(&self) -> Needs {
+        Needs::Nothing
     }
 
     /// Runs the call. Dropping the future cancels it; no process that it started may keep running.
     fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult>;
+}
+
+/// A part of a tool's context that only some tools get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    /// The conversation log.
+    Log,
+    /// Unsaved text of the user's editor, which is asked for it.
+    EditorBuffers,
+    /// The subagents that it can start.
+    Agents,
 }
 
 /// Everything that a running tool can use.

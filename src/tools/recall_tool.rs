@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_recall::{self as recall, Ask, Clock, Kind};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
@@ -18,7 +18,10 @@ const TITLE_BYTES_MAX: usize = 80;
 
 pub struct RecallTool;
 
-impl Tool for RecallTool {
+impl ParsedTool for RecallTool {
+    type Call = Ask;
+    const NEEDS: Needs = Needs::Log;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: recall::NAME.to_string(),
@@ -54,16 +57,12 @@ impl Tool for RecallTool {
         Card { title, kind: ToolKind::Search, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        read(input).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Ask, String> {
+        read(input)
     }
 
-    fn reads_log(&self) -> bool {
-        true
-    }
-
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(read(&input), context.clone(), move |ask, _, stop| {
+    fn run(&self, ask: Ask, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, stop| {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
             let clock = Clock { now, zone: TimeZone::system() };

@@ -1,9 +1,11 @@
 //! `skill`: returns the text of a skill, a folder with instructions for one kind of task. Text only: it
 //! executes nothing, and calls that follow from the text need the same permissions as all others.
 
+use std::future::ready;
+
 use serde_json::{Value, json};
 
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, disk, input, truncate};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 use epitome_thread::{Card, Shown, ToolKind, ToolSpec};
 
 pub const NAME: &str = "skill";
@@ -57,7 +59,9 @@ pub fn head(name: &str) -> String {
     format!("- {name}: ")
 }
 
-impl Tool for SkillTool {
+impl ParsedTool for SkillTool {
+    type Call = Skill;
+
     fn spec(&self) -> ToolSpec {
         let mut list = String::new();
         for (at, skill) in self.skills.iter().enumerate() {
@@ -96,21 +100,13 @@ impl Tool for SkillTool {
         Card { title, kind: ToolKind::Read, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        self.find(&input::named(input, "name")?).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Skill, String> {
+        self.find(&input::named(input, "name")?).cloned()
     }
 
-    fn run(&self, input: Value, _: ToolContext) -> BoxFuture<ToolResult> {
-        let found = input::named(&input, "name").and_then(|name| self.find(&name).cloned());
-        Box::pin(async move {
-            match found {
-                Ok(skill) => {
-                    let shown = vec![Shown::Text { text: disk::fenced("markdown", &skill.text) }];
-                    ToolResult { shown, ..ToolResult::completed(skill.text) }
-                }
-                Err(why) => ToolResult::failed(why),
-            }
-        })
+    fn run(&self, skill: Skill, _: ToolContext) -> BoxFuture<ToolResult> {
+        let shown = vec![Shown::Text { text: disk::fenced("markdown", &skill.text) }];
+        Box::pin(ready(ToolResult { shown, ..ToolResult::completed(skill.text) }))
     }
 }
 
@@ -143,10 +139,12 @@ mod tests {
         let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")]);
         let workspace =
             Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };
-        assert_eq!(tool.access(&json!({"name": "/pdf"}), &workspace), Ok(Access::Nothing));
-        let why = tool.access(&json!({"name": "csv"}), &workspace).expect_err("there is none");
+        let skill = |name| tool.parse(&json!({"name": name}), &workspace);
+        assert_eq!(skill("/pdf").map(|skill| skill.name).as_deref(), Ok("pdf"));
+        let why = skill("csv").expect_err("there is none");
         assert_eq!(why, "There is no skill \"csv\". The skills are pdf, logs.");
-        let result = tool.run(json!({"name": "logs"}), ToolContext::bare(workspace.into())).await;
+        let logs = skill("logs").expect("a skill");
+        let result = tool.run(logs, ToolContext::bare(workspace.into())).await;
         assert_eq!(result.content, ToolResult::completed("Do logs.").content);
     }
 }

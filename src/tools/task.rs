@@ -1,9 +1,11 @@
 //! `task`: delegates work to a subagent with its own conversation and returns its final message. The session
 //! defines the subagents and runs them; the tool only parses and forwards the request.
 
+use std::future::ready;
+
 use serde_json::{Value, json};
 
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, input, truncate};
+use super::{BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, input, truncate};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
 pub const NAME: &str = "task";
@@ -35,7 +37,10 @@ pub trait Agents: Send + Sync {
 
 pub struct Task;
 
-impl Tool for Task {
+impl ParsedTool for Task {
+    type Call = TaskOrder;
+    const NEEDS: Needs = Needs::Agents;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_string(),
@@ -67,24 +72,20 @@ impl Tool for Task {
         Card { title: truncate::line(&title, TITLE_BYTES_MAX), kind: ToolKind::Think, locations: Vec::new() }
     }
 
-    /// The call itself accesses nothing: each call of the subagent is decided separately.
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        read(input).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<TaskOrder, String> {
+        read(input)
     }
 
-    fn starts_agents(&self) -> bool {
-        true
-    }
+    // The call itself accesses nothing: each call of the subagent is decided separately.
 
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        let order = read(&input);
-        Box::pin(async move {
-            match (order, context.agents.clone()) {
-                (Ok(order), Some(agents)) => agents.run(order, context).await,
-                (Ok(_), None) => ToolResult::failed("There are no agents here. Do the work yourself."),
-                (Err(sentence), _) => ToolResult::failed(sentence),
+    fn run(&self, order: TaskOrder, context: ToolContext) -> BoxFuture<ToolResult> {
+        match context.agents.clone() {
+            Some(agents) => agents.run(order, context),
+            None => {
+                let text = "There are no agents here. Do the work yourself.";
+                Box::pin(ready(ToolResult::failed(text)))
             }
-        })
+        }
     }
 }
 
@@ -123,7 +124,6 @@ mod tests {
         assert_eq!(title(&json!({})), "Agent");
         let order = read(&input).expect("a task");
         assert_eq!((order.agent.as_deref(), order.model), (Some("explore"), None));
-        assert_eq!(Task.access(&input, &workspace), Ok(Access::Nothing));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `todo_write`: records the agent's plan, which the editor displays. Has no other effect.
 
+use std::future::ready;
+
 use serde_json::{Value, json};
 
 use epitome_thread::{Card, PlanPriority, PlanStatus, PlanStep, ToolKind, ToolSpec};
 
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, truncate};
+use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, truncate};
 
 /// Maximum steps of a plan; longer ones wouldn't be read.
 pub const STEPS_MAX: usize = 100;
@@ -14,7 +16,9 @@ pub const STEP_BYTES_MAX: usize = 1_000;
 
 pub struct TodoWrite;
 
-impl Tool for TodoWrite {
+impl ParsedTool for TodoWrite {
+    type Call = Vec<PlanStep>;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "todo_write".to_string(),
@@ -48,19 +52,13 @@ impl Tool for TodoWrite {
         Card { title: "Update the plan".to_string(), kind: ToolKind::Think, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        read(input).map(|_| Access::Nothing)
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Vec<PlanStep>, String> {
+        read(input)
     }
 
-    fn run(&self, input: Value, _: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move {
-            match read(&input) {
-                Ok(steps) => {
-                    ToolResult { plan: Some(steps.clone()), ..ToolResult::completed(summary(&steps)) }
-                }
-                Err(sentence) => ToolResult::failed(sentence),
-            }
-        })
+    fn run(&self, steps: Vec<PlanStep>, _: ToolContext) -> BoxFuture<ToolResult> {
+        let text = summary(&steps);
+        Box::pin(ready(ToolResult { plan: Some(steps), ..ToolResult::completed(text) }))
     }
 }
 

@@ -5,8 +5,7 @@ use std::io::Read;
 
 use serde_json::{Value, json};
 
-use super::disk::Stop;
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
 use epitome_thread::attached::FileType;
 use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
@@ -15,7 +14,9 @@ const HEAD_BYTES: u64 = 64;
 
 pub struct ViewImage;
 
-impl Tool for ViewImage {
+impl ParsedTool for ViewImage {
+    type Call = String;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "view_image".to_string(),
@@ -37,7 +38,7 @@ impl Tool for ViewImage {
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
         let kind = ToolKind::Read;
-        let Ok(path) = path(input) else {
+        let Ok(path) = self.parse(input, workspace) else {
             return Card { title: "View an image".to_owned(), kind, locations: Vec::new() };
         };
         let path = workspace.resolve(&path);
@@ -45,22 +46,22 @@ impl Tool for ViewImage {
         Card { title, kind, locations: vec![Location { path, line: None }] }
     }
 
-    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
-        Ok(Access::Read(vec![workspace.real(&path(input)?)]))
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
+        input::named(input, "path")
     }
 
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        disk::run(path(&input), context, view)
+    fn access(&self, path: String, workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Read(vec![workspace.real(&path)]))
+    }
+
+    fn run(&self, path: String, context: ToolContext) -> BoxFuture<ToolResult> {
+        disk::run(context, move |context, _| view(&path, context))
     }
 }
 
-fn path(input: &Value) -> Result<String, String> {
-    input::named(input, "path")
-}
-
-fn view(path: String, context: &ToolContext, _: &Stop) -> Result<ToolResult, String> {
+fn view(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
-    let real = workspace.real(&path);
+    let real = workspace.real(path);
     let (mut file, _) = disk::open(&real, workspace)?;
     let mut head = Vec::new();
     let read = (&mut file).take(HEAD_BYTES).read_to_end(&mut head);

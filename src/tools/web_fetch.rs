@@ -5,7 +5,9 @@ mod markdown;
 
 use serde_json::{Value, json};
 
-use super::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace, attached, disk, input, truncate};
+use super::{
+    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input, truncate,
+};
 use epitome_provider::http::page::{self, Address, BODY_BYTES_MAX, Document, Fetched};
 use epitome_provider::network::Network;
 use epitome_thread::attached::FileType;
@@ -22,7 +24,9 @@ const TITLE_BYTES_MAX: usize = 100;
 
 pub struct WebFetch;
 
-impl Tool for WebFetch {
+impl ParsedTool for WebFetch {
+    type Call = Call;
+
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: "web_fetch".to_string(),
@@ -50,32 +54,28 @@ impl Tool for WebFetch {
         Card { title, kind: ToolKind::Fetch, locations: Vec::new() }
     }
 
-    fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
-        let Call { address, .. } = Call::read(input)?;
+    fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
+        let address = Address::parse(&input::named(input, "url")?)?;
+        let offset = input::whole(input, "offset")?.unwrap_or(0);
+        Ok(Call { address, offset: usize::try_from(offset).unwrap_or(usize::MAX) })
+    }
+
+    fn access(&self, Call { address, .. }: Call, _: &Workspace) -> Result<Access, String> {
         Ok(Access::Fetch { url: address.url().to_owned(), host: address.host() })
     }
 
-    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
-        Box::pin(async move { fetch(&input, &context).await.unwrap_or_else(ToolResult::failed) })
+    fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
+        Box::pin(async move { fetch(call, &context).await.unwrap_or_else(ToolResult::failed) })
     }
 }
 
-struct Call {
+pub struct Call {
     address: Address,
     /// Bytes of the text to skip.
     offset: usize,
 }
 
-impl Call {
-    fn read(input: &Value) -> Result<Call, String> {
-        let address = Address::parse(&input::named(input, "url")?)?;
-        let offset = input::whole(input, "offset")?.unwrap_or(0);
-        Ok(Call { address, offset: usize::try_from(offset).unwrap_or(usize::MAX) })
-    }
-}
-
-async fn fetch(input: &Value, context: &ToolContext) -> Result<ToolResult, String> {
-    let Call { address, offset } = Call::read(input)?;
+async fn fetch(Call { address, offset }: Call, context: &ToolContext) -> Result<ToolResult, String> {
     let network = Network::read(&context.workspace.environment);
     let document = match page::fetch(&address, &network, context.fetches_private).await? {
         Fetched::Document(document) => document,

@@ -1,0 +1,85 @@
+//! Tools whose input is parsed into a type, once for each question about a call. Nothing is asked of a call with
+//! invalid input: the error is its result.
+
+use std::future::ready;
+
+use serde_json::Value;
+
+use super::{Access, BoxFuture, Needs, Tool, ToolContext, ToolResult, Workspace};
+use epitome_thread::{Card, Shown, ToolSpec};
+
+/// See the methods of [`Tool`], which every such tool is.
+pub trait ParsedTool: Send + Sync {
+    /// A valid input.
+    type Call: Send + 'static;
+
+    const NEEDS: Needs = Needs::Nothing;
+
+    fn spec(&self) -> ToolSpec;
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card;
+
+    /// Parses the input. The error is a message for the model.
+    fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Self::Call, String>;
+
+    fn access(&self, _call: Self::Call, _workspace: &Workspace) -> Result<Access, String> {
+        Ok(Access::Nothing)
+    }
+
+    fn preview(&self, _call: Self::Call, _context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        Box::pin(ready(Vec::new()))
+    }
+
+    fn check(&self, _call: Self::Call, _context: ToolContext) -> BoxFuture<Result<(), String>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    fn run(&self, call: Self::Call, context: ToolContext) -> BoxFuture<ToolResult>;
+}
+
+impl<T: ParsedTool> Tool for T {
+    fn spec(&self) -> ToolSpec {
+        ParsedTool::spec(self)
+    }
+
+    fn card(&self, input: &Value, workspace: &Workspace) -> Card {
+        ParsedTool::card(self, input, workspace)
+    }
+
+    fn access(&self, input: &Value, workspace: &Workspace) -> Result<Access, String> {
+        ParsedTool::access(self, self.parse(input, workspace)?, workspace)
+    }
+
+    fn preview(&self, input: &Value, context: ToolContext) -> BoxFuture<Vec<Shown>> {
+        match self.parse(input, &context.workspace) {
+            Ok(call) => ParsedTool::preview(self, call, context),
+            Err(_) => Box::pin(ready(Vec::new())),
+        }
+    }
+
+    fn check(&self, input: &Value, context: ToolContext) -> BoxFuture<Result<(), String>> {
+        match self.parse(input, &context.workspace) {
+            Ok(call) => ParsedTool::check(self, call, context),
+            Err(why) => Box::pin(ready(Err(why))),
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        ParsedTool::is_listed(self)
+    }
+
+    fn needs(&self) -> Needs {
+        T::NEEDS
+    }
+
+    fn run(&self, input: Value, context: ToolContext) -> BoxFuture<ToolResult> {
+        match self.parse(&input, &context.workspace) {
+            Ok(call) => ParsedTool::run(self, call, context),
+            Err(why) => Box::pin(ready(ToolResult::failed(why))),
+        }
+    }
+}
