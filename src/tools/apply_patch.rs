@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use self::parse::FilePatch;
 use super::buffers::Saved;
-use super::disk::Stop;
+use super::disk::{Current, Stop};
 use super::file_edit::listed;
 use super::read_state::{self, Files};
 use super::{Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input};
@@ -309,14 +309,14 @@ impl Plan {
         if let Some(at) = self.files.iter().position(|file| file.real == real) {
             return Ok(at);
         }
-        let old = match fs::symlink_metadata(&real) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => None,
+        let (old, is_unsaved) = match fs::symlink_metadata(&real) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => (None, false),
             Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
-            Ok(_) => Some(disk::read_whole(&real, workspace)?),
+            Ok(_) => {
+                let Current { bytes, is_unsaved } = disk::current(&real, context)?;
+                (Some(bytes), is_unsaved)
+            }
         };
-        let unsaved = old.as_deref().and_then(|old| context.unsaved.text(&real, old));
-        let is_unsaved = unsaved.is_some();
-        let old = unsaved.map(|text| text.as_bytes().to_vec()).or(old);
         self.files.push(Planned {
             real,
             is_unsaved,
@@ -347,7 +347,7 @@ impl Plan {
             let why = match written {
                 Ok(saved) => {
                     let name = workspace.display(&file.real);
-                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.told())));
+                    notes.extend(saved.map(|saved| format!("{name}: {}", saved.note())));
                     done.push(file);
                     continue;
                 }
@@ -423,7 +423,7 @@ impl Planned {
         match self.is_unsaved {
             false => Ok(()),
             true => Err(format!(
-                "{} has changes in the person's editor that are not saved, so it is not taken away. Ask the person to \
+                "{} has changes in the user's editor that are not saved, so it is not taken away. Ask the user to \
                  save it first.",
                 workspace.display(&self.real)
             )),

@@ -103,7 +103,7 @@ impl ParsedTool for AskUser {
     fn spec(&self) -> ToolSpec {
         ToolSpec {
             name: NAME.to_owned(),
-            description: "Asks the person a question in a form of their editor and waits for the answer. Use it only \
+            description: "Asks the user a question in a form of their editor and waits for the answer. Use it only \
                           where you can't go on without a decision that is theirs. Never ask for a password, key or \
                           other secret. Without `options` they answer in their own words."
                 .to_owned(),
@@ -165,19 +165,19 @@ fn told(schema: &Value, reply: Reply) -> ToolResult {
                     .filter(|text| !text.trim().is_empty())
                     .collect();
                 match said.is_empty() {
-                    true => ToolResult::completed("The person sent the form without an answer."),
-                    false => ToolResult::completed(format!("The person answered: {}", said.join("\n"))),
+                    true => ToolResult::completed("The user sent the form without an answer."),
+                    false => ToolResult::completed(format!("The user answered: {}", said.join("\n"))),
                 }
             }
             Err(why) => ToolResult::failed(format!("The answer can't be used: {why}. Ask in your reply.")),
         },
         Reply::Declined => ToolResult::failed(
-            "The person does not want to answer this. Don't ask it again; go on with what you know, or say what \
+            "The user does not want to answer this. Don't ask it again; go on with what you know, or say what \
              you would need.",
         ),
-        Reply::Cancelled => ToolResult::failed("The person put the question aside without an answer."),
+        Reply::Cancelled => ToolResult::failed("The user put the question aside without an answer."),
         Reply::Unable => ToolResult::failed(
-            "The person's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
+            "The user's client can't show a form. Ask in the text of your reply and end your turn; the answer is \
              their next message.",
         ),
         Reply::TimedOut => ToolResult::failed(
@@ -216,7 +216,7 @@ mod tests {
             other => panic!("text was expected: {other:?}"),
         };
         let Value::Object(both) = json!({"answer": ["a", "b"]}) else { panic!("an object") };
-        assert_eq!(text(Reply::Accepted(both)), "The person answered: a, b");
+        assert_eq!(text(Reply::Accepted(both)), "The user answered: a, b");
         let Value::Object(other) = json!({"answer": ["c"]}) else { panic!("an object") };
         assert!(text(Reply::Accepted(other)).contains("can't be used"));
         assert!(text(Reply::Unable).contains("in the text of your reply"));

@@ -31,14 +31,7 @@ pub fn read(
     rest.take(kind.bytes_max() as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     // The file may grow while it is read.
     let size = bytes.len().max(usize::try_from(size).unwrap_or(usize::MAX));
-    let mut text = format!("{name} ({}, {size} bytes)", kind.mime_type());
-    if is_image(kind) {
-        let (width, height) =
-            fitting(kind, size, &bytes, context.sees_images).map_err(|why| format!("{name} {why}"))?;
-        text = format!("{name} ({}, {width}×{height} pixels, {size} bytes)", kind.mime_type());
-    } else if let Some(why) = kind.too_large(size) {
-        return Err(format!("{name} is {why}. Use a command for that."));
-    }
+    let text = described(&name, kind, size, &bytes, context.sees_images)?;
     let known = [(path.to_path_buf(), Some(read_state::state_of(&bytes)))];
     context.files.note(&known);
     let file_name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -49,6 +42,25 @@ pub fn read(
         raw: Some(read_state::raw(&known)),
         ..ToolResult::completed(text)
     })
+}
+
+/// Describes such a file in a line for the model, if it can be sent to it. The error is a message.
+pub fn described(
+    name: &str,
+    kind: FileType,
+    size: usize,
+    bytes: &[u8],
+    sees_images: bool,
+) -> Result<String, String> {
+    if is_image(kind) {
+        let (width, height) =
+            fitting(kind, size, bytes, sees_images).map_err(|why| format!("{name} {why}"))?;
+        return Ok(format!("{name} ({}, {width}×{height} pixels, {size} bytes)", kind.mime_type()));
+    }
+    match kind.too_large(size) {
+        Some(why) => Err(format!("{name} is {why}. Use a command for that.")),
+        None => Ok(format!("{name} ({}, {size} bytes)", kind.mime_type())),
+    }
 }
 
 /// The bytes of such a file as content of a tool result.
@@ -70,7 +82,7 @@ pub fn is_image(kind: FileType) -> bool {
 /// Returns the width and height of an image that can be sent to the model. The error continues a sentence
 /// that begins with the image's name. An image that providers can't decode would break every later request of
 /// the conversation, so it is rejected here.
-pub fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), String> {
+fn fitting(kind: FileType, size: usize, bytes: &[u8], sees_images: bool) -> Result<(u32, u32), String> {
     if !sees_images {
         return Err(
             "is an image, and the model in use takes none. Ask the user what is to be seen in it, or look \

@@ -11,10 +11,10 @@ use regex::Regex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::output::{Cleaner, drawn};
-use super::shell_run::{self, DRAIN, Reading, Started};
+use super::shell_run::{self, Reading, Started};
 use super::{ToolContext, ToolResult, disk, sandbox, truncate};
 use epitome_platform::group::Ending;
 use epitome_thread::{OutcomeContent, OutcomeStatus, Shown};
@@ -205,15 +205,7 @@ async fn follow(command: Arc<Command>, started: Started) {
             bytes = reading.next() => command.take(&cleaner.clean(bytes)),
         }
     };
-    let drained = sleep(DRAIN);
-    tokio::pin!(drained);
-    while reading.is_open() {
-        tokio::select! {
-            biased;
-            () = &mut drained => break,
-            bytes = reading.next() => command.take(&cleaner.clean(bytes)),
-        }
-    }
+    reading.drain(|bytes| command.take(&cleaner.clean(bytes))).await;
     running.release();
     command.take(&cleaner.finish());
     command.state().ending = Some(ending);

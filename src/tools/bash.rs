@@ -19,7 +19,7 @@ use epitome_thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolS
 
 use super::background::{self, RUNNING_MAX};
 use super::output::{Finished, Output};
-use super::shell_run::{self, DRAIN, Live, Reading, Started};
+use super::shell_run::{self, Live, Reading, Started};
 use super::{
     Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, sandbox, truncate,
 };
@@ -74,7 +74,7 @@ impl ParsedTool for Bash {
                 "properties": {
                     "description": {
                         "type": "string",
-                        "description": "What the command is for, in five to ten words for the person who reads along."
+                        "description": "What the command is for, in five to ten words for the user who reads along."
                     },
                     "command": {"type": "string", "description": "The command line."},
                     "timeout": {
@@ -93,12 +93,12 @@ impl ParsedTool for Bash {
                     },
                     "outside_sandbox": {
                         "type": "boolean",
-                        "description": "Asks the person to run it outside of the sandbox. Only where the sandbox \
+                        "description": "Asks the user to run it outside of the sandbox. Only where the sandbox \
                                         stopped it, or certainly would; `reason` is needed then."
                     },
                     "reason": {
                         "type": "string",
-                        "description": "Why the command needs to run outside of the sandbox, for the person."
+                        "description": "Why the command needs to run outside of the sandbox, for the user."
                     }
                 },
                 "required": ["description", "command"]
@@ -129,7 +129,7 @@ impl ParsedTool for Bash {
             (false, _) => None,
             (true, Some(reason)) if !reason.is_empty() => Some(reason),
             (true, _) => {
-                return Err("outside_sandbox needs a reason for the person: say why in `reason`.".to_string());
+                return Err("outside_sandbox needs a reason for the user: say why in `reason`.".to_string());
             }
         };
         let description = input::optional_text(input, "description").ok().flatten().unwrap_or_default();
@@ -215,15 +215,7 @@ async fn follow(started: Started, timeout: Duration, context: &ToolContext) -> T
             bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
         }
     };
-    let drained = sleep(DRAIN);
-    tokio::pin!(drained);
-    while reading.is_open() {
-        tokio::select! {
-            biased;
-            () = &mut drained => break,
-            bytes = reading.next() => live.take(&output.take(bytes), Instant::now()),
-        }
-    }
+    reading.drain(|bytes| live.take(&output.take(bytes), Instant::now())).await;
     live.pass_on(Instant::now());
     running.release();
     let network = is_held.then_some(context.sandbox.network);

@@ -284,18 +284,18 @@ pub enum Saved {
 }
 
 impl Saved {
-    /// A note for the model, appended to the name of the file.
-    pub fn told(self) -> &'static str {
+    /// A note for the model.
+    pub fn note(self) -> &'static str {
         match self {
             Saved::Yes => {
-                "The edit went through the person's editor, which has saved it together with their unsaved changes."
+                "The edit went through the user's editor, which has saved it together with their unsaved changes."
             }
             Saved::NotYet => {
-                "The edit is in the person's editor, beside their unsaved changes, and is not saved yet: the file on \
+                "The edit is in the user's editor, beside their unsaved changes, and is not saved yet: the file on \
                  the disk, which commands see, is still the old one."
             }
             Saved::Otherwise => {
-                "The edit went through the person's editor, and the file on the disk holds a text that is not quite \
+                "The edit went through the user's editor, and the file on the disk holds a text that is not quite \
                  the same (an editor may format what it saves). Read it again before you change more of it."
             }
         }
@@ -303,7 +303,7 @@ impl Saved {
 }
 
 /// The note that follows a file's unsaved text.
-pub const NOTE: &str = "[this text is what the person's editor holds, with changes that are not saved; the file on the \
+pub const NOTE: &str = "[this text is what the user's editor holds, with changes that are not saved; the file on the \
                         disk, which commands see, is older]";
 
 impl Unsaved {
@@ -318,8 +318,8 @@ impl Unsaved {
         match &self.way {
             Some(way) if way.writes => Ok(()),
             Some(_) | None => Err(format!(
-                "{name} has changes in the person's editor that are not saved, and this editor takes no edits. Ask \
-                 the person to save it first."
+                "{name} has changes in the user's editor that are not saved, and this editor takes no edits. Ask \
+                 the user to save it first."
             )),
         }
     }
@@ -332,7 +332,7 @@ impl Unsaved {
         };
         if text.len() > PUT_BYTES_MAX {
             return Err(format!(
-                "the person's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
+                "the user's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
             ));
         }
         let wish = Wish::Put { path: held.name.clone(), text: held.form.in_editor(text) };
@@ -341,9 +341,9 @@ impl Unsaved {
             Answer::Taken | Answer::Text(_) => {
                 Ok(way.buffers.took(real, &held.disk, text, on_disk(real, &way.workspace)))
             }
-            Answer::Missing => Err("the person's editor knows no such file".to_owned()),
+            Answer::Missing => Err("the user's editor knows no such file".to_owned()),
             Answer::Failed(why) => Err(format!(
-                "the person's editor, which holds unsaved changes of it, did not take the edit ({why})"
+                "the user's editor, which holds unsaved changes of it, did not take the edit ({why})"
             )),
         }
     }

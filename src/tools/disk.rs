@@ -17,7 +17,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::buffers::Saved;
-use super::{BoxFuture, ToolContext, ToolResult, Workspace, input};
+use super::walk::{self, Ignored};
+use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::disk::open_without_following;
 use epitome_thread::{Card, Location, Shown, ToolKind};
@@ -38,6 +39,9 @@ const CHECK_MAX: Duration = Duration::from_secs(10);
 
 /// Directory entries examined to find similar names.
 const NEAR_NAMES_LOOKED_AT: usize = 2_000;
+
+/// Files of the workspace examined to find the same name.
+const SAME_NAMES_LOOKED_AT: usize = 20_000;
 
 /// Similar names that are suggested.
 const NEAR_NAMES_MAX: usize = 3;
@@ -151,6 +155,20 @@ pub fn read_whole(path: &Path, workspace: &Workspace) -> Result<Vec<u8>, String>
     Ok(bytes)
 }
 
+/// The content of a file.
+pub struct Current {
+    pub bytes: Vec<u8>,
+    /// Whether it is the unsaved text of the user's editor, and not what is on the disk.
+    pub is_unsaved: bool,
+}
+
+/// Reads an entire file, or its unsaved text if the user's editor has some.
+pub fn current(path: &Path, context: &ToolContext) -> Result<Current, String> {
+    let bytes = read_whole(path, &context.workspace)?;
+    let unsaved = context.unsaved.text(path, &bytes).map(|text| text.as_bytes().to_vec());
+    Ok(Current { is_unsaved: unsaved.is_some(), bytes: unsaved.unwrap_or(bytes) })
+}
+
 fn regular(metadata: &Metadata, name: &str) -> Result<(), String> {
     let kind = metadata.file_type();
     let what = if kind.is_file() {
@@ -176,7 +194,7 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
     let name = workspace.display(path);
     match error.kind() {
         io::ErrorKind::NotFound => {
-            let near = near_names(path);
+            let near = near_names(path, workspace);
             if near.is_empty() {
                 return format!("There is no file {name}. Use glob_tool to find the right path.");
             }
@@ -193,8 +211,25 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
     }
 }
 
+/// Files that may be meant by a missing one: in its directory with a similar name, or else in the workspace with
+/// the same name.
+fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
+    let mut near = similar_names(path);
+    if near.is_empty() {
+        let mut visited = 0;
+        walk::files(&workspace.cwd, Ignored::LeftOut, &Stop::default(), |file| {
+            visited += 1;
+            if file.file_name() == path.file_name() {
+                near.push(file.to_path_buf());
+            }
+            near.len() < NEAR_NAMES_MAX && visited < SAME_NAMES_LOOKED_AT
+        });
+    }
+    near
+}
+
 /// Files in the directory of a missing one with similar names.
-fn near_names(path: &Path) -> Vec<PathBuf> {
+fn similar_names(path: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
         return Vec::new();
@@ -271,6 +306,23 @@ pub fn put(
         .map_err(|error| trouble("write", path, &context.workspace, &error))
 }
 
+/// The result of a change of one file, whose new text the model knows from now on. `done` is the report for
+/// the model.
+pub fn changed(
+    path: &Path,
+    text: &str,
+    mut done: String,
+    saved: Option<Saved>,
+    context: &ToolContext,
+) -> ToolResult {
+    let known = [(path.to_path_buf(), Some(read_state::state_of(text.as_bytes())))];
+    context.files.note(&known);
+    if let Some(saved) = saved {
+        done.push_str(&format!(" {}", saved.note()));
+    }
+    ToolResult { raw: Some(read_state::raw(&known)), ..ToolResult::completed(done) }
+}
+
 /// Writes a file's replacement to an unnamed file on the same disk.
 fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
     // The replacement isn't accessible to others until it has the permissions of the old file.
@@ -331,6 +383,24 @@ mod tests {
         let title = |input| card("Read", ToolKind::Read, &input, &workspace).title;
         assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
         assert_eq!(title(serde_json::json!({})), "Read a file");
+    }
+
+    #[test]
+    fn a_missing_file_is_suggested_from_its_directory_or_the_workspace() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let cwd = directory.path().to_path_buf();
+        fs::create_dir_all(cwd.join("crates/one/src")).expect("made");
+        fs::write(cwd.join("crates/one/src/reader.rs"), "").expect("written");
+        let workspace = Workspace { cwd, directories: Vec::new(), environment: Arc::default() };
+        let error = || io::ErrorKind::NotFound.into();
+        for (path, suggested) in [
+            ("crates/one/src/readers.rs", "Did you mean crates/one/src/reader.rs?"),
+            ("src/reader.rs", "Did you mean crates/one/src/reader.rs?"),
+            ("src/writer.rs", "Use glob_tool to find the right path."),
+        ] {
+            let message = trouble("read", &workspace.resolve(path), &workspace, &error());
+            assert!(message.ends_with(suggested), "{message}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
-use super::disk::Stop;
+use super::disk::{Current, Stop};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
     truncate,
@@ -119,22 +119,17 @@ fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
     let name = workspace.display(&real);
     let (now, edit) = prepare(call, context)?;
     let saved = disk::put(&real, &edit.text, now.is_unsaved, context, stop)?;
-    let known = [(real.clone(), Some(read_state::state_of(edit.text.as_bytes())))];
-    context.files.note(&known);
-    let mut text = match edit.lines.as_slice() {
+    let done = match edit.lines.as_slice() {
         [line] => format!("Edited {name} at line {line}."),
         lines => format!("Edited {name} at {} places, lines {}.", lines.len(), listed(lines)),
     };
-    if let Some(saved) = saved {
-        text.push_str(&format!(" {}", saved.told()));
-    }
+    let result = disk::changed(&real, &edit.text, done, saved, context);
     let path = workspace.resolve(&call.path);
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
     Ok(ToolResult {
         shown: vec![disk::shown_diff(path.clone(), Some(now.text), edit.text)],
         locations: vec![Location { path, line }],
-        raw: Some(read_state::raw(&known)),
-        ..ToolResult::completed(text)
+        ..result
     })
 }
 
@@ -161,14 +156,12 @@ struct Now {
 }
 
 fn now(real: &Path, context: &ToolContext) -> Result<Now, String> {
-    let bytes = disk::read_whole(real, &context.workspace)?;
-    if let Some(text) = context.unsaved.text(real, &bytes) {
-        return Ok(Now { text: text.to_owned(), is_unsaved: true });
-    }
-    let name = context.workspace.display(real);
-    let text = String::from_utf8(bytes)
-        .map_err(|_| format!("{name} is not UTF-8 text. Change it with a command instead."))?;
-    Ok(Now { text, is_unsaved: false })
+    let Current { bytes, is_unsaved } = disk::current(real, context)?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let name = context.workspace.display(real);
+        format!("{name} is not UTF-8 text. Change it with a command instead.")
+    })?;
+    Ok(Now { text, is_unsaved })
 }
 
 fn edited(call: &Call, real: &Path, text: &str, workspace: &Workspace) -> Result<Edit, String> {

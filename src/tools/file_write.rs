@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use epitome_thread::{Card, Location, Shown, ToolKind, ToolSpec};
 
-use super::disk::Stop;
+use super::disk::{Current, Stop};
 use super::{
     Access, BoxFuture, Needs, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, read_state,
 };
@@ -86,24 +86,18 @@ fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     let old = known(&real, context)?;
     let is_unsaved = matches!(old, Old::Unsaved(_));
     let saved = disk::put(&real, &call.text, is_unsaved, context, stop)?;
-    let state = Some(read_state::state_of(call.text.as_bytes()));
-    let files = [(real.clone(), state)];
-    context.files.note(&files);
     let done = match &old {
         Old::Missing => "Created",
         Old::Text(old) if *old == call.text => "Wrote the same text to",
         Old::Text(_) | Old::Unsaved(_) | Old::Other { .. } => "Overwrote",
     };
-    let mut text = format!("{done} {name} ({} bytes).", call.text.len());
-    if let Some(saved) = saved {
-        text.push_str(&format!(" {}", saved.told()));
-    }
+    let done = format!("{done} {name} ({} bytes).", call.text.len());
+    let result = disk::changed(&real, &call.text, done, saved, context);
     let path = workspace.resolve(&call.path);
     Ok(ToolResult {
         shown: vec![diff(path.clone(), old, call.text)],
         locations: vec![Location { path, line: Some(1) }],
-        raw: Some(read_state::raw(&files)),
-        ..ToolResult::completed(text)
+        ..result
     })
 }
 
@@ -147,17 +141,15 @@ fn old_text(path: &Path, context: &ToolContext) -> Result<Old, String> {
             Ok(Old::Other { state: read_state::state_of_large(&metadata), is_binary: false })
         }
         Ok(_) => {
-            let bytes = disk::read_whole(path, workspace)?;
-            if let Some(text) = context.unsaved.text(path, &bytes) {
-                return Ok(Old::Unsaved(text.to_owned()));
-            }
-            Ok(String::from_utf8(bytes).map_or_else(
-                |error| Old::Other {
+            let Current { bytes, is_unsaved } = disk::current(path, context)?;
+            Ok(match String::from_utf8(bytes) {
+                Ok(text) if is_unsaved => Old::Unsaved(text),
+                Ok(text) => Old::Text(text),
+                Err(error) => Old::Other {
                     state: read_state::state_of(error.as_bytes()),
                     is_binary: error.as_bytes().contains(&0),
                 },
-                Old::Text,
-            ))
+            })
         }
     }
 }

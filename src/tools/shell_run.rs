@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Workspace;
 use super::disk::Stop;
@@ -21,7 +21,7 @@ use epitome_platform::group::{Ending, Running};
 use epitome_platform::reaper::Reaper;
 
 /// Time for which output is still read after the shell has ended while another process keeps the pipe open.
-pub(super) const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN: Duration = Duration::from_millis(200);
 
 /// Bytes per read: the size of a Linux pipe.
 const READ_BYTES: usize = 64 * 1024;
@@ -136,7 +136,7 @@ impl Reading {
         Reading { pipe: Some(pipe), buffer: vec![0; READ_BYTES] }
     }
 
-    pub fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.pipe.is_some()
     }
 
@@ -151,6 +151,17 @@ impl Reading {
             }
             Ok(length) => &self.buffer[..length],
         }
+    }
+
+    /// Reads what the shell left in the pipe; another process may keep the pipe open.
+    pub async fn drain(&mut self, mut take: impl FnMut(&[u8])) {
+        let rest = async {
+            while self.is_open() {
+                take(self.next().await);
+            }
+        };
+        // A timeout isn't an error: the output is complete as far as the shell wrote it.
+        let _ = timeout(DRAIN, rest).await;
     }
 }
 

@@ -113,7 +113,7 @@ fn unsaved_text_is_read_and_edited_in_the_editor() {
             assert_eq!(*status, OutcomeStatus::Completed, "{text}");
             assert!(text.contains(part), "{text}");
         };
-        said(1, "three\n[this text is what the person's editor holds");
+        said(1, "three\n[this text is what the user's editor holds");
         said(2, if saves { "has saved it together" } else { "not saved yet" });
         said(4, "     3\t3");
         assert_eq!(outcomes[4].1.contains("not saved"), !saves);
@@ -290,7 +290,7 @@ fn a_patch_of_several_files_is_applied_in_editor_or_on_disk() {
     ["b.txt", "a.txt", "b.txt"].into_iter().for_each(&mut held);
     assert_eq!(desk.takes(true), "one\n2\nthree\n");
     let outcomes = desk.end(turn);
-    assert!(outcomes[3].1.contains("a.txt: The edit went through the person's editor"), "{outcomes:?}");
+    assert!(outcomes[3].1.contains("a.txt: The edit went through the user's editor"), "{outcomes:?}");
     assert_eq!(desk.on_disk(), "one\n2\nthree\n");
     assert_eq!(fs::read_to_string(desk.cwd().join("b.txt")).expect("there"), "one\nzwei\n");
 }

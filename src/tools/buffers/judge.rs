@@ -257,14 +257,14 @@ mod tests {
     fn difference_is_unsaved_unless_it_may_be_an_older_state() {
         use Changed::{AtWork, Before, JustNow};
         for (in_step, was_there, changed, is_unsaved, story) in [
-            (false, false, Before, true, "the person saved it an hour ago and typed on"),
+            (false, false, Before, true, "the user saved it an hour ago and typed on"),
             (false, false, AtWork, false, "a command changed it before anybody looked"),
             (false, false, JustNow, false, "another program changed it, and the editor is slow"),
             (false, true, Before, false, "an older state, which the editor still shows"),
             (false, true, AtWork, false, "a command changed what was read before"),
-            (true, false, AtWork, true, "it was read in this turn, then the person typed"),
+            (true, false, AtWork, true, "it was read in this turn, then the user typed"),
             (true, false, JustNow, true, "an edit of ours went through the editor just now"),
-            (true, true, AtWork, true, "the person took back what they had typed and saved"),
+            (true, true, AtWork, true, "the user took back what they had typed and saved"),
         ] {
             let compared = Compared { is_in_step: in_step, was_on_disk: was_there, changed, ..CLEAN };
             assert_eq!(judge(&compared) == Standing::Unsaved, is_unsaved, "{story}");

@@ -3,7 +3,7 @@
 
 /// How the model can request to run outside of the sandbox.
 pub const HOW_TO_ASK: &str = "If that is what stopped it and the task needs it, call bash again with \
-     `outside_sandbox: true` and a `reason`; the person is asked then. Don't work around it.";
+     `outside_sandbox: true` and a `reason`; the user is asked then. Don't work around it.";
 
 /// Messages of programs without network access.
 const NO_NETWORK: [&str; 13] = [
