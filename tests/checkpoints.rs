@@ -453,6 +453,31 @@ fn an_interrupted_rewind_is_finished_and_an_unstarted_one_discarded() {
     }
 }
 
+/// An error would say that no file was changed.
+#[test]
+fn a_rewind_that_cannot_be_recorded_is_reported_and_not_repeated() {
+    let bench = Bench::new();
+    bench.write("a", "old");
+    bench.tool(1, "a", || bench.write("a", "new"));
+    bench.rewind(1);
+    let turns = bench.home.path().join("data/checkpoints").join(&session().0).join("turns");
+    let aside = turns.with_extension("aside");
+    fs::rename(&turns, &aside).expect("moved");
+    fs::write(&turns, "no directory").expect("written");
+    let report = bench.undo();
+    assert_eq!(bench.read("a"), "new");
+    assert!(report.beyond[0].contains("could not be updated"), "{report:?}");
+    fs::remove_file(&turns).expect("removed");
+    fs::rename(&aside, &turns).expect("moved back");
+
+    bench.checkpoints.told(report.number.expect("it was applied")).expect("recorded");
+    bench.write("a", "by the user");
+    let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
+    assert_eq!(again.take_up(&[bench.root()]).expect("taken up"), []);
+    assert_eq!(bench.read("a"), "by the user");
+    assert_eq!(again.turns().expect("listed")[0].taken_back, None);
+}
+
 #[test]
 fn changes_between_two_commands_do_not_belong_to_the_turn() {
     // The scan after one command must not be reused as the scan before the next.

@@ -27,8 +27,8 @@ impl Checkpoints {
         Ok(self.plan(state, asked, forced, Keep::No)?.1)
     }
 
-    /// Applies a rewind. An error means that nothing was changed, unless recording the completed rewind failed;
-    /// `take_up` then repeats that.
+    /// Applies a rewind. An error means that nothing was changed. If a rewind can't be recorded as completed, its
+    /// report says so, and `take_up` records it later.
     pub fn rewind(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
@@ -54,7 +54,11 @@ impl Checkpoints {
         report.failures = rewind.apply(&state.blobs);
         report.number = Some(rewind.number);
         state.record = None;
-        self.settle(&mut rewind)?;
+        if let Err(error) = self.settle(&mut rewind) {
+            report.beyond.push(format!(
+                "the files were restored, but the checkpoints of these turns could not be updated: {error}"
+            ));
+        }
         Ok(report)
     }
 
@@ -80,7 +84,8 @@ impl Checkpoints {
                     continue;
                 }
                 Came::Applying => {
-                    let failures = rewind.apply(&state.blobs);
+                    // One that was reported was applied; the user may have changed the files since.
+                    let failures = if rewind.told { Vec::new() } else { rewind.apply(&state.blobs) };
                     state.record = None;
                     self.settle(&mut rewind)?;
                     failures

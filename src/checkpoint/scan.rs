@@ -280,38 +280,34 @@ fn read_all(
     files.into_iter().enumerate().filter_map(outcome).collect()
 }
 
-/// Stores a file's content if it has at most `bytes_max` bytes.
+/// The node of a file; stores its content if it has at most `bytes_max` bytes.
 pub fn keep(path: &Path, metadata: &Metadata, bytes_max: u64, blobs: &Blobs) -> io::Result<Node> {
+    node_of(path, metadata, bytes_max, |content| blobs.put(content))
+}
+
+/// Like `keep`, but only computes the hash without storing the content.
+pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<Node> {
+    node_of(path, metadata, bytes_max, |content| Ok(super::blobs::hash(content)))
+}
+
+fn node_of(
+    path: &Path,
+    metadata: &Metadata,
+    bytes_max: u64,
+    hash: impl FnOnce(&[u8]) -> io::Result<String>,
+) -> io::Result<Node> {
     if metadata.len() > bytes_max {
         return Ok(node::unkept(metadata));
     }
     match node::read(path, bytes_max) {
         Ok(Some(content)) => {
-            let hash = blobs.put(&content)?;
+            let hash = hash(&content)?;
             Ok(Node::File { hash, bytes: content.len() as u64, mode: node::mode_of(metadata) })
         }
         // It just grew.
         Ok(None) => Ok(node::unkept(metadata)),
         Err(error) if node::is_absence(&error) => Ok(Node::Missing),
         // Without read permission, it is identified by its stamp.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(metadata)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Like `keep`, but only computes the hash without storing the content.
-pub fn name(path: &Path, metadata: &Metadata, bytes_max: u64) -> io::Result<Node> {
-    if metadata.len() > bytes_max {
-        return Ok(node::unkept(metadata));
-    }
-    match node::read(path, bytes_max) {
-        Ok(Some(content)) => Ok(Node::File {
-            hash: super::blobs::hash(&content),
-            bytes: content.len() as u64,
-            mode: node::mode_of(metadata),
-        }),
-        Ok(None) => Ok(node::unkept(metadata)),
-        Err(error) if node::is_absence(&error) => Ok(Node::Missing),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(node::unkept(metadata)),
         Err(error) => Err(error),
     }

@@ -10,10 +10,10 @@ use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
-use super::files::{beside, id_of, imported_id};
+use super::files::{beside, imported_id};
 use super::opencode;
 use epitome_thread::{Change, SessionId};
-use epitome_transfer::{self as transfer, Circumstances, Source};
+use epitome_transfer::{self as transfer, Circumstances};
 
 /// Bytes read from the start of a session for a listing. That includes the first prompt, after any preamble
 /// that some agents write.
@@ -155,7 +155,7 @@ impl Agent {
         let (databases, files): (Vec<PathBuf>, Vec<PathBuf>) =
             self.files(machine).into_iter().partition(|file| opencode::is_database(file));
         let kept: HashSet<String> =
-            databases.iter().flat_map(|file| kept(file)).map(|kept| kept.id).collect();
+            databases.iter().flat_map(|file| of_database(file)).map(|kept| kept.id).collect();
         let is_other =
             |file: &&PathBuf| file.file_stem().is_none_or(|name| !kept.contains(&*name.to_string_lossy()));
         kept.len() + files.iter().filter(is_other).count()
@@ -166,7 +166,7 @@ impl Agent {
     pub fn sessions(&self, machine: &Machine) -> Vec<ForeignSession> {
         let files = self.files(machine);
         let of_file = |file: &PathBuf| match opencode::is_database(file) {
-            true => kept(file).map(ForeignSession::from).collect::<Vec<ForeignSession>>(),
+            true => of_database(file),
             false => foreign_session(file, machine.cwd).into_iter().collect(),
         };
         let mut sessions: Vec<ForeignSession> = files.iter().flat_map(of_file).collect();
@@ -178,27 +178,12 @@ impl Agent {
     }
 }
 
-impl From<opencode::Kept> for ForeignSession {
-    fn from(kept: opencode::Kept) -> ForeignSession {
-        ForeignSession {
-            session: id_of(Source::Opencode, &kept.id),
-            id: kept.id,
-            file: kept.path,
-            cwd: kept.cwd,
-            title: Some(kept.title),
-            updated_at: kept.updated_at,
-            bytes: kept.bytes,
-        }
-    }
-}
-
 /// The sessions of a database; none if it can't be read.
-fn kept(database: &Path) -> impl Iterator<Item = opencode::Kept> {
-    let sessions = opencode::sessions(database).unwrap_or_else(|error| {
+fn of_database(database: &Path) -> Vec<ForeignSession> {
+    opencode::sessions(database).unwrap_or_else(|error| {
         tracing::warn!(database = %database.display(), %error, "the sessions of opencode can't be read");
         Vec::new()
-    });
-    sessions.into_iter()
+    })
 }
 
 /// Collects the files below a folder whose path matches `names`, with their modification times.

@@ -14,24 +14,15 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use epitome_transfer::IMPORT_BYTES_MAX;
+use super::agents::ForeignSession;
+use super::files::id_of;
+use epitome_transfer::{IMPORT_BYTES_MAX, Source};
 
 /// Attempts to copy a database whose files change meanwhile.
 const COPIES_MAX: usize = 3;
 
 /// Bytes at the start of a write-ahead log that identify its version.
 const LOG_HEAD_BYTES: u64 = 32;
-
-/// A session in a database.
-pub(super) struct Kept {
-    /// The path that identifies it.
-    pub path: PathBuf,
-    pub id: String,
-    pub cwd: PathBuf,
-    pub title: String,
-    pub updated_at: u64,
-    pub bytes: u64,
-}
 
 /// The text of the session at this path; `None` if the path is not of opencode.
 pub(super) fn text(path: &Path) -> Option<io::Result<String>> {
@@ -53,7 +44,7 @@ pub(super) fn is_database(path: &Path) -> bool {
 }
 
 /// The sessions of a database that have messages, newest first, without those of subagents.
-pub(super) fn sessions(database: &Path) -> io::Result<Vec<Kept>> {
+pub(super) fn sessions(database: &Path) -> io::Result<Vec<ForeignSession>> {
     let open = Database::open(database)?;
     let mut statement = open.prepare(
         "SELECT id, directory, title, time_updated,
@@ -61,18 +52,19 @@ pub(super) fn sessions(database: &Path) -> io::Result<Vec<Kept>> {
          FROM session WHERE parent_id IS NULL AND EXISTS (SELECT 1 FROM message WHERE session_id = session.id)
          ORDER BY time_updated DESC",
     )?;
-    let kept = |row: &Row| {
+    let session = |row: &Row| {
         let id: String = row.get(0)?;
-        Ok(Kept {
-            path: database.join(&id),
+        Ok(ForeignSession {
+            session: id_of(Source::Opencode, &id),
+            file: database.join(&id),
             id,
             cwd: PathBuf::from(row.get::<_, String>(1)?),
-            title: row.get(2)?,
+            title: Some(row.get(2)?),
             updated_at: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
             bytes: row.get::<_, Option<i64>>(4)?.unwrap_or_default().try_into().unwrap_or_default(),
         })
     };
-    let rows = statement.query_map([], kept).map_err(io::Error::other)?;
+    let rows = statement.query_map([], session).map_err(io::Error::other)?;
     rows.collect::<Result<_, _>>().map_err(io::Error::other)
 }
 
@@ -332,7 +324,7 @@ mod tests {
             let told: Vec<_> =
                 kept.iter().map(|kept| (kept.id.as_str(), kept.updated_at, kept.bytes)).collect();
             assert_eq!(told, [("ses_1", 9, 74)]);
-            let text = text(&kept[0].path).expect("a session of opencode").expect("it can be read");
+            let text = text(&kept[0].file).expect("a session of opencode").expect("it can be read");
             assert_eq!(text, WHOLE);
             assert_eq!(names(folder.path()), before);
             drop(writer);

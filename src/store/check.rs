@@ -29,7 +29,7 @@ impl Store {
         for session in &sessions {
             check_session(&self.places, session, &mut health);
         }
-        check_blob_directories(&self.places, &sessions, &mut health)?;
+        check_orphans(&self.places, &sessions, &mut health)?;
         check_kept(&self.places, &mut health)?;
         if let Some(finding) = of_index(&self.places, &health.index) {
             health.add(finding);
@@ -78,15 +78,8 @@ pub(super) fn damage_finding(places: &Places, session: &SessionId, damage: &Stor
             (FindingKind::Unreadable, Severity::Error, None, "look at the disk and at the file's rights")
         }
     };
-    Finding {
-        severity,
-        kind,
-        session: Some(session.clone()),
-        path: places.journal(session),
-        line,
-        what: damage.to_string(),
-        todo: Some(todo.to_owned()),
-    }
+    let finding = Finding::new(severity, kind, places.journal(session), damage.to_string());
+    Finding { line, ..finding.of(session).todo(todo) }
 }
 
 fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
@@ -100,19 +93,16 @@ fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
     };
     health.sessions += 1;
     health.entries += scan.mark.entries;
-    let path = places.journal(session);
     if let Some(damage) = &scan.damage {
         health.add(damage_finding(places, session, damage));
     } else if (scan.mark.bytes as usize) < bytes.len() {
-        health.add(Finding {
-            severity: Severity::Note,
-            kind: FindingKind::TornLine,
-            session: Some(session.clone()),
-            path,
-            line: Some(scan.mark.entries + 1),
-            what: format!("the last line of session {session} is not whole: a crash broke it off, or it is being written"),
-            todo: Some("nothing: the session keeps it aside when it is opened next".to_owned()),
-        });
+        let what = format!(
+            "the last line of session {session} is not whole: a crash broke it off, or it is being written"
+        );
+        let finding =
+            Finding::new(Severity::Note, FindingKind::TornLine, places.journal(session), what).of(session);
+        let finding = finding.todo("nothing: the session keeps it aside when it is opened next");
+        health.add(Finding { line: Some(scan.mark.entries + 1), ..finding });
     }
     let mut named: BTreeMap<String, u64> = BTreeMap::new();
     for (number, line) in (1..).zip(&scan.lines) {
@@ -134,71 +124,59 @@ fn check_blobs(
     let blobs = places.blobs(session);
     for (hash, line) in named {
         let Err(reason) = blobs.check(hash) else { continue };
-        let is_there = blobs.directory().join(hash).exists();
-        health.add(Finding {
-            severity: Severity::Error,
-            kind: if is_there { FindingKind::ChangedBlob } else { FindingKind::MissingBlob },
-            session: Some(session.clone()),
-            path: blobs.directory().join(hash),
-            line: Some(*line),
-            what: format!(
-                "a body of session {session} {reason}; its entry e{} says so in its place",
-                line.saturating_sub(1)
-            ),
-            todo: Some("put the file back from a backup, if there is one".to_owned()),
-        });
+        let path = blobs.directory().join(hash);
+        let kind = if path.exists() { FindingKind::ChangedBlob } else { FindingKind::MissingBlob };
+        let entry = line.saturating_sub(1);
+        let what = format!("a body of session {session} {reason}; its entry e{entry} says so in its place");
+        let finding = Finding::new(Severity::Error, kind, path, what).of(session);
+        let finding = finding.todo("put the file back from a backup, if there is one");
+        health.add(Finding { line: Some(*line), ..finding });
     }
     // After a damaged line there may be entries that refer to the remaining blobs.
     for (name, _) in files(blobs.directory()).unwrap_or_default() {
         if is_whole && !named.contains_key(&name) {
-            health.add(Finding {
-                severity: Severity::Note,
-                kind: FindingKind::UnnamedBlob,
-                session: Some(session.clone()),
-                path: blobs.directory().join(&name),
-                line: None,
-                what: format!("no entry of session {session} names this body: its entry was never written, or was cut off"),
-                todo: None,
-            });
+            let what = format!(
+                "no entry of session {session} names this body: its entry was never written, or was cut off"
+            );
+            let path = blobs.directory().join(&name);
+            health.add(Finding::new(Severity::Note, FindingKind::UnnamedBlob, path, what).of(session));
         }
     }
 }
 
-fn check_blob_directories(
+/// Reports the blobs and checkpoints of sessions that have no journal.
+fn check_orphans(
     places: &Places,
     sessions: &BTreeSet<SessionId>,
     health: &mut Health,
 ) -> Result<(), StoreError> {
-    for name in names(&places.data.join("checkpoints"))? {
-        let Some(session) = SessionId::parse(&name) else { continue };
-        let has_journal = sessions.contains(&session) || places.journal(&session).exists();
-        if !has_journal && places.damaged(&session)?.is_empty() {
-            health.add(Finding {
-                severity: Severity::Warning,
-                kind: FindingKind::OrphanCheckpoints,
-                path: places.checkpoints(&session),
-                what: format!("session {session} has checkpoints of files and no journal: a delete was broken off, or the journal was lost"),
-                session: Some(session),
-                line: None,
-                todo: Some("remove the directory, if nothing in it is wanted any more".to_owned()),
-            });
-        }
-    }
-    let directory = places.data.join("blobs");
-    for name in names(&directory)? {
-        let Some(session) = SessionId::parse(&name) else { continue };
-        // The session may have been created after the journals were listed.
-        let has_journal = sessions.contains(&session) || places.journal(&session).exists();
-        if !has_journal && places.damaged(&session)?.is_empty() {
-            health.add(Finding {
-                severity: Severity::Warning,
-                kind: FindingKind::OrphanBlobs,
-                path: directory.join(&name),
-                what: format!("session {session} has bodies and no journal: a delete was broken off, or the journal was lost"),
-                session: Some(session),
-                line: None,
-                todo: Some("put its journal back from a backup, or remove the directory".to_owned()),
-            });
+    for (directory, kind, has, todo) in [
+        (
+            "checkpoints",
+            FindingKind::OrphanCheckpoints,
+            "checkpoints of files",
+            "remove the directory, if nothing in it is wanted any more",
+        ),
+        (
+            "blobs",
+            FindingKind::OrphanBlobs,
+            "bodies",
+            "put its journal back from a backup, or remove the directory",
+        ),
+    ] {
+        let directory = places.data.join(directory);
+        for name in names(&directory)? {
+            let Some(session) = SessionId::parse(&name) else { continue };
+            // The session may have been created after the journals were listed.
+            let has_journal = sessions.contains(&session) || places.journal(&session).exists();
+            if has_journal || !places.damaged(&session)?.is_empty() {
+                continue;
+            }
+            let what = format!(
+                "session {session} has {has} and no journal: a delete was broken off, or the journal was lost"
+            );
+            let finding = Finding::new(Severity::Warning, kind, directory.join(&name), what);
+            health.add(finding.of(&session).todo(todo));
         }
     }
     Ok(())
@@ -214,26 +192,14 @@ fn check_kept(places: &Places, health: &mut Health) -> Result<(), StoreError> {
             }
             _ => continue,
         };
-        health.add(Finding {
-            severity: Severity::Note,
-            kind,
-            session: SessionId::parse(session),
-            path: places.journals().join(&name),
-            line: None,
-            what: format!("{what} ({bytes} bytes)"),
-            todo: None,
-        });
+        let path = places.journals().join(&name);
+        let finding = Finding::new(Severity::Note, kind, path, format!("{what} ({bytes} bytes)"));
+        health.add(Finding { session: SessionId::parse(session), ..finding });
     }
     for name in names(&places.data)?.into_iter().filter(|name| is_kept_index(name)) {
-        health.add(Finding {
-            severity: Severity::Note,
-            kind: FindingKind::IndexKept,
-            session: None,
-            path: places.data.join(&name),
-            line: None,
-            what: "an index that was put out of the way; nothing reads it".to_owned(),
-            todo: Some("it may be removed".to_owned()),
-        });
+        let what = "an index that was put out of the way; nothing reads it".to_owned();
+        let finding = Finding::new(Severity::Note, FindingKind::IndexKept, places.data.join(&name), what);
+        health.add(finding.todo("it may be removed"));
     }
     Ok(())
 }
@@ -257,15 +223,7 @@ fn of_index(places: &Places, state: &IndexState) -> Option<Finding> {
             "listings read the journals until it can be used",
         ),
     };
-    Some(Finding {
-        severity,
-        kind: FindingKind::Index,
-        session: None,
-        path: places.db(),
-        line: None,
-        what,
-        todo: Some(todo.to_owned()),
-    })
+    Some(Finding::new(severity, FindingKind::Index, places.db(), what).todo(todo))
 }
 
 /// Whether a name in the data directory is that of a retired index.

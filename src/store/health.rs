@@ -73,6 +73,20 @@ pub struct Finding {
     pub todo: Option<String>,
 }
 
+impl Finding {
+    pub(super) fn new(severity: Severity, kind: FindingKind, path: PathBuf, what: String) -> Finding {
+        Finding { severity, kind, session: None, path, line: None, what, todo: None }
+    }
+
+    pub(super) fn of(self, session: &SessionId) -> Finding {
+        Finding { session: Some(session.clone()), ..self }
+    }
+
+    pub(super) fn todo(self, todo: &str) -> Finding {
+        Finding { todo: Some(todo.to_owned()), ..self }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
