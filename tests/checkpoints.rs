@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use epitome::checkpoint::{Asked, Bounds, Checkpoints, Report, What, Why};
+use epitome::checkpoint::{AffectedFiles, Bounds, Checkpoints, ConflictReason, RewindReport, RewindTarget};
 use epitome::thread::{Seq, SessionId};
 use proptest::prelude::*;
 
@@ -62,15 +62,15 @@ impl Bench {
 
     /// A turn with one command, which runs `act`.
     fn command(&self, turn: u64, act: impl FnOnce()) {
-        self.call(turn, &What::Anything, act);
+        self.call(turn, &AffectedFiles::Anything, act);
     }
 
     /// A turn with one call of a file tool.
     fn tool(&self, turn: u64, path: &str, act: impl FnOnce()) {
-        self.call(turn, &What::Files(vec![self.at(path)]), act);
+        self.call(turn, &AffectedFiles::Files(vec![self.at(path)]), act);
     }
 
-    fn call(&self, turn: u64, what: &What, act: impl FnOnce()) {
+    fn call(&self, turn: u64, what: &AffectedFiles, act: impl FnOnce()) {
         self.checkpoints.begin_turn(Seq(turn));
         self.checkpoints.before(&[self.root()], what).expect("recorded");
         act();
@@ -82,12 +82,12 @@ impl Bench {
         assert!(done.expect("a shell").success(), "{script}");
     }
 
-    fn rewind(&self, turn: u64) -> Report {
-        self.checkpoints.rewind(Asked::From(Seq(turn)), false).expect("taken back")
+    fn rewind(&self, turn: u64) -> RewindReport {
+        self.checkpoints.rewind(RewindTarget::From(Seq(turn)), false).expect("taken back")
     }
 
-    fn undo(&self) -> Report {
-        self.checkpoints.rewind(Asked::Undo, false).expect("brought again")
+    fn undo(&self) -> RewindReport {
+        self.checkpoints.rewind(RewindTarget::Undo, false).expect("brought again")
     }
 
     fn tree(&self) -> Tree {
@@ -219,7 +219,7 @@ fn a_dry_run_reports_the_changes_and_makes_none() {
     bench.sh(BEGINNING);
     bench.command(3, || bench.sh("rm src/a.txt; echo new > new.txt"));
     let after = bench.tree();
-    let dry = bench.checkpoints.preview(Asked::From(Seq(3)), false).expect("told");
+    let dry = bench.checkpoints.preview(RewindTarget::From(Seq(3)), false).expect("told");
     assert_eq!(bench.tree(), after);
     let wanted = [(bench.at("new.txt"), "deleted"), (bench.at("src/a.txt"), "brought back")];
     assert_eq!(dry.changed, wanted);
@@ -243,7 +243,7 @@ fn several_turns_are_rewound_together_or_separately() {
     assert_eq!(bench.read("a"), "2");
     bench.undo();
     assert_eq!(bench.read("a"), "3");
-    assert_eq!(bench.undo(), Report::default());
+    assert_eq!(bench.undo(), RewindReport::default());
     bench.rewind(1);
     assert_eq!(bench.read("a"), "0");
 }
@@ -261,14 +261,14 @@ fn external_changes_are_kept_unless_forced() {
     let report = bench.rewind(2);
     let left: Vec<_> =
         report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
-    let edited = |path: &str| (bench.at(path), Why::Edited);
+    let edited = |path: &str| (bench.at(path), ConflictReason::Edited);
     assert_eq!(left, [edited("image.bin"), edited("new.txt"), edited("src/a.txt")]);
     assert_eq!(
         (bench.read("src/a.txt").as_str(), bench.read("run.sh").as_str()),
         ("the person's own", "#!/bin/sh\n")
     );
     bench.undo();
-    let forced = bench.checkpoints.rewind(Asked::From(Seq(2)), true).expect("taken back");
+    let forced = bench.checkpoints.rewind(RewindTarget::From(Seq(2)), true).expect("taken back");
     assert_eq!(forced.conflicts, []);
     assert_eq!(bench.read("src/a.txt"), "one\ntwo\n");
     assert!(!bench.at("new.txt").exists());
@@ -292,7 +292,7 @@ fn force_restores_what_an_earlier_rewind_skipped() {
     assert_eq!(bench.rewind(2).conflicts.len(), 1);
     assert!(!bench.at("made").exists());
     assert_eq!(bench.rewind(2).changed, [], "without force it stays the person's");
-    let forced = bench.checkpoints.rewind(Asked::From(Seq(2)), true).expect("taken back");
+    let forced = bench.checkpoints.rewind(RewindTarget::From(Seq(2)), true).expect("taken back");
     assert_eq!(forced.changed.len(), 1, "what is back already is not done again");
     assert_eq!(bench.read("theirs"), "0");
     // Each is undone separately, and the turn counts as rewound until the last one is.
@@ -301,7 +301,7 @@ fn force_restores_what_an_earlier_rewind_skipped() {
     assert_eq!((bench.read("theirs").as_str(), is_back()), ("person", true));
     bench.undo();
     assert_eq!((bench.read("made").as_str(), is_back()), ("agent", false));
-    assert_eq!(bench.undo(), Report::default());
+    assert_eq!(bench.undo(), RewindReport::default());
 }
 
 #[test]
@@ -309,12 +309,16 @@ fn external_changes_between_two_calls_of_a_turn_are_conflicts() {
     for by_command in [true, false] {
         let bench = Bench::new();
         bench.write("a", "0");
-        let what = if by_command { What::Anything } else { What::Files(vec![bench.at("a")]) };
+        let what =
+            if by_command { AffectedFiles::Anything } else { AffectedFiles::Files(vec![bench.at("a")]) };
         bench.call(2, &what, || bench.write("a", "agent"));
         bench.write("a", "person");
         bench.call(2, &what, || bench.write("a", "agent again"));
         let report = bench.rewind(2);
-        assert_eq!(report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(), [Why::Between]);
+        assert_eq!(
+            report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(),
+            [ConflictReason::Between]
+        );
         assert_eq!(bench.read("a"), "agent again");
     }
 }
@@ -369,9 +373,9 @@ fn files_beyond_the_limits_are_reported_and_kept() {
     let report = bench.rewind(1);
     let whys: Vec<_> =
         report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
-    assert_eq!(whys, [(bench.at("large"), Why::NotKept)]);
+    assert_eq!(whys, [(bench.at("large"), ConflictReason::NotKept)]);
     assert!(
-        report.beyond.iter().any(|beyond| beyond.contains("too large to be kept")),
+        report.beyond.iter().any(|beyond| beyond.contains("too large to be stored")),
         "{:?}",
         report.beyond
     );
@@ -394,7 +398,10 @@ fn a_possibly_old_file_is_not_deleted_after_an_incomplete_scan() {
     // Its position is beyond the limit in the first scan and within it in the second.
     bench.command(1, || bench.sh("rm a; echo changed > d"));
     let report = bench.rewind(1);
-    assert_eq!(report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(), [Why::Unsure]);
+    assert_eq!(
+        report.conflicts.iter().map(|conflict| conflict.why).collect::<Vec<_>>(),
+        [ConflictReason::Unsure]
+    );
     assert!(report.beyond.iter().any(|beyond| beyond.contains("only the first 3")), "{:?}", report.beyond);
     assert_eq!((bench.read("a").as_str(), bench.read("d").as_str()), ("a", "changed\n"));
 }
@@ -436,13 +443,13 @@ fn an_interrupted_rewind_is_finished_and_an_unstarted_one_discarded() {
             fs::write(bench.at(".epitome-rewind-1-2.tmp"), "half").expect("written");
         }
         let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
-        let reports = again.take_up(&[bench.root()]).expect("taken up");
+        let reports = again.resume(&[bench.root()]).expect("taken up");
         match came {
             "applying" => {
                 assert_eq!(bench.tree(), before);
                 assert_eq!(reports.len(), 1, "the log is told of it");
-                again.told(1).expect("noted");
-                assert_eq!(again.take_up(&[bench.root()]).expect("nothing is left"), []);
+                again.mark_reported(1).expect("noted");
+                assert_eq!(again.resume(&[bench.root()]).expect("nothing is left"), []);
             }
             _ => {
                 fs::remove_file(bench.at(".epitome-rewind-1-2.tmp")).ok();
@@ -459,7 +466,8 @@ fn a_rewind_that_cannot_be_recorded_is_reported_and_not_repeated() {
     let bench = Bench::new();
     bench.write("a", "old");
     bench.tool(1, "a", || bench.write("a", "new"));
-    bench.rewind(1);
+    let first = bench.rewind(1).number.expect("it was applied");
+    bench.checkpoints.mark_reported(first).expect("recorded");
     let turns = bench.home.path().join("data/checkpoints").join(&session().0).join("turns");
     let aside = turns.with_extension("aside");
     fs::rename(&turns, &aside).expect("moved");
@@ -470,10 +478,10 @@ fn a_rewind_that_cannot_be_recorded_is_reported_and_not_repeated() {
     fs::remove_file(&turns).expect("removed");
     fs::rename(&aside, &turns).expect("moved back");
 
-    bench.checkpoints.told(report.number.expect("it was applied")).expect("recorded");
+    bench.checkpoints.mark_reported(report.number.expect("it was applied")).expect("recorded");
     bench.write("a", "by the user");
     let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
-    assert_eq!(again.take_up(&[bench.root()]).expect("taken up"), []);
+    assert_eq!(again.resume(&[bench.root()]).expect("taken up"), []);
     assert_eq!(bench.read("a"), "by the user");
     assert_eq!(again.turns().expect("listed")[0].taken_back, None);
 }
@@ -506,11 +514,11 @@ fn after_a_crash_commands_are_compared_with_the_previous_scan() {
     }
     let before = bench.tree();
     bench.checkpoints.begin_turn(Seq(7));
-    bench.checkpoints.before(&[bench.root()], &What::Anything).expect("recorded");
+    bench.checkpoints.before(&[bench.root()], &AffectedFiles::Anything).expect("recorded");
     bench.sh("rm source/a.txt; rmdir new; echo > deep; chmod 644 image.bin");
     let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
-    again.take_up(&[bench.root()]).expect("taken up");
-    let report = again.rewind(Asked::From(Seq(7)), false).expect("taken back");
+    again.resume(&[bench.root()]).expect("taken up");
+    let report = again.rewind(RewindTarget::From(Seq(7)), false).expect("taken back");
     assert_eq!((report.conflicts, report.failures), (Vec::new(), Vec::new()));
     assert_eq!(bench.tree(), before);
 }
@@ -524,7 +532,7 @@ fn a_command_does_not_wait_for_the_copy_of_a_large_workspace() {
     let report = bench.rewind(1);
     let whys: Vec<_> =
         report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
-    assert_eq!(whys, [(bench.at("a"), Why::NotKept), (bench.at("b"), Why::NotKept)]);
+    assert_eq!(whys, [(bench.at("a"), ConflictReason::NotKept), (bench.at("b"), ConflictReason::NotKept)]);
     assert!(report.beyond.iter().any(|beyond| beyond.contains("2 files were not kept")), "{report:?}");
     assert!(!bench.at("new").exists(), "what was not there needs not be kept");
 }
@@ -534,11 +542,11 @@ fn changes_of_a_command_interrupted_by_a_crash_belong_to_its_turn() {
     let bench = Bench::new();
     bench.write("a", "0");
     bench.checkpoints.begin_turn(Seq(7));
-    bench.checkpoints.before(&[bench.root()], &What::Anything).expect("recorded");
+    bench.checkpoints.before(&[bench.root()], &AffectedFiles::Anything).expect("recorded");
     bench.write("a", "half");
     let again = Checkpoints::new(&bench.home.path().join("data"), &session(), Bounds::default());
-    again.take_up(&[bench.root()]).expect("taken up");
-    let report = again.rewind(Asked::From(Seq(7)), false).expect("taken back");
+    again.resume(&[bench.root()]).expect("taken up");
+    let report = again.rewind(RewindTarget::From(Seq(7)), false).expect("taken back");
     assert_eq!(bench.read("a"), "0");
     assert!(
         report.beyond.iter().any(|beyond| beyond.contains("ended while a command")),
@@ -559,7 +567,7 @@ fn a_rewind_on_a_full_disk_changes_nothing() {
     bench.command(1, || bench.sh("echo 1 > d/a; echo 1 > e/b"));
     fs::set_permissions(bench.at("e"), Permissions::from_mode(0o555)).expect("set");
     let after = bench.tree();
-    let error = bench.checkpoints.rewind(Asked::From(Seq(1)), false).expect_err("it can't be staged");
+    let error = bench.checkpoints.rewind(RewindTarget::From(Seq(1)), false).expect_err("it can't be staged");
     assert!(error.to_string().contains("e/b"), "{error}");
     assert_eq!(bench.tree(), after);
     fs::set_permissions(bench.at("e"), Permissions::from_mode(0o755)).expect("set");

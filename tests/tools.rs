@@ -448,7 +448,7 @@ async fn a_patch_that_fails_while_writing_is_rolled_back() {
     place.reads("locked.rs").await;
     let patch =
         "*** Update File: a.rs\n-one\n+1\n*** Add File: new/c.rs\n+x\n*** Update File: locked.rs\n-two\n+2";
-    assert_failed(&place.patch(patch).await, "No file was changed: what was written before was taken back.");
+    assert_failed(&place.patch(patch).await, "No file was changed: earlier writes were rolled back.");
     assert_eq!((place.read("a.rs"), place.read("locked.rs")), ("one\n".into(), "two\n".into()));
     assert!(!place.workspace.cwd.join("new/c.rs").exists());
     // The model knows the restored contents.

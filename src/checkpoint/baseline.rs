@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::CheckpointError;
 use super::node::Node;
 use super::record::{self, Durable, PathName, remove};
-use super::scan::{Found, Known, Seen, side_by_side};
+use super::scan::{KnownNode, ScannedPath, Snapshot, zip_paths};
 use super::walk::order;
 use epitome_files::atomic_file::private_directory;
 use epitome_thread::Seq;
@@ -47,7 +47,7 @@ pub struct Baseline {
 
 /// The list as last written by this process.
 struct Written {
-    found: Arc<Vec<Found>>,
+    found: Arc<Vec<ScannedPath>>,
     bytes: u64,
     lines: usize,
 }
@@ -59,13 +59,13 @@ impl Baseline {
     }
 
     /// Records that a command starts, and the scan before it.
-    pub fn open(&mut self, turn: Seq, roots: Vec<PathName>, seen: &Seen) -> Result<(), CheckpointError> {
+    pub fn open(&mut self, turn: Seq, roots: Vec<PathName>, seen: &Snapshot) -> Result<(), CheckpointError> {
         // A list whose write failed halfway is rewritten.
         let before = self.written.take();
         let path = self.list_path();
         let written = self
             .write(before, seen)
-            .map_err(|error| CheckpointError::io("write the look before a command to", &path, &error))?;
+            .map_err(|error| CheckpointError::io("write the scan before a command to", &path, &error))?;
         let (began, is_whole, bytes) = (seen.began, seen.is_whole, written.bytes);
         self.written = Some(written);
         record::save(&self.open_path(), &Open { turn, roots, began, is_whole, bytes }, Durable::No)
@@ -77,30 +77,30 @@ impl Baseline {
     }
 
     /// The mark and scan left by a process that ended while a command was running.
-    pub fn left_open(&self) -> Result<Option<(Open, Seen)>, CheckpointError> {
+    pub fn left_open(&self) -> Result<Option<(Open, Snapshot)>, CheckpointError> {
         let Some(open) = record::load::<Open>(&self.open_path())? else { return Ok(None) };
         let path = self.list_path();
         let nodes = read(&path, open.bytes)
-            .map_err(|error| CheckpointError::io("read the look before a command from", &path, &error))?;
+            .map_err(|error| CheckpointError::io("read the scan before a command from", &path, &error))?;
         let found = nodes.into_iter().map(|(PathName(path), node)| {
-            let known = Arc::new(Known::from_earlier(node));
-            Found { path: path.into(), known }
+            let known = Arc::new(KnownNode::from_earlier(node));
+            ScannedPath { path: path.into(), known }
         });
-        let mut found: Vec<Found> = found.collect();
+        let mut found: Vec<ScannedPath> = found.collect();
         found.sort_unstable_by(|a, b| order(&a.path, &b.path));
         let (began, is_whole) = (open.began, open.is_whole);
-        Ok(Some((open, Seen { found: Arc::new(found), began, is_whole, ..Seen::default() })))
+        Ok(Some((open, Snapshot { found: Arc::new(found), began, is_whole, ..Snapshot::default() })))
     }
 
     /// Removes the list from the disk; the next command rewrites it.
-    pub fn let_go(&mut self) -> Result<(), CheckpointError> {
+    pub fn remove_list(&mut self) -> Result<(), CheckpointError> {
         self.written = None;
         remove(&self.list_path())
     }
 
-    fn write(&self, before: Option<Written>, seen: &Seen) -> io::Result<Written> {
+    fn write(&self, before: Option<Written>, seen: &Snapshot) -> io::Result<Written> {
         let lines_max = LINES_MIN.max(seen.found.len().saturating_mul(GROWTH_MAX));
-        let (before, known): (Option<Written>, Arc<Vec<Found>>) = match before {
+        let (before, known): (Option<Written>, Arc<Vec<ScannedPath>>) = match before {
             Some(before) if before.lines <= lines_max => {
                 let known = before.found.clone();
                 (Some(before), known)
@@ -117,7 +117,7 @@ impl Baseline {
             failed = serde_json::to_writer(&mut text, &line).err().or(failed.take());
             text.push(b'\n');
         };
-        side_by_side(&known, &seen.found, |old, new| match (old, new) {
+        zip_paths(&known, &seen.found, |old, new| match (old, new) {
             (Some(old), Some(new)) if old.is_same(new) => {}
             (_, Some(new)) => line(&new.path, &new.known.node),
             (Some(old), None) => line(&old.path, &Node::Missing),

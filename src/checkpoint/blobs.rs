@@ -89,15 +89,15 @@ impl Blobs {
     /// Returns a content by its hash. The error is a clause that continues a sentence about a file.
     pub fn get(&self, wanted: &str, bytes: u64) -> Result<Vec<u8>, String> {
         let packed = fs::read(self.directory.join(wanted)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => "what it held is not kept any more".to_owned(),
-            _ => format!("what it held can't be read: {error}"),
+            io::ErrorKind::NotFound => "its earlier content is not stored any more".to_owned(),
+            _ => format!("its stored content can't be read: {error}"),
         })?;
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX);
         let content = decompress_to_vec_zlib_with_limit(&packed, limit)
-            .map_err(|_| "what was kept of it is damaged".to_owned())?;
+            .map_err(|_| "its stored content is damaged".to_owned())?;
         match hash(&content) == wanted {
             true => Ok(content),
-            false => Err("what was kept of it is damaged".to_owned()),
+            false => Err("its stored content is damaged".to_owned()),
         }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let blobs = Blobs::open(directory.path().join("blobs")).expect("opened");
         let name = blobs.put(b"\0binary\xff").expect("kept");
         assert_eq!(blobs.get(&name, 8).expect("it is there"), b"\0binary\xff");
-        assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not kept"));
+        assert!(blobs.get(&hash(b"other"), 8).expect_err("it is not").contains("not stored"));
         fs::write(directory.path().join("blobs").join(&name), b"nonsense").expect("written");
         assert!(blobs.get(&name, 8).expect_err("it is damaged").contains("damaged"));
     }

@@ -9,8 +9,8 @@ use super::baseline::Open;
 use super::blobs::Blobs;
 use super::node::{self, Node};
 use super::record::{LineCount, PathName, Touched};
-use super::scan::{self, Place, Seen, When};
-use super::tracker::{Checkpoints, State, What, opened};
+use super::scan::{self, ScanScope, ScanTime, Snapshot};
+use super::tracker::{AffectedFiles, Checkpoints, State, opened};
 use super::{Bounds, CheckpointError};
 
 /// Changed files per call whose lines are counted, and maximum bytes of each compared side: the counts are
@@ -23,32 +23,32 @@ impl Checkpoints {
     /// directories of the workspace.
     ///
     /// Every call of this function must be followed by one of `after`, even if this one fails.
-    pub fn before(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+    pub fn before(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
         self.call_begins();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;
         match what {
-            What::Files(paths) => self.before_files(state, paths)?,
-            What::Anything => self.before_anything(state, roots)?,
+            AffectedFiles::Files(paths) => self.before_files(state, paths)?,
+            AffectedFiles::Anything => self.before_anything(state, roots)?,
         }
         self.save_record(state)
     }
 
     /// Records the end of the same call, however it ended.
-    pub fn after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+    pub fn after(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
         let recorded = self.record_after(roots, what);
         self.call_ended();
         recorded
     }
 
-    fn record_after(&self, roots: &[PathBuf], what: &What) -> Result<(), CheckpointError> {
+    fn record_after(&self, roots: &[PathBuf], what: &AffectedFiles) -> Result<(), CheckpointError> {
         let mut guard = self.state()?;
         let state = opened(&mut guard);
         self.open_record(state)?;
         match what {
-            What::Files(paths) => self.after_files(state, paths),
-            What::Anything => self.after_anything(state, roots),
+            AffectedFiles::Files(paths) => self.after_files(state, paths),
+            AffectedFiles::Anything => self.after_anything(state, roots),
         }
         self.save_record(state)?;
         if state.running == 0 {
@@ -99,12 +99,12 @@ impl Checkpoints {
         }
         let bounds = self.bounds();
         let roots = real(roots);
-        let seen = self.scan(state, &roots, When::Before);
+        let seen = self.scan(state, &roots, ScanTime::Before);
         let Some(record) = &mut state.record else { return Ok(()) };
         record.say_beyond(&seen.beyond);
         if seen.pending > 0 {
             let text = format!(
-                "{} files were not kept yet when a command began: to read them would have taken more than {} s",
+                "{} files were not stored yet when a command started: reading them would have taken more than {} s",
                 seen.pending,
                 bounds.copy_time.as_secs()
             );
@@ -131,8 +131,8 @@ impl Checkpoints {
     }
 
     /// Adds the differences from an earlier scan to the turn's record.
-    fn merge(&self, state: &mut State, before: &Seen, roots: &[PathBuf]) {
-        let seen = self.scan(state, roots, When::Behind);
+    fn merge(&self, state: &mut State, before: &Snapshot, roots: &[PathBuf]) {
+        let seen = self.scan(state, roots, ScanTime::After);
         let bounds = self.bounds();
         let (differences, unsure) = scan::compare(before, &seen, bounds);
         let State { record, blobs, .. } = state;
@@ -168,7 +168,7 @@ impl Checkpoints {
         &self,
         state: &mut State,
         open: Open,
-        before: &Seen,
+        before: &Snapshot,
         roots: &[PathBuf],
     ) -> Result<(), CheckpointError> {
         self.begin_turn(open.turn);
@@ -176,7 +176,7 @@ impl Checkpoints {
         let then: Vec<PathBuf> = open.roots.into_iter().map(|PathName(root)| root).collect();
         self.merge(state, before, &real(if then.is_empty() { roots } else { &then }));
         if let Some(record) = &mut state.record {
-            let text = "Epitome ended while a command of it ran, and what changed until it was opened again counts as its own";
+            let text = "Epitome ended while a command of this turn ran: all changes until the session was opened again count as the turn's";
             record.say_beyond(&[text.to_owned()]);
         }
         self.save_record(state)?;
@@ -184,8 +184,8 @@ impl Checkpoints {
     }
 
     /// Scans a workspace, whose directories must not contain links.
-    fn scan(&self, state: &mut State, roots: &[PathBuf], when: When) -> Seen {
-        let place = Place { roots, excluded: self.excluded(), bounds: self.bounds() };
+    fn scan(&self, state: &mut State, roots: &[PathBuf], when: ScanTime) -> Snapshot {
+        let place = ScanScope { roots, excluded: self.excluded(), bounds: self.bounds() };
         let seen = scan::scan(&place, &state.last, &state.blobs, when);
         state.last = seen.found.clone();
         seen
@@ -218,7 +218,7 @@ fn with_missing_directories(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// The scanned node at a path; a path that the scan skipped is looked up individually.
-fn now_of(path: &Path, seen: &Seen, bounds: &Bounds) -> Node {
+fn now_of(path: &Path, seen: &Snapshot, bounds: &Bounds) -> Node {
     match seen.get(path) {
         Some(node) if !matches!(node, Node::Unkept { .. }) => node.clone(),
         Some(_) | None => node::look(path, |path, metadata| scan::name(path, metadata, bounds.named_bytes))
@@ -237,7 +237,7 @@ pub(super) fn touched(path: PathBuf, before: Node, after: Option<Node>) -> Touch
 
 /// Whether a known node equals the current one. A file known only by its stamp is compared by that.
 pub(super) fn is_same(known: &Node, now: &Node, path: &Path) -> bool {
-    known == now || (matches!(now, Node::File { .. }) && scan::stands(known, path))
+    known == now || (matches!(now, Node::File { .. }) && scan::has_stamp(known, path))
 }
 
 /// Counts added and removed lines if both sides are text of limited length.

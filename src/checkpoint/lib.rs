@@ -32,10 +32,10 @@ use std::time::Duration;
 
 use epitome_thread::SessionId;
 
-pub use plan::{Conflict, Why};
+pub use plan::{Conflict, ConflictReason};
 pub use record::{LineCount, Touched, TurnRecord};
-pub use restore::{Came, Failure};
-pub use tracker::{Asked, Checkpoints, Report, What};
+pub use restore::{Failure, Progress};
+pub use tracker::{AffectedFiles, Checkpoints, RewindReport, RewindTarget};
 
 /// Name prefix of temporary files.
 const TEMPORARY: &str = ".epitome-rewind-";

@@ -33,12 +33,12 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     pub path: PathBuf,
-    pub why: Why,
+    pub why: ConflictReason,
 }
 
 /// Why a path is left unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ConflictReason {
     /// Changed by someone else since the turn. Can be forced.
     Edited,
     /// Changed by someone else between two calls of the turn. Can be forced.
@@ -53,31 +53,36 @@ pub enum Why {
     NoFile,
 }
 
-impl Why {
+impl ConflictReason {
     pub fn words(self) -> &'static str {
         match self {
-            Why::Edited => "changed since by somebody else",
-            Why::Between => "changed by somebody else between two calls of the turn",
-            Why::NotKept => "what it held was not kept: it was too large, or could not be read",
-            Why::TooLarge => "what it holds now is too large to be kept first",
-            Why::Unsure => {
-                "it may have been there before the turn: what is ignored changed, or a bound was met"
+            ConflictReason::Edited => "changed by someone else since the turn",
+            ConflictReason::Between => "changed by someone else between two calls of the turn",
+            ConflictReason::NotKept => {
+                "its earlier content was not stored: it was too large, or could not be read"
             }
-            Why::NoFile => "it is a pipe, a socket or a device",
+            ConflictReason::TooLarge => "its current content is too large to be stored first",
+            ConflictReason::Unsure => {
+                "it may have existed before the turn: ignore rules changed, or a limit was reached"
+            }
+            ConflictReason::NoFile => "it is a pipe, a socket or a device",
         }
     }
 
     pub fn can_be_forced(self) -> bool {
         match self {
-            Why::Edited | Why::Between => true,
-            Why::NotKept | Why::TooLarge | Why::Unsure | Why::NoFile => false,
+            ConflictReason::Edited | ConflictReason::Between => true,
+            ConflictReason::NotKept
+            | ConflictReason::TooLarge
+            | ConflictReason::Unsure
+            | ConflictReason::NoFile => false,
         }
     }
 }
 
 /// Merges the records of turns, oldest first: the state before the first of them, and the state after the
 /// last.
-pub fn together<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> BTreeMap<PathBuf, Wanted> {
+pub fn merge_records<'a>(records: impl IntoIterator<Item = &'a TurnRecord>) -> BTreeMap<PathBuf, Wanted> {
     let mut wanted: BTreeMap<PathBuf, Wanted> = BTreeMap::new();
     for touched in records.into_iter().flat_map(|record| &record.files) {
         match wanted.get_mut(&touched.path) {
@@ -119,11 +124,11 @@ pub fn decide(
             continue;
         }
         let why = match (&wanted.node, &now) {
-            (Node::Other, _) | (_, Node::Other) => Some(Why::NoFile),
-            (Node::Unkept { .. }, _) => Some(Why::NotKept),
-            (_, Node::Unkept { .. }) => Some(Why::TooLarge),
-            _ if is_left => wanted.shared.then_some(Why::Between),
-            _ => Some(Why::Edited),
+            (Node::Other, _) | (_, Node::Other) => Some(ConflictReason::NoFile),
+            (Node::Unkept { .. }, _) => Some(ConflictReason::NotKept),
+            (_, Node::Unkept { .. }) => Some(ConflictReason::TooLarge),
+            _ if is_left => wanted.shared.then_some(ConflictReason::Between),
+            _ => Some(ConflictReason::Edited),
         };
         match why {
             Some(why) if !(forced && why.can_be_forced()) => {

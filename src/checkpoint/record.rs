@@ -153,8 +153,7 @@ pub fn load<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Ch
         bytes => bytes.map_err(|error| CheckpointError::io("read", path, &error))?,
     };
     let read = serde_json::from_slice(&bytes);
-    read.map(Some)
-        .map_err(|error| CheckpointError(format!("{} is not what was written: {error}", path.display())))
+    read.map(Some).map_err(|error| CheckpointError(format!("{} can't be parsed: {error}", path.display())))
 }
 
 /// Atomically writes one of our JSON files, creating its directory if needed.

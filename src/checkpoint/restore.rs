@@ -30,8 +30,9 @@ pub struct Rewind {
     pub undoes: Option<u32>,
     pub steps: Vec<Step>,
     /// For each step, the temporary file of its staged content.
-    pub beside: Vec<Option<PathName>>,
-    pub came: Came,
+    #[serde(rename = "beside")]
+    pub staged: Vec<Option<PathName>>,
+    pub came: Progress,
     /// Whether it was undone.
     #[serde(default)]
     pub undone: bool,
@@ -43,7 +44,7 @@ pub struct Rewind {
 /// Progress of a rewind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Came {
+pub enum Progress {
     /// Contents are being staged; no file is changed yet.
     Staging,
     /// Everything is staged; files are being renamed.
@@ -60,7 +61,7 @@ pub struct Failure {
 
 impl Rewind {
     /// Whether it is in effect: it isn't the undo of another rewind, and wasn't undone itself.
-    pub fn holds(&self) -> bool {
+    pub fn is_in_effect(&self) -> bool {
         !self.undone && self.undoes.is_none()
     }
 
@@ -78,9 +79,9 @@ impl Rewind {
     }
 
     /// Chooses the temporary files. They must be recorded on the disk before the first one is written.
-    pub fn choose_places(&mut self) {
+    pub fn choose_staging_paths(&mut self) {
         let places = self.steps.iter().enumerate();
-        self.beside = places.map(|(nth, step)| self.place_beside(nth, step).map(PathName)).collect();
+        self.staged = places.map(|(nth, step)| self.staging_path(nth, step).map(PathName)).collect();
     }
 
     /// Stages all contents. On failure, the temporary files are removed and no file has changed.
@@ -91,22 +92,22 @@ impl Rewind {
                 return Err(error);
             }
         }
-        let steps = self.steps.iter().zip(&self.beside);
+        let steps = self.steps.iter().zip(&self.staged);
         let files = steps.filter(|(step, _)| matches!(step.to, Node::File { .. }));
         let files: Vec<PathBuf> =
-            files.filter_map(|(_, beside)| beside.as_ref().map(|PathName(path)| path.clone())).collect();
+            files.filter_map(|(_, staged)| staged.as_ref().map(|PathName(path)| path.clone())).collect();
         // Without this, some file systems would show empty files after a power loss.
         sync_files(&files).map_err(|error| {
             self.unstage();
-            CheckpointError(format!("what is to be put back can't be brought to the disk: {error}"))
+            CheckpointError(format!("the contents to restore can't be synced to the disk: {error}"))
         })
     }
 
     /// Removes the temporary files.
     pub fn unstage(&self) {
-        for PathName(beside) in self.beside.iter().flatten() {
+        for PathName(staged) in self.staged.iter().flatten() {
             // It may have been renamed already, or never written.
-            let _ = fs::remove_file(beside);
+            let _ = fs::remove_file(staged);
         }
     }
 
@@ -114,30 +115,30 @@ impl Rewind {
         let failed = |why: &dyn std::fmt::Display| {
             CheckpointError(format!("{} can't be written: {why}", step.path.display()))
         };
-        let beside = || {
-            self.beside(nth)
-                .ok_or_else(|| failed(&"a directory on the way to it is a link, or can't be entered"))
+        let staged = || {
+            self.staged_file(nth)
+                .ok_or_else(|| failed(&"a directory above it is a link, or can't be entered"))
         };
         match &step.to {
             Node::File { hash, bytes, mode } => {
                 let content = blobs.get(hash, *bytes).map_err(|why| failed(&why))?;
-                write_beside(beside()?, &content, *mode).map_err(|error| failed(&error))
+                write_staged(staged()?, &content, *mode).map_err(|error| failed(&error))
             }
             Node::Link { target } => {
-                let beside = beside()?;
-                let _ = fs::remove_file(beside);
-                symlink(target, beside).map_err(|error| failed(&error))
+                let staged = staged()?;
+                let _ = fs::remove_file(staged);
+                symlink(target, staged).map_err(|error| failed(&error))
             }
             Node::Missing | Node::Unkept { .. } | Node::Directory { .. } | Node::Other => Ok(()),
         }
     }
 
-    fn beside(&self, nth: usize) -> Option<&Path> {
-        self.beside.get(nth)?.as_ref().map(|PathName(path)| path.as_path())
+    fn staged_file(&self, nth: usize) -> Option<&Path> {
+        self.staged.get(nth)?.as_ref().map(|PathName(path)| path.as_path())
     }
 
     /// Chooses a temporary file in the nearest parent directory that exists and will remain.
-    fn place_beside(&self, nth: usize, step: &Step) -> Option<PathBuf> {
+    fn staging_path(&self, nth: usize, step: &Step) -> Option<PathBuf> {
         if !matches!(step.to, Node::File { .. } | Node::Link { .. }) {
             return None;
         }
@@ -188,9 +189,10 @@ impl Rewind {
 
     fn name(&self, nth: usize, step: &Step, blobs: &Blobs) -> io::Result<()> {
         if !node::is_reached_without_links(&step.path) {
-            return Err(io::Error::other("a directory on the way to it is a link"));
+            return Err(io::Error::other("a directory above it is a link"));
         }
-        let staged = self.beside(nth).ok_or_else(|| io::Error::other("there is no place beside it"))?;
+        let staged =
+            self.staged_file(nth).ok_or_else(|| io::Error::other("no temporary file was chosen for it"))?;
         if fs::symlink_metadata(staged).is_ok() {
             return fs::rename(staged, &step.path);
         }
@@ -204,7 +206,7 @@ impl Rewind {
     }
 }
 
-fn write_beside(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn write_staged(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let _ = fs::remove_file(path);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
@@ -225,7 +227,7 @@ fn make_room(step: &Step) -> io::Result<()> {
         (Node::Directory { .. }, true) => Ok(()),
         (_, true) => fs::remove_dir(&step.path).map_err(|error| match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => io::Error::other(
-                "the directory stays: there is something in it that no turn is known to have made",
+                "the directory was not removed: it contains files that no recorded turn created",
             ),
             _ => error,
         }),
@@ -238,7 +240,7 @@ fn make_room(step: &Step) -> io::Result<()> {
 
 fn make_directory(path: &Path) -> io::Result<()> {
     if !node::is_reached_without_links(path) {
-        return Err(io::Error::other("a directory on the way to it is a link"));
+        return Err(io::Error::other("a directory above it is a link"));
     }
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -9,9 +9,9 @@ use super::calls::{is_same, touched};
 use super::node::{self, Node};
 use super::plan::{self, Conflict, Now, Wanted};
 use super::record::{self, PathName, TurnRecord};
-use super::restore::{self, Came, Rewind};
+use super::restore::{self, Progress, Rewind};
 use super::scan;
-use super::tracker::{Asked, Checkpoints, LetGo, Report, State, opened};
+use super::tracker::{Checkpoints, DroppedTurns, RewindReport, RewindTarget, State, opened};
 use super::{Bounds, CheckpointError};
 use epitome_thread::Seq;
 
@@ -20,7 +20,7 @@ const REWINDS_MAX: usize = 20;
 
 impl Checkpoints {
     /// Returns what a rewind would do. Changes no files.
-    pub fn preview(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
+    pub fn preview(&self, asked: RewindTarget, forced: bool) -> Result<RewindReport, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
@@ -28,8 +28,8 @@ impl Checkpoints {
     }
 
     /// Applies a rewind. An error means that nothing was changed. If a rewind can't be recorded as completed, its
-    /// report says so, and `take_up` records it later.
-    pub fn rewind(&self, asked: Asked, forced: bool) -> Result<Report, CheckpointError> {
+    /// report says so, and `resume` records it later.
+    pub fn rewind(&self, asked: RewindTarget, forced: bool) -> Result<RewindReport, CheckpointError> {
         self.wait_for_calls();
         let mut guard = self.state()?;
         let state = opened(&mut guard);
@@ -37,15 +37,15 @@ impl Checkpoints {
         let Some(mut rewind) = rewind.filter(|rewind| !rewind.steps.is_empty()) else { return Ok(report) };
         let needed = rewind.steps.iter().filter_map(|step| step.now.hash());
         state.blobs.sync(needed).map_err(|error| {
-            CheckpointError(format!("what stands there now can't be kept first: {error}"))
+            CheckpointError(format!("the current contents can't be stored first: {error}"))
         })?;
-        rewind.choose_places();
+        rewind.choose_staging_paths();
         rewind.save(&self.rewinds_directory())?;
         if let Err(error) = rewind.stage(&state.blobs) {
             rewind.remove(&self.rewinds_directory());
             return Err(error);
         }
-        rewind.came = Came::Applying;
+        rewind.came = Progress::Applying;
         if let Err(error) = rewind.save(&self.rewinds_directory()) {
             rewind.unstage();
             rewind.remove(&self.rewinds_directory());
@@ -64,7 +64,7 @@ impl Checkpoints {
 
     /// Completes what an earlier process left unfinished: the record of a command, or a rewind. Returns the
     /// rewinds that aren't in the session's log yet.
-    pub fn take_up(&self, roots: &[PathBuf]) -> Result<Vec<Report>, CheckpointError> {
+    pub fn resume(&self, roots: &[PathBuf]) -> Result<Vec<RewindReport>, CheckpointError> {
         if !self.exist() {
             return Ok(Vec::new());
         }
@@ -78,29 +78,29 @@ impl Checkpoints {
         let mut reports = Vec::new();
         for mut rewind in restore::all(&self.rewinds_directory())? {
             let failures = match rewind.came {
-                Came::Staging => {
+                Progress::Staging => {
                     rewind.unstage();
                     rewind.remove(&self.rewinds_directory());
                     continue;
                 }
-                Came::Applying => {
+                Progress::Applying => {
                     // One that was reported was applied; the user may have changed the files since.
                     let failures = if rewind.told { Vec::new() } else { rewind.apply(&state.blobs) };
                     state.record = None;
                     self.settle(&mut rewind)?;
                     failures
                 }
-                Came::Done => Vec::new(),
+                Progress::Done => Vec::new(),
             };
             if !rewind.told {
-                reports.push(Report { failures, ..report_of(&rewind) });
+                reports.push(RewindReport { failures, ..report_of(&rewind) });
             }
         }
         Ok(reports)
     }
 
     /// Marks a rewind as recorded in the log.
-    pub fn told(&self, number: u32) -> Result<(), CheckpointError> {
+    pub fn mark_reported(&self, number: u32) -> Result<(), CheckpointError> {
         let _guard = self.state()?;
         let mut rewinds = restore::all(&self.rewinds_directory())?;
         match rewinds.iter_mut().find(|rewind| rewind.number == number) {
@@ -115,33 +115,34 @@ impl Checkpoints {
     fn plan(
         &self,
         state: &mut State,
-        asked: Asked,
+        asked: RewindTarget,
         forced: bool,
         keep: Keep,
-    ) -> Result<(Option<Rewind>, Report), CheckpointError> {
+    ) -> Result<(Option<Rewind>, RewindReport), CheckpointError> {
         let rewinds = restore::all(&self.rewinds_directory())?;
         let number = rewinds.last().map_or(1, |last| last.number + 1);
-        let mut report = Report::default();
+        let mut report = RewindReport::default();
         let mut rewind = Rewind {
             number,
             from: Seq(0),
             turns: Vec::new(),
             undoes: None,
             steps: Vec::new(),
-            beside: Vec::new(),
-            came: Came::Staging,
+            staged: Vec::new(),
+            came: Progress::Staging,
             undone: false,
             told: false,
         };
         let wanted = match asked {
-            Asked::From(from) => {
+            RewindTarget::From(from) => {
                 let (records, unreadable) = record::all(&self.turns_directory())?;
                 for path in unreadable {
                     report.beyond.push(format!("the record {} can't be read", path.display()));
                 }
-                let let_go = record::load::<LetGo>(&self.let_go_path())?.unwrap_or_default();
+                let let_go = record::load::<DroppedTurns>(&self.dropped_turns_path())?.unwrap_or_default();
                 if from <= let_go.through && let_go.through > Seq(0) {
-                    let text = format!("what turns up to {} did is not kept any more", let_go.through);
+                    let text =
+                        format!("the checkpoints of turns up to {} are not stored any more", let_go.through);
                     report.beyond.push(text);
                 }
                 // A rewind undoes its turns even if it skipped some paths; forcing it again applies to the
@@ -159,12 +160,14 @@ impl Checkpoints {
                     }
                     let unsure = record.unsure.iter().map(|PathName(path)| path.clone());
                     let is_there = unsure.filter(|path| fs::symlink_metadata(path).is_ok());
-                    report.conflicts.extend(is_there.map(|path| Conflict { path, why: plan::Why::Unsure }));
+                    report
+                        .conflicts
+                        .extend(is_there.map(|path| Conflict { path, why: plan::ConflictReason::Unsure }));
                 }
-                plan::together(records)
+                plan::merge_records(records)
             }
-            Asked::Undo => {
-                let Some(undone) = newest_that_holds(&rewinds) else { return Ok((None, report)) };
+            RewindTarget::Undo => {
+                let Some(undone) = newest_in_effect(&rewinds) else { return Ok((None, report)) };
                 rewind.from = undone.from;
                 rewind.turns = undone.turns.clone();
                 rewind.undoes = Some(undone.number);
@@ -200,7 +203,7 @@ impl Checkpoints {
                     .iter()
                     .rev()
                     .find(|known| {
-                        known.holds() && known.number < undone && known.turns.contains(&record.turn)
+                        known.is_in_effect() && known.number < undone && known.turns.contains(&record.turn)
                     })
                     .map(|known| known.number),
             };
@@ -210,7 +213,7 @@ impl Checkpoints {
             undone.undone = true;
             undone.save(&self.rewinds_directory())?;
         }
-        rewind.came = Came::Done;
+        rewind.came = Progress::Done;
         rewind.save(&self.rewinds_directory())?;
         let spare = rewinds.len().saturating_sub(REWINDS_MAX);
         rewinds.iter().take(spare).for_each(|old| old.remove(&self.rewinds_directory()));
@@ -226,11 +229,11 @@ enum Keep {
 }
 
 /// The newest rewind that is in effect.
-fn newest_that_holds(rewinds: &[Rewind]) -> Option<&Rewind> {
-    rewinds.iter().rev().find(|rewind| rewind.holds())
+fn newest_in_effect(rewinds: &[Rewind]) -> Option<&Rewind> {
+    rewinds.iter().rev().find(|rewind| rewind.is_in_effect())
 }
 
-fn report_of(rewind: &Rewind) -> Report {
+fn report_of(rewind: &Rewind) -> RewindReport {
     let change = |step: &plan::Step| {
         let as_touched = touched(step.path.clone(), step.now.clone(), Some(step.to.clone()));
         let verb = match as_touched.verb() {
@@ -240,11 +243,11 @@ fn report_of(rewind: &Rewind) -> Report {
         };
         (step.path.clone(), verb)
     };
-    Report {
-        number: Some(rewind.number).filter(|_| rewind.came == Came::Done),
+    RewindReport {
+        number: Some(rewind.number).filter(|_| rewind.came == Progress::Done),
         turns: rewind.turns.clone(),
         changed: rewind.steps.iter().map(change).collect(),
-        ..Report::default()
+        ..RewindReport::default()
     }
 }
 

@@ -28,9 +28,9 @@ const READ_TOGETHER_MIN: usize = 64;
 
 /// The state of a workspace at one time.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Snapshot {
     /// In the order of `walk::order`, without duplicates.
-    pub found: Arc<Vec<Found>>,
+    pub found: Arc<Vec<ScannedPath>>,
     /// Start of the scan: nanoseconds since the epoch, by the clock of file stamps.
     pub began: i64,
     /// Whether nothing was skipped; otherwise a path that isn't in it may have existed.
@@ -43,14 +43,14 @@ pub struct Seen {
 
 /// A path and its state. Shared between scans if nothing changed.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ScannedPath {
     pub path: Arc<Path>,
-    pub known: Arc<Known>,
+    pub known: Arc<KnownNode>,
 }
 
 /// The known state of a path.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownNode {
     pub node: Node,
     /// `None` if an earlier process scanned it.
     stamp: Option<Stamp>,
@@ -59,16 +59,16 @@ pub struct Known {
     is_open: bool,
 }
 
-impl Known {
+impl KnownNode {
     /// The state according to an earlier process.
-    pub fn from_earlier(node: Node) -> Known {
-        Known { node, stamp: None, is_open: true }
+    pub fn from_earlier(node: Node) -> KnownNode {
+        KnownNode { node, stamp: None, is_open: true }
     }
 }
 
-impl Found {
+impl ScannedPath {
     /// Whether the path is unchanged between two scans.
-    pub fn is_same(&self, after: &Found) -> bool {
+    pub fn is_same(&self, after: &ScannedPath) -> bool {
         if Arc::ptr_eq(&self.known, &after.known) || self.known.node == after.known.node {
             return true;
         }
@@ -77,7 +77,7 @@ impl Found {
     }
 }
 
-impl Seen {
+impl Snapshot {
     pub fn get(&self, path: &Path) -> Option<&Node> {
         let at = self.found.binary_search_by(|found| order(&found.path, path)).ok()?;
         Some(&self.found[at].known.node)
@@ -85,10 +85,10 @@ impl Seen {
 }
 
 /// Iterates over two scans in parallel, path by path.
-pub fn side_by_side<'a>(
-    before: &'a [Found],
-    after: &'a [Found],
-    mut pair: impl FnMut(Option<&'a Found>, Option<&'a Found>),
+pub fn zip_paths<'a>(
+    before: &'a [ScannedPath],
+    after: &'a [ScannedPath],
+    mut pair: impl FnMut(Option<&'a ScannedPath>, Option<&'a ScannedPath>),
 ) {
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
     loop {
@@ -108,7 +108,7 @@ pub fn side_by_side<'a>(
 }
 
 /// What to scan.
-pub struct Place<'a> {
+pub struct ScanScope<'a> {
     /// Must not contain links.
     pub roots: &'a [PathBuf],
     /// The data directory, in case it is inside of a workspace.
@@ -118,31 +118,31 @@ pub struct Place<'a> {
 
 /// The occasion of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum ScanTime {
     /// Before a command, which waits for it: reads for a short time, including files that earlier scans had
     /// no time for.
     Before,
     /// After a command: reads the files that changed.
-    Behind,
+    After,
 }
 
 /// Scans everything that isn't ignored. Files that changed since the `last` scan are read as time permits,
 /// newest first, followed by those that an earlier scan had no time for.
-pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> Seen {
+pub fn scan(place: &ScanScope<'_>, last: &[ScannedPath], blobs: &Blobs, when: ScanTime) -> Snapshot {
     let bounds = place.bounds;
-    let mut seen = Seen { began: now(), is_whole: true, ..Seen::default() };
+    let mut seen = Snapshot { began: now(), is_whole: true, ..Snapshot::default() };
     let walked = walk(place, Instant::now() + bounds.scan_time);
     if walked.is_late {
         seen.beyond.push(format!(
-            "looking at the workspace took more than {} s and was ended",
+            "scanning the workspace took more than {} s and was stopped",
             bounds.scan_time.as_secs()
         ));
     }
     if walked.is_over {
-        seen.beyond.push(format!("only the first {} files and directories were looked at", bounds.paths));
+        seen.beyond.push(format!("only the first {} files and directories were scanned", bounds.paths));
     }
     let mut unread = walked.unread;
-    let mut found: Vec<Found> = Vec::with_capacity(walked.paths.len());
+    let mut found: Vec<ScannedPath> = Vec::with_capacity(walked.paths.len());
     let mut unread_files: Vec<Unread> = Vec::new();
     let mut last = last.iter().peekable();
     for (path, metadata) in walked.paths {
@@ -155,8 +155,9 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> See
             match old {
                 Some(old) if had_stamp && !old.known.is_open => found.push(old.clone()),
                 Some(_) | None => {
-                    let known = Known { node: node::unkept(&metadata), stamp: Some(stamp), is_open: true };
-                    found.push(Found { path: name_of(old, path), known: Arc::new(known) });
+                    let known =
+                        KnownNode { node: node::unkept(&metadata), stamp: Some(stamp), is_open: true };
+                    found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
                     let is_old =
                         had_stamp && old.is_some_and(|old| matches!(old.known.node, Node::Unkept { .. }));
                     unread_files.push(Unread { at, metadata, stamp, is_old });
@@ -168,8 +169,8 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> See
             Ok(node) => match old {
                 Some(old) if old.known.node == node => found.push(old.clone()),
                 Some(_) | None => {
-                    let known = Known { node, stamp: Some(stamp), is_open: false };
-                    found.push(Found { path: name_of(old, path), known: Arc::new(known) });
+                    let known = KnownNode { node, stamp: Some(stamp), is_open: false };
+                    found.push(ScannedPath { path: name_of(old, path), known: Arc::new(known) });
                 }
             },
             Err(error) if node::is_absence(&error) => {}
@@ -185,7 +186,7 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> See
             Ok(Node::Missing) => gone.push(at),
             Ok(node) => {
                 let is_open = stamp.changed.saturating_add(TICK.as_nanos() as i64) >= seen.began;
-                found[at].known = Arc::new(Known { node, stamp: Some(stamp), is_open });
+                found[at].known = Arc::new(KnownNode { node, stamp: Some(stamp), is_open });
             }
             Err(_) => {
                 gone.push(at);
@@ -195,11 +196,11 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> See
     }
     gone.sort_unstable();
     gone.into_iter().rev().for_each(|at| drop(found.remove(at)));
-    let is_too_large = |found: &&Found| matches!(found.known.node, Node::Unkept { .. });
+    let is_too_large = |found: &&ScannedPath| matches!(found.known.node, Node::Unkept { .. });
     let unkept = found.iter().filter(is_too_large).count().saturating_sub(seen.pending);
     if unkept > 0 {
         seen.beyond.push(format!(
-            "{unkept} files are too large to be kept (more than {} MB each, or {} MB together)",
+            "{unkept} files are too large to be stored (more than {} MB each, or {} MB together)",
             bounds.file_bytes / 1_000_000,
             bounds.session_bytes / 1_000_000
         ));
@@ -213,7 +214,7 @@ pub fn scan(place: &Place<'_>, last: &[Found], blobs: &Blobs, when: When) -> See
 }
 
 /// Reuses the path of the previous scan.
-fn name_of(old: Option<&Found>, path: PathBuf) -> Arc<Path> {
+fn name_of(old: Option<&ScannedPath>, path: PathBuf) -> Arc<Path> {
     old.map_or_else(|| path.into(), |old| old.path.clone())
 }
 
@@ -229,11 +230,11 @@ struct Unread {
 
 /// Stores the contents of files as time permits. Returns the files that were processed.
 fn read_all(
-    found: &[Found],
+    found: &[ScannedPath],
     mut files: Vec<Unread>,
     bounds: &Bounds,
     blobs: &Blobs,
-    when: When,
+    when: ScanTime,
 ) -> Vec<(Unread, io::Result<Node>)> {
     // Recently changed files are the most likely to change next.
     files.sort_by_key(|file| (file.is_old, Reverse(file.stamp.changed)));
@@ -245,9 +246,9 @@ fn read_all(
             let nth = next.fetch_add(1, Relaxed);
             let Some(file) = files.get(nth) else { return nodes };
             let time = match (when, file.is_old) {
-                (When::Before, _) => bounds.copy_time,
-                (When::Behind, false) => bounds.scan_time,
-                (When::Behind, true) => Duration::ZERO,
+                (ScanTime::Before, _) => bounds.copy_time,
+                (ScanTime::After, false) => bounds.scan_time,
+                (ScanTime::After, true) => Duration::ZERO,
             };
             if began.elapsed() >= time {
                 return nodes;
@@ -325,11 +326,11 @@ pub struct Difference {
 /// A path that only the second scan has seen may have existed before: ignored then and not now, or beyond a
 /// limit. It counts as new if the first scan was complete and the path was created or changed since, or was
 /// moved along with a renamed directory. If that is uncertain, the path is in the second list.
-pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>, Vec<PathBuf>) {
+pub fn compare(before: &Snapshot, after: &Snapshot, bounds: &Bounds) -> (Vec<Difference>, Vec<PathBuf>) {
     let mut differences = Vec::new();
     let mut unsure = Vec::new();
     let mut new: Vec<(&Path, &Node)> = Vec::new();
-    side_by_side(&before.found, &after.found, |old, found| match (old, found) {
+    zip_paths(&before.found, &after.found, |old, found| match (old, found) {
         (Some(old), Some(found)) => {
             if !old.is_same(found) {
                 let (before, after) = (old.known.node.clone(), found.known.node.clone());
@@ -340,7 +341,7 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
             // It is ignored now, beyond a limit, or deleted.
             let now = node::look(&old.path, |path, metadata| name(path, metadata, bounds.file_bytes))
                 .unwrap_or(Node::Other);
-            if old.known.node != now && !stands(&old.known.node, &old.path) {
+            if old.known.node != now && !has_stamp(&old.known.node, &old.path) {
                 let before = old.known.node.clone();
                 differences.push(Difference { path: old.path.to_path_buf(), before, after: now });
             }
@@ -376,7 +377,7 @@ pub fn compare(before: &Seen, after: &Seen, bounds: &Bounds) -> (Vec<Difference>
 }
 
 /// Whether a file known only by its stamp still has that stamp.
-pub fn stands(known: &Node, path: &Path) -> bool {
+pub fn has_stamp(known: &Node, path: &Path) -> bool {
     match known {
         Node::Unkept { stamp, .. } => {
             std::fs::symlink_metadata(path).is_ok_and(|found| Stamp::of(&found) == *stamp)
@@ -406,8 +407,14 @@ mod tests {
         (home, [root], blobs)
     }
 
-    fn looked(roots: &[PathBuf], last: &[Found], blobs: &Blobs, bounds: &Bounds, when: When) -> Seen {
-        scan(&Place { roots, excluded: Path::new("/nowhere"), bounds }, last, blobs, when)
+    fn looked(
+        roots: &[PathBuf],
+        last: &[ScannedPath],
+        blobs: &Blobs,
+        bounds: &Bounds,
+        when: ScanTime,
+    ) -> Snapshot {
+        scan(&ScanScope { roots, excluded: Path::new("/nowhere"), bounds }, last, blobs, when)
     }
 
     #[test]
@@ -415,11 +422,11 @@ mod tests {
         let (_home, roots, blobs) = bench(&["a", "b", "c"]);
         let (bounds, hurried) =
             (Bounds::default(), Bounds { copy_time: Duration::ZERO, ..Bounds::default() });
-        let first = looked(&roots, &[], &blobs, &hurried, When::Before);
+        let first = looked(&roots, &[], &blobs, &hurried, ScanTime::Before);
         assert_eq!((first.pending, first.is_whole, blobs.bytes()), (3, true, 0));
         std::fs::write(roots[0].join("b"), "other").expect("written");
         let mut last = first.found.clone();
-        for (when, pending) in [(When::Behind, 2), (When::Before, 0)] {
+        for (when, pending) in [(ScanTime::After, 2), (ScanTime::Before, 0)] {
             let seen = looked(&roots, &last, &blobs, &bounds, when);
             assert_eq!(seen.pending, pending);
             let (differences, unsure) = compare(&first, &seen, &bounds);
@@ -434,7 +441,7 @@ mod tests {
         let names: Vec<String> = (0..3 * READ_TOGETHER_MIN).map(|nth| format!("f{nth}")).collect();
         let (_home, roots, blobs) = bench(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let bounds = Bounds::default();
-        let seen = looked(&roots, &[], &blobs, &bounds, When::Before);
+        let seen = looked(&roots, &[], &blobs, &bounds, ScanTime::Before);
         assert_eq!((seen.found.len(), seen.pending), (names.len(), 0));
         for name in names {
             let wanted = super::super::blobs::hash(name.as_bytes());
@@ -449,7 +456,7 @@ mod tests {
         let (_home, roots, blobs) = bench(&["d", "c", "b", "a"]);
         let bounds = Bounds { paths: 2, ..Bounds::default() };
         for overlapping in [roots.to_vec(), vec![roots[0].clone(), roots[0].clone()]] {
-            let seen = looked(&overlapping, &[], &blobs, &bounds, When::Before);
+            let seen = looked(&overlapping, &[], &blobs, &bounds, ScanTime::Before);
             let names: Vec<_> = seen.found.iter().filter_map(|found| found.path.file_name()).collect();
             assert_eq!((names, seen.is_whole), (vec!["a".as_ref(), "b".as_ref()], false));
         }

@@ -13,7 +13,7 @@ use super::blobs::Blobs;
 use super::plan::Conflict;
 use super::record::{self, Durable, TurnRecord};
 use super::restore::{self, Failure};
-use super::scan::{Found, Seen};
+use super::scan::{ScannedPath, Snapshot};
 use super::{Bounds, CheckpointError, directory};
 use epitome_thread::{Seq, SessionId};
 
@@ -25,7 +25,7 @@ const TROUBLES_MAX: usize = 4;
 
 /// What a call may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum AffectedFiles {
     /// Only these files.
     Files(Vec<PathBuf>),
     /// Anything in the workspace.
@@ -34,7 +34,7 @@ pub enum What {
 
 /// What to undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RewindTarget {
     /// The changes of this turn and all later ones.
     From(Seq),
     /// The newest rewind that is in effect.
@@ -43,7 +43,7 @@ pub enum Asked {
 
 /// The result or preview of a rewind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RewindReport {
     /// The number of the rewind; `None` if nothing was done.
     pub number: Option<u32>,
     pub turns: Vec<Seq>,
@@ -67,14 +67,14 @@ struct Inner {
     bounds: Bounds,
     /// `None` until first used: most sessions are only listed and read.
     state: Mutex<Option<State>>,
-    beside: Mutex<Beside>,
+    calls: Mutex<CallState>,
     /// Notified when a call's end is recorded.
     ended: Condvar,
 }
 
 /// State that must stay accessible during a scan, which locks the main state.
 #[derive(Default)]
-struct Beside {
+struct CallState {
     /// The current turn.
     turn: Seq,
     /// Errors that have not been reported yet.
@@ -86,19 +86,19 @@ struct Beside {
 pub(super) struct State {
     pub(super) blobs: Blobs,
     /// The result of the newest scan.
-    pub(super) last: Arc<Vec<Found>>,
+    pub(super) last: Arc<Vec<ScannedPath>>,
     /// The record of the most recent turn, and its form on the disk.
     pub(super) record: Option<TurnRecord>,
     saved: Option<TurnRecord>,
     /// The scan before the running commands, and their number.
-    pub(super) before: Option<Seen>,
+    pub(super) before: Option<Snapshot>,
     pub(super) running: usize,
     pub(super) baseline: Baseline,
 }
 
 /// Marks what was dropped to stay within the limits.
 #[derive(Default, Serialize, Deserialize)]
-pub(super) struct LetGo {
+pub(super) struct DroppedTurns {
     /// Turns up to this one have no checkpoint any more.
     pub(super) through: Seq,
 }
@@ -111,7 +111,7 @@ impl Checkpoints {
             data: data.canonicalize().unwrap_or_else(|_| data.to_path_buf()),
             bounds,
             state: Mutex::default(),
-            beside: Mutex::default(),
+            calls: Mutex::default(),
             ended: Condvar::new(),
         };
         Checkpoints { inner: Arc::new(inner) }
@@ -125,20 +125,20 @@ impl Checkpoints {
     /// Stores an error until it is reported.
     pub fn note(&self, done: Result<(), CheckpointError>) {
         if let Err(error) = done {
-            let mut beside = self.beside();
-            beside.troubles.truncate(TROUBLES_MAX - 1);
-            beside.troubles.push(error.to_string());
+            let mut calls = self.calls();
+            calls.troubles.truncate(TROUBLES_MAX - 1);
+            calls.troubles.push(error.to_string());
         }
     }
 
     /// Returns and clears the unreported errors.
     pub fn take_troubles(&self) -> Vec<String> {
-        std::mem::take(&mut self.beside().troubles)
+        std::mem::take(&mut self.calls().troubles)
     }
 
     /// Sets the current turn by its first entry. Later changes are attributed to it.
     pub fn begin_turn(&self, turn: Seq) {
-        self.beside().turn = turn;
+        self.calls().turn = turn;
     }
 
     /// The records of turns, oldest first, except for those that changed nothing.
@@ -154,7 +154,7 @@ impl Checkpoints {
         let mut guard = self.inner.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = guard.as_mut().filter(|state| state.running == 0) else { return Ok(()) };
         state.last = Arc::default();
-        state.baseline.let_go()?;
+        state.baseline.remove_list()?;
         let needed = self.needed(state)?;
         state.blobs.retain(&needed);
         *guard = None;
@@ -163,7 +163,7 @@ impl Checkpoints {
 
     /// Loads or creates the record of the current turn.
     pub(super) fn open_record(&self, state: &mut State) -> Result<(), CheckpointError> {
-        let turn = self.beside().turn;
+        let turn = self.calls().turn;
         if state.record.as_ref().is_some_and(|record| record.turn == turn) {
             return Ok(());
         }
@@ -186,8 +186,8 @@ impl Checkpoints {
             if left < bounds.turns && state.blobs.bytes() < bounds.session_bytes {
                 break;
             }
-            let gone = LetGo { through: record.turn };
-            record::save(&self.let_go_path(), &gone, Durable::No)?;
+            let gone = DroppedTurns { through: record.turn };
+            record::save(&self.dropped_turns_path(), &gone, Durable::No)?;
             record.remove(&self.turns_directory());
             left -= 1;
             let needed = self.needed(state)?;
@@ -202,8 +202,8 @@ impl Checkpoints {
         let rewinds = restore::all(&self.rewinds_directory())?;
         let records = records.iter().chain(&state.record);
         let mut needed: HashSet<String> = records.flat_map(TurnRecord::hashes).map(str::to_owned).collect();
-        let looks = state.last.iter().chain(state.before.iter().flat_map(|seen| seen.found.iter()));
-        needed.extend(looks.filter_map(|found| found.known.node.hash()).map(str::to_owned));
+        let scans = state.last.iter().chain(state.before.iter().flat_map(|seen| seen.found.iter()));
+        needed.extend(scans.filter_map(|found| found.known.node.hash()).map(str::to_owned));
         let steps = rewinds.iter().flat_map(|rewind| &rewind.steps);
         let nodes = steps.flat_map(|step| [step.now.hash(), step.to.hash()]);
         needed.extend(nodes.flatten().map(str::to_owned));
@@ -232,12 +232,12 @@ impl Checkpoints {
 
     /// Records the start of a call. Each must be followed by `call_ended`.
     pub(super) fn call_begins(&self) {
-        self.beside().under_way += 1;
+        self.calls().under_way += 1;
     }
 
     pub(super) fn call_ended(&self) {
-        let mut beside = self.beside();
-        beside.under_way = beside.under_way.saturating_sub(1);
+        let mut calls = self.calls();
+        calls.under_way = calls.under_way.saturating_sub(1);
         self.inner.ended.notify_all();
     }
 
@@ -245,11 +245,11 @@ impl Checkpoints {
     /// be running.
     pub(super) fn wait_for_calls(&self) {
         // Calls that take longer are background commands, and aren't waited for.
-        drop(self.inner.ended.wait_timeout_while(self.beside(), CALL_END_MAX, |beside| beside.under_way > 0));
+        drop(self.inner.ended.wait_timeout_while(self.calls(), CALL_END_MAX, |calls| calls.under_way > 0));
     }
 
-    fn beside(&self) -> MutexGuard<'_, Beside> {
-        self.inner.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn calls(&self) -> MutexGuard<'_, CallState> {
+        self.inner.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the state and initialises it if necessary; `opened` then returns it.
@@ -280,7 +280,7 @@ impl Checkpoints {
         self.inner.directory.join("rewinds")
     }
 
-    pub(super) fn let_go_path(&self) -> PathBuf {
+    pub(super) fn dropped_turns_path(&self) -> PathBuf {
         self.inner.directory.join("let-go.json")
     }
 }

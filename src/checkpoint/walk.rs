@@ -13,7 +13,7 @@ use ignore::{DirEntry, WalkBuilder, WalkState};
 
 use super::TEMPORARY;
 use super::node;
-use super::scan::Place;
+use super::scan::ScanScope;
 
 /// Number of threads. More would take CPU time from other processes.
 const THREADS: usize = 2;
@@ -41,7 +41,7 @@ pub fn order(a: &Path, b: &Path) -> Ordering {
 }
 
 /// Lists a workspace, at most until the given time.
-pub fn walk(place: &Place<'_>, until: Instant) -> Walked {
+pub fn walk(place: &ScanScope<'_>, until: Instant) -> Walked {
     let Some(builder) = builder(place) else { return Walked::default() };
     let mut walked = at_once(&builder, place, until);
     if walked.is_over {
@@ -53,12 +53,12 @@ pub fn walk(place: &Place<'_>, until: Instant) -> Walked {
 }
 
 /// Lists with several threads, in any order.
-fn at_once(builder: &WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
+fn at_once(builder: &WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walked {
     let all = Mutex::new(Walked::default());
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     builder.build_parallel().run(|| {
         Box::new(|entry| {
-            let found = found(entry);
+            let found = read_entry(entry);
             let mut walked = lock();
             walked.take(found);
             walked.is_over |= walked.paths.len() > place.bounds.paths;
@@ -76,7 +76,7 @@ fn at_once(builder: &WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
 }
 
 /// Lists in path order, up to the limit.
-fn in_order(mut builder: WalkBuilder, place: &Place<'_>, until: Instant) -> Walked {
+fn in_order(mut builder: WalkBuilder, place: &ScanScope<'_>, until: Instant) -> Walked {
     let mut walked = Walked::default();
     let mut known: HashSet<PathBuf> = HashSet::new();
     for entry in builder.sort_by_file_path(Path::cmp).build() {
@@ -84,8 +84,8 @@ fn in_order(mut builder: WalkBuilder, place: &Place<'_>, until: Instant) -> Walk
             walked.is_late = true;
             break;
         }
-        let found = found(entry);
-        if let Found::Path(path, _) = &found {
+        let found = read_entry(entry);
+        if let WalkEntry::Path(path, _) = &found {
             if !known.insert(path.clone()) {
                 continue;
             }
@@ -99,37 +99,37 @@ fn in_order(mut builder: WalkBuilder, place: &Place<'_>, until: Instant) -> Walk
     walked
 }
 
-enum Found {
+enum WalkEntry {
     Path(PathBuf, Metadata),
     Nothing,
     Unreadable,
 }
 
 impl Walked {
-    fn take(&mut self, found: Found) {
+    fn take(&mut self, found: WalkEntry) {
         match found {
-            Found::Path(path, metadata) => self.paths.push((path, metadata)),
-            Found::Nothing => {}
-            Found::Unreadable => self.unread += 1,
+            WalkEntry::Path(path, metadata) => self.paths.push((path, metadata)),
+            WalkEntry::Nothing => {}
+            WalkEntry::Unreadable => self.unread += 1,
         }
     }
 }
 
-fn found(entry: Result<DirEntry, ignore::Error>) -> Found {
-    let Ok(entry) = entry else { return Found::Unreadable };
+fn read_entry(entry: Result<DirEntry, ignore::Error>) -> WalkEntry {
+    let Ok(entry) = entry else { return WalkEntry::Unreadable };
     if entry.depth() == 0 || is_ours(entry.path()) {
-        return Found::Nothing;
+        return WalkEntry::Nothing;
     }
     let path = entry.into_path();
     match std::fs::symlink_metadata(&path) {
-        Ok(metadata) => Found::Path(path, metadata),
-        Err(error) if node::is_absence(&error) => Found::Nothing,
-        Err(_) => Found::Unreadable,
+        Ok(metadata) => WalkEntry::Path(path, metadata),
+        Err(error) if node::is_absence(&error) => WalkEntry::Nothing,
+        Err(_) => WalkEntry::Unreadable,
     }
 }
 
 /// Returns `None` if there are no roots.
-fn builder(place: &Place<'_>) -> Option<WalkBuilder> {
+fn builder(place: &ScanScope<'_>) -> Option<WalkBuilder> {
     let (first, others) = place.roots.split_first()?;
     let excluded = place.excluded.to_path_buf();
     let mut builder = WalkBuilder::new(first);

@@ -10,7 +10,7 @@ use super::actor::Session;
 use super::commands::rewind::model_line;
 use super::rounds::text_content;
 use super::work::Background;
-use epitome_checkpoint::{CheckpointError, Checkpoints, Report, What};
+use epitome_checkpoint::{AffectedFiles, CheckpointError, Checkpoints, RewindReport};
 use epitome_thread::{Change, Message, Origin};
 use epitome_tools::Access;
 
@@ -24,15 +24,15 @@ const FILES_NAMED_MAX: usize = 1_000;
 pub(super) struct Kept {
     checkpoints: Checkpoints,
     roots: Vec<PathBuf>,
-    what: What,
+    what: AffectedFiles,
 }
 
 impl Session {
     /// What has to be recorded around a call that touches this; `None` where it changes no file.
     pub(super) fn kept(&self, access: &Result<Access, String>) -> Option<Kept> {
         let what = match access {
-            Ok(Access::Write(paths)) => What::Files(paths.clone()),
-            Ok(Access::Command { .. } | Access::External { .. }) => What::Anything,
+            Ok(Access::Write(paths)) => AffectedFiles::Files(paths.clone()),
+            Ok(Access::Command { .. } | Access::External { .. }) => AffectedFiles::Anything,
             Ok(Access::Read(_) | Access::Nothing | Access::Fetch { .. }) | Err(_) => return None,
         };
         let checkpoints = self.services.checkpoints.clone()?;
@@ -65,11 +65,11 @@ impl Session {
         self.rewinding = true;
         let roots = self.roots();
         self.background.spawn(async move {
-            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.take_up(&roots)).await.ok())
+            Background::TakenUp(tokio::task::spawn_blocking(move || checkpoints.resume(&roots)).await.ok())
         });
     }
 
-    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<Report>, CheckpointError>>) {
+    pub(super) fn taken_up(&mut self, reports: Option<Result<Vec<RewindReport>, CheckpointError>>) {
         self.rewinding = false;
         match reports {
             Some(Ok(reports)) => reports.iter().for_each(|report| self.tell_of_late(report)),
@@ -79,7 +79,7 @@ impl Session {
     }
 
     /// A rewind that the process before this one did, or only began, and did not write into the log.
-    fn tell_of_late(&mut self, report: &Report) {
+    fn tell_of_late(&mut self, report: &RewindReport) {
         let is_it = |change: &Change| matches!(change, Change::FilesRewound { rewind, .. } if Some(*rewind) == report.number);
         if self.thread.entries().iter().any(|entry| is_it(&entry.change)) {
             // The process ended before it could be noted that the log has it.
@@ -98,7 +98,7 @@ impl Session {
     }
 
     /// The entries by which the log, and the model, know of a rewind of files.
-    pub(super) fn files_rewound(&mut self, report: &Report, undo: bool) -> Vec<Change> {
+    pub(super) fn files_rewound(&mut self, report: &RewindReport, undo: bool) -> Vec<Change> {
         let Some(rewind) = report.number else { return Vec::new() };
         let named = report.changed.iter().take(FILES_NAMED_MAX);
         let more = report.changed.len().saturating_sub(FILES_NAMED_MAX);
@@ -121,7 +121,7 @@ impl Session {
     }
 
     /// The log tells of it now. Where that can't be noted, it is told of once more at the next start.
-    pub(super) fn told_of(&mut self, report: &Report) {
+    pub(super) fn told_of(&mut self, report: &RewindReport) {
         let (Some(number), Some(checkpoints)) = (report.number, self.services.checkpoints.clone()) else {
             return;
         };
@@ -130,7 +130,7 @@ impl Session {
         self.background.spawn_blocking(move || {
             let synced = syncer.sync();
             if synced.is_ok()
-                && let Err(error) = checkpoints.told(number)
+                && let Err(error) = checkpoints.mark_reported(number)
             {
                 tracing::warn!(%session, %error, "a rewind can't be marked as told");
             }
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// The paths of a report as a person would write them here.
-    pub(super) fn shown_paths(&self, report: &Report) -> Vec<(String, &'static str)> {
+    pub(super) fn shown_paths(&self, report: &RewindReport) -> Vec<(String, &'static str)> {
         let shown = self.shown_path();
         report.changed.iter().map(|(path, verb)| (shown(path), *verb)).collect()
     }

@@ -19,7 +19,7 @@ pub mod why;
 use super::actor::Session;
 use super::work::{Background, Prompt};
 use super::{Answer, CommandInfo, Out, Severity, summary, thinking};
-use epitome_checkpoint::{CheckpointError, Report, TurnRecord};
+use epitome_checkpoint::{CheckpointError, RewindReport, TurnRecord};
 use epitome_compaction::{Budget, Preview};
 use epitome_config::Summariser;
 use epitome_provider::models;
@@ -150,7 +150,7 @@ pub(super) struct Ran {
     /// What has to be done on the disk before it is known what the command comes to; the rest is nothing then.
     later: Option<Later>,
     /// A rewind of files that the changes tell of.
-    told_of: Option<Report>,
+    told_of: Option<RewindReport>,
 }
 
 /// Work on the disk, for a command.
@@ -158,7 +158,7 @@ type Later = Box<dyn FnOnce() -> OnDisk + Send>;
 
 /// What work on the disk came to.
 pub enum OnDisk {
-    Rewound(Box<rewind::Plan>, Option<Result<Report, CheckpointError>>),
+    Rewound(Box<rewind::Plan>, Option<Result<RewindReport, CheckpointError>>),
     Checkpoints(Result<Vec<TurnRecord>, CheckpointError>),
 }
 

@@ -63,7 +63,7 @@ impl EditorBuffers {
 
     /// Goes on with what was known before the session rested.
     pub fn wake(Resting { buffers, unresponsive }: Resting) -> EditorBuffers {
-        let (buffers, requests) = buffers.on_another_way();
+        let (buffers, requests) = buffers.with_new_channel();
         EditorBuffers { buffers: Arc::new(buffers), requests, open: Vec::new(), unresponsive }
     }
 

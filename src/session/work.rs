@@ -23,7 +23,7 @@ use super::summary::Attempt;
 use super::tasks::Running;
 use super::trace::TurnTrace;
 use super::{Answer, AskId, Attachment, ClientId, Opening, Out, PermissionAsk, Replay, SessionError, Ticket};
-use epitome_checkpoint::{CheckpointError, Report};
+use epitome_checkpoint::{CheckpointError, RewindReport};
 use epitome_compaction::{Decision, Plan};
 use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
@@ -282,7 +282,7 @@ pub enum Background {
     /// What a command found or did on the disk; `None` where that panicked.
     OnDisk(Box<Prompt>, Option<OnDisk>),
     /// What a process before this one left half done with files is finished.
-    TakenUp(Option<Result<Vec<Report>, CheckpointError>>),
+    TakenUp(Option<Result<Vec<RewindReport>, CheckpointError>>),
     /// An editor's request is answered, given up, or out of time.
     EditorRequestOver(Waited),
     QuestionOver(AskId),

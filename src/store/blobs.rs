@@ -40,7 +40,7 @@ impl Blobs {
     }
 
     /// Moves large strings and all data of images and documents out of an entry's JSON; each is written and
-    /// synced before this returns. Empty strings take their places.
+    /// synced before this returns. Empty strings take their paths.
     ///
     /// Moved strings are recorded separately from the entry, by JSON pointer, so that no text of a user or
     /// tool can be mistaken for a moved one.

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::health::{Finding, FindingKind, Health, IndexState, Severity, Sizes};
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
-use super::{Places, Store, StoreError};
+use super::{Store, StoreError, StorePaths};
 use epitome_thread::SessionId;
 
 /// Depth to which directories are entered to count bytes.
@@ -25,13 +25,13 @@ impl Store {
             index: self.index.compare(),
             sizes: self.sizes()?,
         };
-        let sessions: BTreeSet<SessionId> = self.places.sessions()?.into_iter().collect();
+        let sessions: BTreeSet<SessionId> = self.paths.sessions()?.into_iter().collect();
         for session in &sessions {
-            check_session(&self.places, session, &mut health);
+            check_session(&self.paths, session, &mut health);
         }
-        check_orphans(&self.places, &sessions, &mut health)?;
-        check_kept(&self.places, &mut health)?;
-        if let Some(finding) = of_index(&self.places, &health.index) {
+        check_orphans(&self.paths, &sessions, &mut health)?;
+        check_kept(&self.paths, &mut health)?;
+        if let Some(finding) = of_index(&self.paths, &health.index) {
             health.add(finding);
         }
         health.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -40,15 +40,15 @@ impl Store {
 
     /// Disk usage of the store.
     pub fn sizes(&self) -> Result<Sizes, StoreError> {
-        let mut sizes = Sizes { blobs: bytes_below(&self.places.data.join("blobs"), 0), ..Sizes::default() };
-        for (name, bytes) in files(&self.places.journals())? {
+        let mut sizes = Sizes { blobs: bytes_below(&self.paths.data.join("blobs"), 0), ..Sizes::default() };
+        for (name, bytes) in files(&self.paths.journals())? {
             match name.rsplit_once('.') {
                 Some((_, "jsonl")) => sizes.journals += bytes,
                 Some(_) | None => sizes.kept += bytes,
             }
         }
-        for name in names(&self.places.data)? {
-            let path = self.places.data.join(&name);
+        for name in names(&self.paths.data)? {
+            let path = self.paths.data.join(&name);
             if name == "db" {
                 sizes.index += bytes_below(&path, 0);
             } else if is_kept_index(&name) {
@@ -60,10 +60,10 @@ impl Store {
 }
 
 /// The finding for a damaged journal line or an unreadable journal.
-pub(super) fn damage_finding(places: &Places, session: &SessionId, damage: &StoreError) -> Finding {
+pub(super) fn damage_finding(paths: &StorePaths, session: &SessionId, damage: &StoreError) -> Finding {
     let (kind, severity, line, todo) = match damage {
         StoreError::Damaged { line, .. } => {
-            let todo = "`epitome doctor --repair` keeps the damaged file and goes on with what stands before";
+            let todo = "`epitome doctor --repair` keeps the damaged file and continues with the part before the damage";
             (FindingKind::DamagedJournal, Severity::Error, Some(*line), todo)
         }
         StoreError::FutureFormat { .. } => {
@@ -75,33 +75,34 @@ pub(super) fn damage_finding(places: &Places, session: &SessionId, damage: &Stor
         | StoreError::Unstorable { .. }
         | StoreError::SyncFailed(_)
         | StoreError::Io { .. } => {
-            (FindingKind::Unreadable, Severity::Error, None, "look at the disk and at the file's rights")
+            (FindingKind::Unreadable, Severity::Error, None, "check the disk and the file's permissions")
         }
     };
-    let finding = Finding::new(severity, kind, places.journal(session), damage.to_string());
+    let finding = Finding::new(severity, kind, paths.journal(session), damage.to_string());
     Finding { line, ..finding.of(session).todo(todo) }
 }
 
-fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
-    let read = scan::read_file(places, session)
+fn check_session(paths: &StorePaths, session: &SessionId, health: &mut Health) {
+    let read = scan::read_file(paths, session)
         .and_then(|bytes| Scan::of(session, &bytes, Bodies::Inline).map(|scan| (bytes, scan)));
     let (bytes, scan) = match read {
         Ok(read) => read,
         // Deleted meanwhile, or just being created.
         Err(StoreError::NotFound(_)) => return,
-        Err(damage) => return health.add(damage_finding(places, session, &damage)),
+        Err(damage) => return health.add(damage_finding(paths, session, &damage)),
     };
     health.sessions += 1;
     health.entries += scan.mark.entries;
     if let Some(damage) = &scan.damage {
-        health.add(damage_finding(places, session, damage));
+        health.add(damage_finding(paths, session, damage));
     } else if (scan.mark.bytes as usize) < bytes.len() {
         let what = format!(
-            "the last line of session {session} is not whole: a crash broke it off, or it is being written"
+            "the last line of session {session} is incomplete: a crash cut it off, or it is being written"
         );
         let finding =
-            Finding::new(Severity::Note, FindingKind::TornLine, places.journal(session), what).of(session);
-        let finding = finding.todo("nothing: the session keeps it aside when it is opened next");
+            Finding::new(Severity::Note, FindingKind::TornLine, paths.journal(session), what).of(session);
+        let finding =
+            finding.todo("nothing: it is moved to a file of its own when the session is opened next");
         health.add(Finding { line: Some(scan.mark.entries + 1), ..finding });
     }
     let mut named: BTreeMap<String, u64> = BTreeMap::new();
@@ -110,33 +111,34 @@ fn check_session(places: &Places, session: &SessionId, health: &mut Health) {
             named.entry(hash).or_insert(number);
         }
     }
-    check_blobs(places, session, &named, scan.damage.is_none(), health);
+    check_blobs(paths, session, &named, scan.damage.is_none(), health);
 }
 
 /// `named` contains the blobs that entries refer to, each with the first line that does.
 fn check_blobs(
-    places: &Places,
+    paths: &StorePaths,
     session: &SessionId,
     named: &BTreeMap<String, u64>,
     is_whole: bool,
     health: &mut Health,
 ) {
-    let blobs = places.blobs(session);
+    let blobs = paths.blobs(session);
     for (hash, line) in named {
         let Err(reason) = blobs.check(hash) else { continue };
         let path = blobs.directory().join(hash);
         let kind = if path.exists() { FindingKind::ChangedBlob } else { FindingKind::MissingBlob };
         let entry = line.saturating_sub(1);
-        let what = format!("a body of session {session} {reason}; its entry e{entry} says so in its place");
+        let what =
+            format!("a body of session {session} {reason}; its entry e{entry} contains a note instead");
         let finding = Finding::new(Severity::Error, kind, path, what).of(session);
-        let finding = finding.todo("put the file back from a backup, if there is one");
+        let finding = finding.todo("restore the file from a backup, if there is one");
         health.add(Finding { line: Some(*line), ..finding });
     }
     // After a damaged line there may be entries that refer to the remaining blobs.
     for (name, _) in files(blobs.directory()).unwrap_or_default() {
         if is_whole && !named.contains_key(&name) {
             let what = format!(
-                "no entry of session {session} names this body: its entry was never written, or was cut off"
+                "no entry of session {session} refers to this blob: its entry was never written, or was cut off"
             );
             let path = blobs.directory().join(&name);
             health.add(Finding::new(Severity::Note, FindingKind::UnnamedBlob, path, what).of(session));
@@ -146,7 +148,7 @@ fn check_blobs(
 
 /// Reports the blobs and checkpoints of sessions that have no journal.
 fn check_orphans(
-    places: &Places,
+    paths: &StorePaths,
     sessions: &BTreeSet<SessionId>,
     health: &mut Health,
 ) -> Result<(), StoreError> {
@@ -155,25 +157,25 @@ fn check_orphans(
             "checkpoints",
             FindingKind::OrphanCheckpoints,
             "checkpoints of files",
-            "remove the directory, if nothing in it is wanted any more",
+            "delete the directory if you need nothing in it",
         ),
         (
             "blobs",
             FindingKind::OrphanBlobs,
-            "bodies",
-            "put its journal back from a backup, or remove the directory",
+            "blobs",
+            "restore its journal from a backup, or delete the directory",
         ),
     ] {
-        let directory = places.data.join(directory);
+        let directory = paths.data.join(directory);
         for name in names(&directory)? {
             let Some(session) = SessionId::parse(&name) else { continue };
             // The session may have been created after the journals were listed.
-            let has_journal = sessions.contains(&session) || places.journal(&session).exists();
-            if has_journal || !places.damaged(&session)?.is_empty() {
+            let has_journal = sessions.contains(&session) || paths.journal(&session).exists();
+            if has_journal || !paths.damaged(&session)?.is_empty() {
                 continue;
             }
             let what = format!(
-                "session {session} has {has} and no journal: a delete was broken off, or the journal was lost"
+                "session {session} has {has} but no journal: its deletion was interrupted, or the journal was lost"
             );
             let finding = Finding::new(Severity::Warning, kind, directory.join(&name), what);
             health.add(finding.of(&session).todo(todo));
@@ -182,29 +184,29 @@ fn check_orphans(
     Ok(())
 }
 
-fn check_kept(places: &Places, health: &mut Health) -> Result<(), StoreError> {
-    for (name, bytes) in files(&places.journals())? {
+fn check_kept(paths: &StorePaths, health: &mut Health) -> Result<(), StoreError> {
+    for (name, bytes) in files(&paths.journals())? {
         let Some((session, end)) = name.split_once('.') else { continue };
         let (kind, what) = match end {
-            "torn" => (FindingKind::TornKept, "last lines that a crash broke off are kept here"),
+            "torn" => (FindingKind::TornKept, "incomplete last lines left by crashes are kept here"),
             end if end.starts_with("damaged-") => {
-                (FindingKind::DamagedKept, "a journal as it was before a repair is kept here")
+                (FindingKind::DamagedKept, "the original of a repaired journal is kept here")
             }
             _ => continue,
         };
-        let path = places.journals().join(&name);
+        let path = paths.journals().join(&name);
         let finding = Finding::new(Severity::Note, kind, path, format!("{what} ({bytes} bytes)"));
         health.add(Finding { session: SessionId::parse(session), ..finding });
     }
-    for name in names(&places.data)?.into_iter().filter(|name| is_kept_index(name)) {
-        let what = "an index that was put out of the way; nothing reads it".to_owned();
-        let finding = Finding::new(Severity::Note, FindingKind::IndexKept, places.data.join(&name), what);
-        health.add(finding.todo("it may be removed"));
+    for name in names(&paths.data)?.into_iter().filter(|name| is_kept_index(name)) {
+        let what = "a retired index, which is not used".to_owned();
+        let finding = Finding::new(Severity::Note, FindingKind::IndexKept, paths.data.join(&name), what);
+        health.add(finding.todo("it can be deleted"));
     }
     Ok(())
 }
 
-fn of_index(places: &Places, state: &IndexState) -> Option<Finding> {
+fn of_index(paths: &StorePaths, state: &IndexState) -> Option<Finding> {
     let (severity, what, todo) = match state {
         IndexState::Absent | IndexState::Agrees { .. } | IndexState::Elsewhere { .. } => return None,
         IndexState::Disagrees { sessions } => (
@@ -219,11 +221,11 @@ fn of_index(places: &Places, state: &IndexState) -> Option<Finding> {
         ),
         IndexState::Unknown { reason } => (
             Severity::Warning,
-            format!("the index could not be looked at: {reason}"),
+            format!("the index could not be checked: {reason}"),
             "listings read the journals until it can be used",
         ),
     };
-    Some(Finding::new(severity, FindingKind::Index, places.db(), what).todo(todo))
+    Some(Finding::new(severity, FindingKind::Index, paths.db(), what).todo(todo))
 }
 
 /// Whether a name in the data directory is that of a retired index.

@@ -12,7 +12,7 @@ use super::check::{damage_finding, names};
 use super::health::Backup;
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
-use super::{Header, Places, Store, StoreError, io_error, private_directory, sync_directory};
+use super::{Header, Store, StoreError, StorePaths, io_error, private_directory, sync_directory};
 use epitome_files::atomic_file::{create_private, replace_private};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
@@ -33,14 +33,14 @@ const FORK_MARK: &str = " (fork of ";
 impl Store {
     /// The listing header of one session, read from its journal.
     pub fn header(&self, session: &SessionId) -> Result<Header, StoreError> {
-        scan::read_header(&self.places, session).map(|marked| marked.header)
+        scan::read_header(&self.paths, session).map(|marked| marked.header)
     }
 
     /// Creates a session from the entries of another, up to and including `up_to` or all, and returns their
     /// number. Its log is identical to the other's byte for byte, except for the id in the first line. The
     /// other session may be open and is not changed.
     pub fn fork(&self, session: &SessionId, up_to: Option<Seq>, fork: &SessionId) -> Result<u64, StoreError> {
-        let bytes = scan::read_file(&self.places, session)?;
+        let bytes = scan::read_file(&self.paths, session)?;
         let scan = Scan::of(session, &bytes, Bodies::Inline)?;
         // The part before a damaged line can be forked if the last entry is given explicitly.
         let wanted = up_to.map_or(usize::MAX, |seq| usize::try_from(seq.0).unwrap_or(usize::MAX));
@@ -48,7 +48,7 @@ impl Store {
             return Err(damage);
         }
         let lines = &scan.lines[..scan.lines.len().min(wanted.saturating_add(1))];
-        let (from, to) = (self.places.blobs(session), self.places.blobs(fork));
+        let (from, to) = (self.paths.blobs(session), self.paths.blobs(fork));
         let mut first = (*scan.entries[0]).clone();
         rename_in(&mut first, fork);
         let mut journal = line::encode(fork, &first, &to)?.bytes;
@@ -59,7 +59,7 @@ impl Store {
                     // A blob missing in the original is missing in the fork as well.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     shared => {
-                        shared.map_err(|source| io_error("copy a body into", to.directory(), source))?
+                        shared.map_err(|source| io_error("copy a blob into", to.directory(), source))?
                     }
                 }
             }
@@ -90,17 +90,17 @@ impl Store {
     pub fn insert(&self, session: &SessionId, entries: &[Arc<Entry>]) -> Result<(), StoreError> {
         let unfit = |reason: String| StoreError::Unstorable { session: session.clone(), reason };
         if SessionId::parse(&session.0).is_none() {
-            return Err(unfit("this cannot name a session".to_owned()));
+            return Err(unfit("its id is not valid".to_owned()));
         }
-        if self.places.journal(session).exists() {
+        if self.paths.journal(session).exists() {
             return Err(StoreError::Exists(session.clone()));
         }
-        let blobs = self.places.blobs(session);
+        let blobs = self.paths.blobs(session);
         let mut journal = Vec::new();
         for (seq, entry) in (0..).zip(entries) {
             let opens = matches!(&entry.change, Change::Opened { session: named, .. } if named == session);
             if entry.seq != Seq(seq) || opens != (seq == 0) {
-                return Err(unfit(format!("entry {} has not the right place in a log", entry.seq)));
+                return Err(unfit(format!("entry {} is out of order", entry.seq)));
             }
             journal.extend_from_slice(&line::encode(session, entry, &blobs)?.bytes);
         }
@@ -118,11 +118,11 @@ impl Store {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "the directory is not empty");
             return Err(io_error("make a backup in", into, source));
         }
-        let copy = Places { data: Arc::from(into) };
+        let copy = StorePaths { data: Arc::from(into) };
         private_directory(&copy.journals())
             .map_err(|source| io_error("make the directory", &copy.journals(), source))?;
         let mut backup = Backup { into: into.to_path_buf(), sessions: 0, bytes: 0, findings: Vec::new() };
-        for session in self.places.sessions()? {
+        for session in self.paths.sessions()? {
             match self.back_up(&session, &copy, &mut backup) {
                 // Deleted meanwhile.
                 Err(StoreError::NotFound(_)) => {}
@@ -135,22 +135,22 @@ impl Store {
         Ok(backup)
     }
 
-    fn back_up(&self, session: &SessionId, copy: &Places, backup: &mut Backup) -> Result<(), StoreError> {
+    fn back_up(&self, session: &SessionId, copy: &StorePaths, backup: &mut Backup) -> Result<(), StoreError> {
         // The journal is read first, because blobs are written before the lines that refer to them.
-        let bytes = scan::read_file(&self.places, session)?;
+        let bytes = scan::read_file(&self.paths, session)?;
         let (whole, lines) = match Scan::of(session, &bytes, Bodies::Inline) {
             Ok(Scan { damage: None, mark, lines, .. }) => (&bytes[..mark.bytes as usize], lines),
             Ok(Scan { damage: Some(damage), lines, .. }) => {
-                backup.findings.push(damage_finding(&self.places, session, &damage));
+                backup.findings.push(damage_finding(&self.paths, session, &damage));
                 (&bytes[..], lines)
             }
             Err(StoreError::NotFound(session)) => return Err(StoreError::NotFound(session)),
             Err(damage) => {
-                backup.findings.push(damage_finding(&self.places, session, &damage));
+                backup.findings.push(damage_finding(&self.paths, session, &damage));
                 (&bytes[..], Vec::new())
             }
         };
-        let (from, to) = (self.places.blobs(session), copy.blobs(session));
+        let (from, to) = (self.paths.blobs(session), copy.blobs(session));
         let named: BTreeSet<String> =
             lines.iter().flat_map(|line| line::moved(&bytes[line.bytes.clone()])).collect();
         for hash in &named {
@@ -169,7 +169,7 @@ impl Store {
     /// Writes a complete journal under its final name. If that fails, the blobs written for it are left
     /// alone: if the id exists already, they belong to that session.
     fn publish(&self, session: &SessionId, journal: &[u8]) -> Result<(), StoreError> {
-        let (directory, path) = (self.places.journals(), self.places.journal(session));
+        let (directory, path) = (self.paths.journals(), self.paths.journal(session));
         private_directory(&directory).map_err(|source| io_error("make the directory", &directory, source))?;
         create_private(&path, journal).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => StoreError::Exists(session.clone()),

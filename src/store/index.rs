@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::Places;
+use super::StorePaths;
 use super::header::MarkedHeader;
 use super::health::{IndexState, Rebuilt};
 use super::index_thread::{IndexThread, end_within};
@@ -33,7 +33,7 @@ pub(super) struct Index {
 }
 
 struct Shared {
-    places: Places,
+    paths: StorePaths,
     /// Contains `None` if the thread could not be started; then there is no index.
     queue: OnceLock<Option<SyncSender<Request>>>,
     pending: Arc<Pending>,
@@ -69,8 +69,8 @@ pub(super) enum Keep {
 }
 
 impl Index {
-    pub fn new(places: Places) -> Index {
-        Index { shared: Arc::new(Shared { places, queue: OnceLock::new(), pending: Arc::default() }) }
+    pub fn new(paths: StorePaths) -> Index {
+        Index { shared: Arc::new(Shared { paths, queue: OnceLock::new(), pending: Arc::default() }) }
     }
 
     /// Bytes of headers waiting for the thread, without their texts.
@@ -141,7 +141,7 @@ impl Index {
 
     fn start(&self) -> Option<SyncSender<Request>> {
         let (queue, requests) = sync_channel(QUEUE_MAX);
-        let started = IndexThread::start(self.shared.places.clone(), self.shared.pending.clone(), requests);
+        let started = IndexThread::start(self.shared.paths.clone(), self.shared.pending.clone(), requests);
         match started {
             Ok(()) => Some(queue),
             Err(error) => {

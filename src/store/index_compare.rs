@@ -8,32 +8,32 @@ use super::index_thread::guarded;
 use super::line::Bodies;
 use super::rows::{Rows, RowsError};
 use super::scan::{self, Scan};
-use super::{Places, StoreError};
+use super::{StoreError, StorePaths};
 use epitome_thread::SessionId;
 
 /// Compares all rows with the journals, reading all of both.
-pub(super) fn compare(places: &Places, rows: &Rows) -> IndexState {
+pub(super) fn compare(paths: &StorePaths, rows: &Rows) -> IndexState {
     let stored = match guarded(|| rows.headers()) {
         Ok(stored) => stored,
         Err(RowsError::Damaged(reason)) => return IndexState::Damaged { reason },
         Err(RowsError::Unavailable(error)) => return IndexState::Unknown { reason: error.to_string() },
     };
-    match compare_stored(places, stored) {
+    match compare_stored(paths, stored) {
         Ok(state) => state,
         Err(error) => IndexState::Unknown { reason: error.to_string() },
     }
 }
 
 fn compare_stored(
-    places: &Places,
+    paths: &StorePaths,
     mut stored: BTreeMap<SessionId, MarkedHeader>,
 ) -> Result<IndexState, StoreError> {
     let (mut sessions, mut behind, mut wrong) = (0, 0, Vec::new());
-    for session in places.sessions()? {
+    for session in paths.sessions()? {
         let marked = stored.remove(&session);
         // Listings report damaged journals.
         let scan =
-            scan::read_file(places, &session).and_then(|bytes| Scan::of(&session, &bytes, Bodies::Inline));
+            scan::read_file(paths, &session).and_then(|bytes| Scan::of(&session, &bytes, Bodies::Inline));
         let Some(scan) = scan.ok().filter(|scan| scan.damage.is_none()) else { continue };
         let Some(marked) = marked else {
             behind += u64::from(scan.header.has_prompt);

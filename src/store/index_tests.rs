@@ -30,8 +30,8 @@ fn write_session(store: &Store, number: u64, entries: usize) {
 /// Whether sled's header of a session matches its journal exactly.
 fn agrees(store: &Store, number: u64) -> bool {
     store.settle();
-    let header = scan::read_header(&store.places, &session(number)).unwrap();
-    let rows = Rows::open(&store.places.db()).unwrap();
+    let header = scan::read_header(&store.paths, &session(number)).unwrap();
+    let rows = Rows::open(&store.paths.db()).unwrap();
     rows.headers().unwrap().get(&session(number)) == Some(&header)
 }
 
@@ -88,7 +88,7 @@ fn a_row_ahead_of_the_journal_is_replaced() {
     write_session(&store, 1, 5);
     store.settle();
     // A power loss removed the last two entries from the journal only.
-    let path = store.places.journal(&session(1));
+    let path = store.paths.journal(&session(1));
     let bytes = std::fs::read(&path).unwrap();
     let scan = Scan::of(&session(1), &bytes, Bodies::Inline).unwrap();
     std::fs::write(&path, &bytes[..scan.lines[3].bytes.end + 1]).unwrap();
@@ -107,7 +107,7 @@ fn the_row_of_a_deleted_session_is_removed() {
     store.settle();
     store.delete(&session(1)).unwrap();
     assert!(agrees(&store, 2));
-    let rows = Rows::open(&store.places.db()).unwrap();
+    let rows = Rows::open(&store.paths.db()).unwrap();
     assert!(!rows.headers().unwrap().contains_key(&session(1)));
 }
 
@@ -117,7 +117,7 @@ fn an_unreadable_database_is_set_aside_and_rebuilt() {
     write_session(&store, 1, 5);
     write_session(&store, 2, 5);
     store.settle();
-    std::fs::write(store.places.db().join("conf"), "no configuration of sled's").unwrap();
+    std::fs::write(store.paths.db().join("conf"), "no configuration of sled's").unwrap();
     drop(store);
 
     let store = Store::new(&Paths::below(home.path()));
@@ -125,7 +125,7 @@ fn an_unreadable_database_is_set_aside_and_rebuilt() {
     journal.append(titled("seen")).unwrap();
     assert!(agrees(&store, 1));
     assert!(agrees(&store, 2), "also what nobody has touched since");
-    let names = std::fs::read_dir(&store.places.data).unwrap();
+    let names = std::fs::read_dir(&store.paths.data).unwrap();
     let aside =
         names.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().starts_with("db.corrupt-"));
     assert_eq!(aside.count(), 1);
@@ -136,7 +136,7 @@ fn a_panic_in_sled_only_retires_that_database() {
     let (_home, store) = home();
     write_session(&store, 1, 5);
     store.settle();
-    let mut thread = IndexThread::new(store.places.clone(), Arc::default());
+    let mut thread = IndexThread::new(store.paths.clone(), Arc::default());
     assert!(thread.with(|_| Ok(())).is_some());
     assert!(thread.with::<()>(|_| panic!("as sled does")).is_none());
     thread.process_updates();
@@ -149,6 +149,6 @@ fn a_panic_in_sled_only_retires_that_database() {
         thread.with::<()>(|_| panic!("as sled does"));
     }
     assert!(thread.given_up);
-    let count = std::fs::read_dir(&store.places.data).unwrap().count();
+    let count = std::fs::read_dir(&store.paths.data).unwrap().count();
     assert!(count < 10, "{count}");
 }

@@ -15,7 +15,7 @@ use super::check::bytes_below;
 use super::health::{IndexState, Rebuilt};
 use super::index::{Keep, Pending, QUEUE_MAX, Request, Update};
 use super::rows::{self, Rows, RowsError};
-use super::{Places, StoreError, index_compare, open_private, private_directory, scan};
+use super::{StoreError, StorePaths, index_compare, open_private, private_directory, scan};
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
 
@@ -39,7 +39,7 @@ const SET_ASIDE_MAX: usize = 3;
 
 /// State of the index thread.
 pub(super) struct IndexThread {
-    places: Places,
+    paths: StorePaths,
     pending: Arc<Pending>,
     open: Option<Open>,
     /// When sled was last unavailable.
@@ -56,14 +56,18 @@ struct Open {
 
 impl IndexThread {
     /// Starts the thread; it ends when all senders of requests are dropped.
-    pub fn start(places: Places, pending: Arc<Pending>, requests: Receiver<Request>) -> std::io::Result<()> {
-        let thread = IndexThread::new(places, pending);
+    pub fn start(
+        paths: StorePaths,
+        pending: Arc<Pending>,
+        requests: Receiver<Request>,
+    ) -> std::io::Result<()> {
+        let thread = IndexThread::new(paths, pending);
         let started = std::thread::Builder::new().name("epitome-index".into()).spawn(|| thread.run(requests));
         started.map(drop)
     }
 
-    fn new(places: Places, pending: Arc<Pending>) -> IndexThread {
-        IndexThread { places, pending, open: None, refused: None, given_up: false, set_aside: 0 }
+    fn new(paths: StorePaths, pending: Arc<Pending>) -> IndexThread {
+        IndexThread { paths, pending, open: None, refused: None, given_up: false, set_aside: 0 }
     }
 
     fn run(mut self, requests: Receiver<Request>) {
@@ -98,7 +102,7 @@ impl IndexThread {
             Request::Update => {}
             Request::Headers(answer) => {
                 // A listing alone does not create a database.
-                let exists = self.open.is_some() || self.places.db().exists();
+                let exists = self.open.is_some() || self.paths.db().exists();
                 let headers = if exists { self.with(|rows| rows.headers()) } else { None };
                 // The caller may have timed out.
                 let _ = answer.try_send(headers.unwrap_or_default());
@@ -128,7 +132,7 @@ impl IndexThread {
                 Err(error)
                     if error.kind() == std::io::ErrorKind::WouldBlock
                         && Instant::now() < until
-                        && holder(&self.places.db_lock()).is_none() =>
+                        && holder(&self.paths.db_lock()).is_none() =>
                 {
                     std::thread::sleep(JUST_HELD / 100);
                 }
@@ -140,21 +144,21 @@ impl IndexThread {
     /// Compares the rows with the journals. Repairs nothing, so that problems are reported.
     fn compare(&mut self) -> IndexState {
         if let Some(open) = &self.open {
-            return index_compare::compare(&self.places, &open.rows);
+            return index_compare::compare(&self.paths, &open.rows);
         }
-        if !self.places.db().exists() {
+        if !self.paths.db().exists() {
             return IndexState::Absent;
         }
         let lock = match self.lock_soon() {
             Ok(lock) => lock,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                return IndexState::Elsewhere { holder: holder(&self.places.db_lock()) };
+                return IndexState::Elsewhere { holder: holder(&self.paths.db_lock()) };
             }
             Err(error) => return IndexState::Unknown { reason: error.to_string() },
         };
-        match guarded(|| Rows::open(&self.places.db())) {
+        match guarded(|| Rows::open(&self.paths.db())) {
             Ok(rows) => {
-                let state = index_compare::compare(&self.places, &rows);
+                let state = index_compare::compare(&self.paths, &rows);
                 self.let_go(rows, lock);
                 state
             }
@@ -171,14 +175,14 @@ impl IndexThread {
         }
         let lock = self.lock_soon().map_err(|error| match error.kind() {
             std::io::ErrorKind::WouldBlock => {
-                let who = holder(&self.places.db_lock()).unwrap_or_else(|| "another process".to_owned());
+                let who = holder(&self.paths.db_lock()).unwrap_or_else(|| "another process".to_owned());
                 format!(
                     "the index is open in {who}; it closes it when no session is at work, so try again later"
                 )
             }
             _ => error.to_string(),
         })?;
-        let directory = self.places.db();
+        let directory = self.paths.db();
         let bytes_before = bytes_below(&directory, 0);
         let failed = |error: std::io::Error| format!("the old index cannot be moved or removed: {error}");
         let old = self.retired(match keep {
@@ -188,7 +192,7 @@ impl IndexThread {
         std::fs::rename(&directory, &old).map_err(failed)?;
         // A crash here leaves no index; the next use rebuilds it from the journals.
         let written = guarded(|| Rows::open(&directory)).and_then(|rows| {
-            let written = guarded(|| write_all(&self.places, &rows));
+            let written = guarded(|| write_all(&self.paths, &rows));
             self.end(rows);
             written
         });
@@ -223,7 +227,7 @@ impl IndexThread {
     /// Path under which the database is kept once it is no longer used.
     fn retired(&self, kind: &str) -> PathBuf {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-        self.places.data.join(format!("{kind}-{now}"))
+        self.paths.data.join(format!("{kind}-{now}"))
     }
 
     /// Writes all pending updates. Those that fail stay pending until the next request.
@@ -242,12 +246,12 @@ impl IndexThread {
     fn write(&mut self, session: &SessionId, update: &Update) -> bool {
         let header = match update {
             Update::Header(header) => return self.with(|rows| rows.put(header)).is_some(),
-            Update::FromJournal => scan::read_header(&self.places, session),
+            Update::FromJournal => scan::read_header(&self.paths, session),
         };
         match header {
             Ok(header) => self.with(|rows| rows.put(&header)).is_some(),
             Err(StoreError::NotFound(_)) => {
-                let has_index = self.open.is_some() || self.places.db().exists();
+                let has_index = self.open.is_some() || self.paths.db().exists();
                 !has_index || self.with(|rows| rows.remove(session)).is_some()
             }
             // Its row stays unchanged; a listing detects that it is outdated.
@@ -291,7 +295,7 @@ impl IndexThread {
                 return None;
             }
         };
-        let directory = self.places.db();
+        let directory = self.paths.db();
         let mut opened = guarded(|| Rows::open(&directory));
         if let Err(RowsError::Damaged(reason)) = &opened {
             if !self.set_aside(reason) {
@@ -311,9 +315,9 @@ impl IndexThread {
     /// Takes the lock next to the database. sled's own lock would move with the directory when that is set
     /// aside.
     fn lock(&self) -> std::io::Result<File> {
-        private_directory(&self.places.data)?;
-        private_directory(&self.places.db())?;
-        let lock = open_private().write(true).create(true).open(self.places.db_lock())?;
+        private_directory(&self.paths.data)?;
+        private_directory(&self.paths.db())?;
+        let lock = open_private().write(true).create(true).open(self.paths.db_lock())?;
         lock.try_lock()?;
         Ok(lock)
     }
@@ -349,7 +353,7 @@ impl IndexThread {
 
     /// Closes sled, or gives it up for this process if it does not end in time.
     fn end(&mut self, rows: Rows) -> bool {
-        let file = rows::lock_file(&self.places.db());
+        let file = rows::lock_file(&self.paths.db());
         let ended = end_within(CLOSE_WAITS, move || {
             drop(rows);
             // Its threads may keep the file open for a moment longer: taking its lock once proves that it is
@@ -367,7 +371,7 @@ impl IndexThread {
 
     /// Renames the directory and schedules a complete rebuild. The lock must be held.
     fn set_aside(&mut self, reason: &str) -> bool {
-        let directory = self.places.db();
+        let directory = self.paths.db();
         let aside = self.retired("db.corrupt");
         self.set_aside += 1;
         if self.set_aside > SET_ASIDE_MAX {
@@ -381,17 +385,17 @@ impl IndexThread {
             return false;
         }
         tracing::warn!(reason, aside = %aside.display(), "sled was damaged and is rebuilt from the journals");
-        self.pending.read_from_journal(self.places.sessions().unwrap_or_default());
+        self.pending.read_from_journal(self.paths.sessions().unwrap_or_default());
         true
     }
 }
 
 /// Writes the headers of all sessions with a prompt, and returns their number.
-fn write_all(places: &Places, rows: &Rows) -> Result<u64, RowsError> {
+fn write_all(paths: &StorePaths, rows: &Rows) -> Result<u64, RowsError> {
     let mut written = 0;
-    for session in places.sessions().map_err(|error| RowsError::Damaged(error.to_string()))? {
+    for session in paths.sessions().map_err(|error| RowsError::Damaged(error.to_string()))? {
         // Listings report journals that can't be read.
-        let header = scan::read_header(places, &session).ok().filter(|marked| marked.header.has_prompt);
+        let header = scan::read_header(paths, &session).ok().filter(|marked| marked.header.has_prompt);
         if let Some(header) = header {
             rows.put(&header)?;
             written += 1;

@@ -19,7 +19,7 @@ use super::header::{Header, Mark, MarkedHeader};
 use super::index::Index;
 use super::line::{self, Bodies};
 use super::scan::Scan;
-use super::{Places, StoreError, io_error, open_private, private_directory, sync_directory};
+use super::{StoreError, StorePaths, io_error, open_private, private_directory, sync_directory};
 use epitome_thread::{Change, Entry, Seq, SessionId};
 
 /// How long to wait for the lock of a journal. A process that released one may just have forked a child,
@@ -29,7 +29,7 @@ const JUST_HELD: Duration = Duration::from_millis(250);
 /// A session's log, open for appending. Dropping it lets other processes open the session.
 pub struct Journal {
     session: SessionId,
-    place: Place,
+    storage: Storage,
     header: Header,
     mark: Mark,
     /// Whether bytes of a failed write may follow the mark.
@@ -37,7 +37,7 @@ pub struct Journal {
 }
 
 /// Where a journal's entries are stored.
-enum Place {
+enum Storage {
     Disk {
         log: Arc<Log>,
         index: Index,
@@ -50,7 +50,7 @@ enum Place {
 struct Log {
     session: SessionId,
     path: PathBuf,
-    places: Places,
+    paths: StorePaths,
     blobs: Blobs,
     file: File,
     /// Lines with blobs so far. Stored before `bytes`, read after it.
@@ -73,7 +73,7 @@ struct Synced {
 
 impl Journal {
     pub(super) fn create(
-        places: &Places,
+        paths: &StorePaths,
         index: &Index,
         session: &SessionId,
         opened: Change,
@@ -83,7 +83,7 @@ impl Journal {
         if SessionId::parse(&session.0).is_none() {
             return Err(not_an_id(session));
         }
-        let path = places.journal(session);
+        let path = paths.journal(session);
         let options = || {
             let mut options = open_private();
             options.read(true).append(true).create_new(true);
@@ -91,8 +91,8 @@ impl Journal {
         };
         let file = match options().open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                private_directory(&places.journals())
-                    .map_err(|source| io_error("make the directory", &places.journals(), source))?;
+                private_directory(&paths.journals())
+                    .map_err(|source| io_error("make the directory", &paths.journals(), source))?;
                 options().open(&path)
             }
             opened => opened,
@@ -109,7 +109,7 @@ impl Journal {
         let mut journal = Journal {
             session: session.clone(),
             header: Header::opened(&entry).expect("the change was asserted to be an opening"),
-            place: Place::Disk { log: Arc::new(Log::new(places, session, file)), index: index.clone() },
+            storage: Storage::Disk { log: Arc::new(Log::new(paths, session, file)), index: index.clone() },
             mark: Mark { entries: 0, bytes: 0, crc: 0 },
             unclean: false,
         };
@@ -122,14 +122,14 @@ impl Journal {
     }
 
     pub(super) fn load(
-        places: &Places,
+        paths: &StorePaths,
         index: &Index,
         session: &SessionId,
     ) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
         if SessionId::parse(&session.0).is_none() {
             return Err(StoreError::NotFound(session.clone()));
         }
-        let path = places.journal(session);
+        let path = paths.journal(session);
         let mut file = match open_private().read(true).append(true).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(StoreError::NotFound(session.clone()));
@@ -139,7 +139,7 @@ impl Journal {
         lock(&file, session, &path)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|source| io_error("read", &path, source))?;
-        let log = Log::new(places, session, file);
+        let log = Log::new(paths, session, file);
         let scan = Scan::of(session, &bytes, Bodies::Whole(&log.blobs))?;
         if let Some(damage) = scan.damage {
             return Err(damage);
@@ -152,7 +152,7 @@ impl Journal {
         log.bytes.store(scan.mark.bytes, Ordering::Release);
         let journal = Journal {
             session: session.clone(),
-            place: Place::Disk { log: Arc::new(log), index: index.clone() },
+            storage: Storage::Disk { log: Arc::new(log), index: index.clone() },
             header: scan.header,
             mark: scan.mark,
             unclean: false,
@@ -167,7 +167,7 @@ impl Journal {
         let header = Header::opened(&first).expect("a log begins with an opening entry");
         let mut journal = Journal {
             session: header.session.clone(),
-            place: Place::Memory,
+            storage: Storage::Memory,
             header,
             mark: Mark { entries: 1, bytes: 0, crc: 0 },
             unclean: false,
@@ -200,15 +200,15 @@ impl Journal {
     /// A handle that makes appended entries durable, from any thread.
     pub fn syncer(&self) -> Syncer {
         Syncer {
-            log: match &self.place {
-                Place::Disk { log, .. } => Some(log.clone()),
-                Place::Memory => None,
+            log: match &self.storage {
+                Storage::Disk { log, .. } => Some(log.clone()),
+                Storage::Memory => None,
             },
         }
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        let Place::Disk { log, index } = &self.place else {
+        let Storage::Disk { log, index } = &self.storage else {
             self.mark.entries += 1;
             self.header.apply(entry);
             return Ok(());
@@ -217,7 +217,7 @@ impl Journal {
         if self.unclean {
             log.file
                 .set_len(self.mark.bytes)
-                .map_err(|source| io_error("take back a failed write in", &log.path, source))?;
+                .map_err(|source| io_error("undo a failed write in", &log.path, source))?;
             self.unclean = false;
         }
         // One `write(2)`; a second one follows only after a partial write, to get its error.
@@ -249,7 +249,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         // A syncer may keep the file open for a while; the lock must not outlive the session.
-        if let Place::Disk { log, .. } = &self.place {
+        if let Storage::Disk { log, .. } = &self.storage {
             let _ = log.file.unlock();
         }
     }
@@ -284,12 +284,12 @@ impl Syncer {
 }
 
 impl Log {
-    fn new(places: &Places, session: &SessionId, file: File) -> Log {
+    fn new(paths: &StorePaths, session: &SessionId, file: File) -> Log {
         Log {
             session: session.clone(),
-            path: places.journal(session),
-            places: places.clone(),
-            blobs: places.blobs(session),
+            path: paths.journal(session),
+            paths: paths.clone(),
+            blobs: paths.blobs(session),
             file,
             lines_with_blobs: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -309,9 +309,9 @@ impl Log {
             io_error("sync", &self.path, source)
         })?;
         if !synced.name {
-            let journals = self.places.journals();
+            let journals = self.paths.journals();
             // The directories may be as new as the file.
-            for directory in [Some(&*journals), Some(&*self.places.data), self.places.data.parent()] {
+            for directory in [Some(&*journals), Some(&*self.paths.data), self.paths.data.parent()] {
                 let Some(directory) = directory else { continue };
                 sync_directory(directory)
                     .map_err(|source| io_error("sync the directory", directory, source))?;
@@ -323,7 +323,7 @@ impl Log {
 
     /// Cuts off an incomplete last line after saving it in the `.torn` file.
     fn cut(&self, whole: u64, torn: &[u8]) -> Result<(), StoreError> {
-        let beside = self.places.torn(&self.session);
+        let beside = self.paths.torn(&self.session);
         let mut kept = torn.to_vec();
         kept.push(b'\n');
         open_private()
@@ -331,17 +331,19 @@ impl Log {
             .create(true)
             .open(&beside)
             .and_then(|mut file| file.write_all(&kept).and_then(|()| file.sync_data()))
-            .map_err(|source| io_error("keep a broken line in", &beside, source))?;
-        self.file.set_len(whole).map_err(|source| io_error("cut a broken line off", &self.path, source))?;
-        tracing::warn!(session = %self.session, bytes = torn.len(), "a broken last line was cut off");
+            .map_err(|source| io_error("save an incomplete line in", &beside, source))?;
+        self.file
+            .set_len(whole)
+            .map_err(|source| io_error("remove an incomplete line from", &self.path, source))?;
+        tracing::warn!(session = %self.session, bytes = torn.len(), "an incomplete last line was cut off");
         Ok(())
     }
 }
 
 /// Removes a session's files, the journal first: without it the session no longer exists, and what a crash
 /// leaves of the rest is removed by the next attempt.
-pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreError> {
-    let path = places.journal(session);
+pub(super) fn remove(paths: &StorePaths, session: &SessionId) -> Result<(), StoreError> {
+    let path = paths.journal(session);
     match open_private().read(true).append(true).open(&path) {
         Ok(file) => match lock(&file, session, &path) {
             Ok(()) => remove_file(&path)?,
@@ -351,17 +353,17 @@ pub(super) fn remove(places: &Places, session: &SessionId) -> Result<(), StoreEr
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(source) => return Err(io_error("open", &path, source)),
     }
-    remove_file(&places.torn(session))?;
-    for damaged in places.damaged(session)? {
+    remove_file(&paths.torn(session))?;
+    for damaged in paths.damaged(session)? {
         remove_file(&damaged)?;
     }
-    let blobs = places.blobs(session);
+    let blobs = paths.blobs(session);
     blobs.remove().map_err(|source| io_error("remove", blobs.directory(), source))?;
-    let checkpoints = places.checkpoints(session);
+    let checkpoints = paths.checkpoints(session);
     remove_directory(&checkpoints).map_err(|source| io_error("remove", &checkpoints, source))?;
-    match sync_directory(&places.journals()) {
+    match sync_directory(&paths.journals()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        synced => synced.map_err(|source| io_error("sync the directory", &places.journals(), source)),
+        synced => synced.map_err(|source| io_error("sync the directory", &paths.journals(), source)),
     }
 }
 
@@ -412,5 +414,5 @@ fn now() -> u64 {
 }
 
 fn not_an_id(session: &SessionId) -> StoreError {
-    StoreError::Unstorable { session: session.clone(), reason: "this cannot name a session".to_owned() }
+    StoreError::Unstorable { session: session.clone(), reason: "its id is not valid".to_owned() }
 }

@@ -58,7 +58,7 @@ pub use journal::{Journal, Syncer};
 /// A handle on the durable threads of one data directory. Clones share one index thread.
 #[derive(Clone)]
 pub struct Store {
-    places: Places,
+    paths: StorePaths,
     index: Index,
 }
 
@@ -74,15 +74,15 @@ pub enum StoreError {
     InUse(SessionId),
     #[error(
         "session {session} was written by a newer Epitome (format {found}, this one reads up to {}); \
-         its file was left as it is",
+         its file was not changed",
         FORMAT_VERSION
     )]
     FutureFormat { session: SessionId, found: u32 },
     /// A line other than the last is damaged. `read_whole_part` returns the entries before it.
     #[error(
         "the journal of session {session} is damaged at line {line}: {reason}; \
-         it was left as it is; `epitome sessions show {session}` prints what stands before, and \
-         `epitome doctor --repair` goes on with that"
+         the file was not changed; `epitome sessions show {session}` prints the part before the damage, and \
+         `epitome doctor --repair` continues with that part"
     )]
     Damaged {
         session: SessionId,
@@ -118,8 +118,8 @@ pub struct Listing {
 impl Store {
     /// Creates a handle without touching the disk or starting a thread.
     pub fn new(paths: &Paths) -> Store {
-        let places = Places { data: Arc::from(paths.data.as_path()) };
-        Store { index: Index::new(places.clone()), places }
+        let paths = StorePaths { data: Arc::from(paths.data.as_path()) };
+        Store { index: Index::new(paths.clone()), paths }
     }
 
     /// Bytes of headers waiting to be indexed. The index is written asynchronously.
@@ -129,13 +129,13 @@ impl Store {
 
     /// Creates a session's log with its opening entry, which must name the session. Does not sync.
     pub fn create(&self, session: &SessionId, opened: Change) -> Result<(Journal, Arc<Entry>), StoreError> {
-        Journal::create(&self.places, &self.index, session, opened)
+        Journal::create(&self.paths, &self.index, session, opened)
     }
 
     /// Opens a session's log for writing and reads all of it. An incomplete last line is moved to the
     /// session's `.torn` file.
     pub fn load(&self, session: &SessionId) -> Result<(Journal, Vec<Arc<Entry>>), StoreError> {
-        Journal::load(&self.places, &self.index, session)
+        Journal::load(&self.paths, &self.index, session)
     }
 
     /// Reads a session's log, even while another process writes it. Changes nothing; an incomplete last line
@@ -153,15 +153,15 @@ impl Store {
         &self,
         session: &SessionId,
     ) -> Result<(Vec<Arc<Entry>>, Option<StoreError>), StoreError> {
-        let bytes = scan::read_file(&self.places, session)?;
-        let blobs = self.places.blobs(session);
+        let bytes = scan::read_file(&self.paths, session)?;
+        let blobs = self.paths.blobs(session);
         let scan = Scan::of(session, &bytes, Bodies::Whole(&blobs))?;
         Ok((scan.entries, scan.damage))
     }
 
     /// A session's journal file, up to the last complete line.
     pub fn raw(&self, session: &SessionId) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = scan::read_file(&self.places, session)?;
+        let mut bytes = scan::read_file(&self.paths, session)?;
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         Ok(bytes)
     }
@@ -192,8 +192,8 @@ impl Store {
     /// change a journal's length is not noticed here.
     pub fn list(&self) -> Result<Listing, StoreError> {
         let mut found: BTreeMap<SessionId, u64> = BTreeMap::new();
-        for session in self.places.sessions()? {
-            if let Ok(metadata) = std::fs::metadata(self.places.journal(&session)) {
+        for session in self.paths.sessions()? {
+            if let Ok(metadata) = std::fs::metadata(self.paths.journal(&session)) {
                 found.insert(session, metadata.len());
             }
         }
@@ -202,7 +202,7 @@ impl Store {
         for (session, bytes) in found {
             match known.remove(&session) {
                 Some(marked) if marked.mark.bytes == bytes => listing.headers.push(marked.header),
-                Some(_) | None => match scan::read_header(&self.places, &session) {
+                Some(_) | None => match scan::read_header(&self.paths, &session) {
                     Ok(marked) => {
                         listing.headers.push(marked.header);
                         self.index.catch_up(&session);
@@ -225,7 +225,7 @@ impl Store {
         if SessionId::parse(&session.0).is_none() {
             return Ok(());
         }
-        journal::remove(&self.places, session)?;
+        journal::remove(&self.paths, session)?;
         self.index.catch_up(session);
         Ok(())
     }
@@ -239,11 +239,11 @@ impl Store {
 
 /// Paths below the data directory.
 #[derive(Clone, Debug)]
-struct Places {
+struct StorePaths {
     data: Arc<Path>,
 }
 
-impl Places {
+impl StorePaths {
     fn journals(&self) -> PathBuf {
         self.data.join("journals")
     }

@@ -9,7 +9,7 @@ use super::health::{IndexState, Rebuilt, Repair, Repaired};
 use super::index::Keep;
 use super::line::{self, Bodies};
 use super::scan::{self, Scan};
-use super::{Places, Store, StoreError, io_error, journal, open_private, sync_directory};
+use super::{Store, StoreError, StorePaths, io_error, journal, open_private, sync_directory};
 use epitome_files::atomic_file::replace_private;
 use epitome_platform::holder::holder;
 use epitome_thread::SessionId;
@@ -19,7 +19,7 @@ impl Store {
     /// index is rebuilt. Sessions that are open are left alone and reported.
     pub fn repair(&self) -> Result<Repair, StoreError> {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
-        for session in self.places.sessions()? {
+        for session in self.paths.sessions()? {
             match self.repair_journal(&session) {
                 Ok(repaired) => done.extend(repaired),
                 Err(error) => refused.push(self.refusal(&session, &error)),
@@ -56,16 +56,16 @@ impl Store {
     /// The process that has a session open, if the system provides that information.
     pub fn holder(&self, session: &SessionId) -> Option<String> {
         SessionId::parse(&session.0)?;
-        holder(&self.places.journal(session))
+        holder(&self.paths.journal(session))
     }
 
     /// `None` if nothing was wrong with it.
     fn repair_journal(&self, session: &SessionId) -> Result<Option<Repaired>, StoreError> {
         // Most journals are sound, and an open session only matters if its journal is not.
-        if is_sound(session, &scan::read_file(&self.places, session)?)? {
+        if is_sound(session, &scan::read_file(&self.paths, session)?)? {
             return Ok(None);
         }
-        let path = self.places.journal(session);
+        let path = self.paths.journal(session);
         let file = open_private()
             .read(true)
             .append(true)
@@ -73,11 +73,11 @@ impl Store {
             .map_err(|source| io_error("open", &path, source))?;
         journal::lock(&file, session, &path)?;
         // Check again, now that nobody else writes it.
-        let bytes = scan::read_file(&self.places, session)?;
+        let bytes = scan::read_file(&self.paths, session)?;
         if is_sound(session, &bytes)? {
             return Ok(None);
         }
-        let kept = aside(&self.places, session);
+        let kept = aside(&self.paths, session);
         let (good, entries) = match Scan::of(session, &bytes, Bodies::Inline) {
             Ok(scan) => (scan.mark.bytes as usize, scan.mark.entries),
             Err(_) => (0, 0),
@@ -87,18 +87,18 @@ impl Store {
         let what = if entries == 0 {
             std::fs::rename(&path, &kept).map_err(|source| io_error("keep", &kept, source))?;
             format!(
-                "session {session} has no sound beginning and is not listed any more; its journal is kept as {name}, \
-                 with {behind} whole lines"
+                "session {session} has no readable beginning and is no longer listed; its journal is kept as {name}, \
+                 with {behind} intact lines"
             )
         } else {
             keep(&path, &kept, &bytes)?;
             replace_private(&path, &bytes[..good]).map_err(|source| io_error("replace", &path, source))?;
             format!(
-                "session {session} goes on with its first {entries} entries; the journal as it was is kept as {name}, \
-                 with {behind} whole lines behind the damage"
+                "session {session} continues with its first {entries} entries; the original journal is kept as {name}, \
+                 with {behind} intact lines after the damage"
             )
         };
-        let journals = self.places.journals();
+        let journals = self.paths.journals();
         sync_directory(&journals).map_err(|source| io_error("sync the directory", &journals, source))?;
         tracing::warn!(%session, entries, behind, "a damaged journal was repaired");
         self.index.catch_up(session);
@@ -140,9 +140,9 @@ fn keep(path: &Path, kept: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 }
 
 /// Path under which a damaged journal is kept: next to it, with the time in milliseconds.
-fn aside(places: &Places, session: &SessionId) -> PathBuf {
+fn aside(paths: &StorePaths, session: &SessionId) -> PathBuf {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-    places.journals().join(format!("{session}.damaged-{now}"))
+    paths.journals().join(format!("{session}.damaged-{now}"))
 }
 
 fn whole_lines(bytes: &[u8]) -> usize {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::header::{Header, Mark, MarkedHeader};
 use super::line::{self, Bodies, LineFault};
-use super::{Places, StoreError, io_error};
+use super::{StoreError, StorePaths, io_error};
 use epitome_thread::{Change, Entry, FORMAT_VERSION, Seq, SessionId};
 
 /// The content of a journal.
@@ -111,11 +111,11 @@ fn read_line(
 }
 
 /// Reads a complete journal without locking it.
-pub(super) fn read_file(places: &Places, session: &SessionId) -> Result<Vec<u8>, StoreError> {
+pub(super) fn read_file(paths: &StorePaths, session: &SessionId) -> Result<Vec<u8>, StoreError> {
     if SessionId::parse(&session.0).is_none() {
         return Err(StoreError::NotFound(session.clone()));
     }
-    let path = places.journal(session);
+    let path = paths.journal(session);
     match std::fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotFound(session.clone())),
         bytes => bytes.map_err(|source| io_error("read", &path, source)),
@@ -123,8 +123,8 @@ pub(super) fn read_file(places: &Places, session: &SessionId) -> Result<Vec<u8>,
 }
 
 /// Builds a session's header from its journal alone.
-pub(super) fn read_header(places: &Places, session: &SessionId) -> Result<MarkedHeader, StoreError> {
-    let bytes = read_file(places, session)?;
+pub(super) fn read_header(paths: &StorePaths, session: &SessionId) -> Result<MarkedHeader, StoreError> {
+    let bytes = read_file(paths, session)?;
     let scan = Scan::of(session, &bytes, Bodies::Inline)?;
     match scan.damage {
         None => Ok(MarkedHeader { header: scan.header, mark: scan.mark }),

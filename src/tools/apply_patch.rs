@@ -126,7 +126,7 @@ fn run(files: &[FilePatch], context: &ToolContext, stop: &Stop) -> Result<ToolRe
         shown: plan.shown(),
         locations,
         raw: Some(read_state::raw(&states)),
-        ..ToolResult::completed(plan.told(&context.workspace))
+        ..ToolResult::completed(plan.report(&context.workspace))
     })
 }
 
@@ -360,9 +360,9 @@ impl Plan {
                 .map(|file| workspace.display(&file.real))
                 .collect();
             return Err(match stuck.is_empty() {
-                true => format!("{why} No file was changed: what was written before was taken back."),
+                true => format!("{why} No file was changed: earlier writes were rolled back."),
                 false => {
-                    format!("{why} What was written before could not be taken back in {}.", stuck.join(", "))
+                    format!("{why} Earlier writes could not be rolled back in {}.", stuck.join(", "))
                 }
             });
         }
@@ -387,7 +387,7 @@ impl Plan {
     }
 
     /// A report of the changes, for the model.
-    fn told(&self, workspace: &Workspace) -> String {
+    fn report(&self, workspace: &Workspace) -> String {
         let mut lines: Vec<String> = Vec::new();
         for file in &self.files {
             let name = workspace.display(&file.real);
@@ -423,7 +423,7 @@ impl Planned {
         match self.is_unsaved {
             false => Ok(()),
             true => Err(format!(
-                "{} has changes in the user's editor that are not saved, so it is not taken away. Ask the user to \
+                "{} has changes in the user's editor that are not saved, so it is neither deleted nor moved. Ask the user to \
                  save it first.",
                 workspace.display(&self.real)
             )),

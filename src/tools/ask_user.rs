@@ -142,12 +142,12 @@ impl ParsedTool for AskUser {
         Box::pin(async move {
             let schema = input.schema();
             let wants = Wants::Form { schema: schema.clone() };
-            told(&schema, door.ask(Question { message: input.question, wants }).await)
+            result_of(&schema, door.ask(Question { message: input.question, wants }).await)
         })
     }
 }
 
-fn told(schema: &Value, reply: Reply) -> ToolResult {
+fn result_of(schema: &Value, reply: Reply) -> ToolResult {
     match reply {
         Reply::Accepted(content) => match fitting(schema, content) {
             Ok(content) => {
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn replies_become_messages_for_the_model() {
         let schema = schema(json!({"question": "Which?", "options": ["a", "b"], "multiple": true}));
-        let text = |reply| match told(&schema, reply).content.remove(0) {
+        let text = |reply| match result_of(&schema, reply).content.remove(0) {
             epitome_thread::OutcomeContent::Text { text } => text,
             other => panic!("text was expected: {other:?}"),
         };

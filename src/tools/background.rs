@@ -25,7 +25,7 @@ pub const RUNNING_MAX: usize = 8;
 /// Ended commands that are kept so that their last output can still be read.
 const ENDED_MAX: usize = 16;
 
-/// Bytes of unread output kept per command; of more, the newest are kept.
+/// Bytes of unread output kept per command; of more, the newest bytes are kept.
 const UNREAD_BYTES_MAX: usize = 1024 * 1024;
 
 /// Time for which a new command is observed before its start is reported: by then a server has printed its
@@ -43,10 +43,10 @@ const ID_LETTERS_COUNT: usize = 4;
 /// The commands of one session.
 #[derive(Default)]
 pub struct Background {
-    commands: Mutex<Vec<Kept>>,
+    commands: Mutex<Vec<Followed>>,
 }
 
-struct Kept {
+struct Followed {
     command: Arc<Command>,
     task: AbortHandle,
 }
@@ -94,42 +94,42 @@ impl Background {
 
     /// Number of running commands.
     pub fn running(&self) -> usize {
-        self.commands().iter().filter(|kept| kept.command.state().ending.is_none()).count()
+        self.commands().iter().filter(|followed| followed.command.state().ending.is_none()).count()
     }
 
     /// Returns the command with this id. The error is a message for the model.
     pub fn find(&self, id: &str) -> Result<Arc<Command>, String> {
         let id = id.trim();
         let commands = self.commands();
-        if let Some(kept) = commands.iter().find(|kept| kept.command.id == id) {
-            return Ok(kept.command.clone());
+        if let Some(followed) = commands.iter().find(|followed| followed.command.id == id) {
+            return Ok(followed.command.clone());
         }
-        let ids: Vec<&str> = commands.iter().map(|kept| kept.command.id.as_str()).collect();
+        let ids: Vec<&str> = commands.iter().map(|followed| followed.command.id.as_str()).collect();
         let known = match ids.is_empty() {
             true => "There are none".to_string(),
             false => format!("There are {}", ids.join(", ")),
         };
         Err(format!(
-            "There is no background command {id:?} in this session. {known}. Those of an earlier life of the session \
-             ended with it."
+            "There is no background command {id:?} in this session. {known}. Those from before a restart of the \
+             session have ended."
         ))
     }
 
     /// The status of all known commands, oldest first.
     pub fn standings(&self) -> Vec<Standing> {
-        self.commands().iter().map(|kept| kept.command.standing()).collect()
+        self.commands().iter().map(|followed| followed.command.standing()).collect()
     }
 
     /// Registers a command and starts to follow it. `None` if too many are running; the command is then
     /// ended.
     fn follow(&self, line: &str, started: Started, network: bool) -> Option<Arc<Command>> {
         let mut commands = self.commands();
-        let running = commands.iter().filter(|kept| kept.command.state().ending.is_none()).count();
+        let running = commands.iter().filter(|followed| followed.command.state().ending.is_none()).count();
         if running >= RUNNING_MAX {
             return None;
         }
         let mut id = fresh_id();
-        while commands.iter().any(|kept| kept.command.id == id) {
+        while commands.iter().any(|followed| followed.command.id == id) {
             id = fresh_id();
         }
         let command = Arc::new(Command {
@@ -142,19 +142,19 @@ impl Background {
             network: started.is_held.then_some(network),
         });
         let task = tokio::spawn(follow(command.clone(), started)).abort_handle();
-        commands.push(Kept { command: command.clone(), task });
+        commands.push(Followed { command: command.clone(), task });
         let ended: Vec<String> = commands
             .iter()
-            .filter(|kept| kept.task.is_finished())
-            .map(|kept| kept.command.id.clone())
+            .filter(|followed| followed.task.is_finished())
+            .map(|followed| followed.command.id.clone())
             .collect();
         for id in ended.iter().take(ended.len().saturating_sub(ENDED_MAX)) {
-            commands.retain(|kept| kept.command.id != *id);
+            commands.retain(|followed| followed.command.id != *id);
         }
         Some(command)
     }
 
-    fn commands(&self) -> MutexGuard<'_, Vec<Kept>> {
+    fn commands(&self) -> MutexGuard<'_, Vec<Followed>> {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,8 +162,8 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         // Dropping the task drops the command's `Running`, which ends it.
-        for kept in self.commands().iter() {
-            kept.task.abort();
+        for followed in self.commands().iter() {
+            followed.task.abort();
         }
     }
 }
@@ -188,7 +188,7 @@ pub(super) async fn start(
     let Some(command) = background.follow(&line, started, context.sandbox.network) else {
         return ToolResult::failed(full());
     };
-    command.wait(FIRST_LOOK, Wanted::End).await;
+    command.wait(FIRST_LOOK, WaitFor::End).await;
     let head = format!("Background command {} was started", command.id);
     command.result(&head)
 }
@@ -213,7 +213,7 @@ async fn follow(command: Arc<Command>, started: Started) {
 }
 
 /// The condition to wait for.
-pub(super) enum Wanted {
+pub(super) enum WaitFor {
     End,
     /// New output, or the end.
     News,
@@ -243,13 +243,13 @@ impl Command {
     }
 
     /// Waits for a condition, at most for the given time.
-    pub(super) async fn wait(&self, at_most: Duration, wanted: Wanted) {
+    pub(super) async fn wait(&self, at_most: Duration, wait_for: WaitFor) {
         let mut news = self.news.subscribe();
         let mut searched = 0;
         let there = async {
             loop {
                 news.mark_unchanged();
-                if self.has(&wanted, &mut searched) || news.changed().await.is_err() {
+                if self.has(&wait_for, &mut searched) || news.changed().await.is_err() {
                     return;
                 }
             }
@@ -260,15 +260,15 @@ impl Command {
 
     /// Whether the condition holds. Bytes before `searched`, counted from the start of the output, are known
     /// not to match.
-    fn has(&self, wanted: &Wanted, searched: &mut u64) -> bool {
+    fn has(&self, wait_for: &WaitFor, searched: &mut u64) -> bool {
         let state = self.state();
         if state.ending.is_some() {
             return true;
         }
-        match wanted {
-            Wanted::End => false,
-            Wanted::News => !state.unread.is_empty(),
-            Wanted::Line(pattern) => {
+        match wait_for {
+            WaitFor::End => false,
+            WaitFor::News => !state.unread.is_empty(),
+            WaitFor::Line(pattern) => {
                 let from = usize::try_from(searched.saturating_sub(state.before)).unwrap_or(usize::MAX);
                 let text = state.unread.get(from..).unwrap_or_default();
                 let found = text.lines().any(|line| pattern.is_match(line));

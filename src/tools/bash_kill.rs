@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::background::Wanted;
+use super::background::WaitFor;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_platform::group::KILL_GRACE;
 use epitome_thread::{Card, ToolKind, ToolSpec};
@@ -53,7 +53,7 @@ impl ParsedTool for BashKill {
             match context.background.find(&id) {
                 Ok(command) => {
                     command.kill();
-                    command.wait(KILL_GRACE + GIVE_UP, Wanted::End).await;
+                    command.wait(KILL_GRACE + GIVE_UP, WaitFor::End).await;
                     command.result("it was asked to end")
                 }
                 Err(sentence) => ToolResult::failed(sentence),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use regex::RegexBuilder;
 use serde_json::{Value, json};
 
-use super::background::Wanted;
+use super::background::WaitFor;
 use super::{BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, input};
 use epitome_thread::{Card, ToolKind, ToolSpec};
 
@@ -20,7 +20,7 @@ pub struct BashOutput;
 pub struct Call {
     id: String,
     wait: Duration,
-    wanted: Wanted,
+    wait_for: WaitFor,
 }
 
 impl ParsedTool for BashOutput {
@@ -63,21 +63,21 @@ impl ParsedTool for BashOutput {
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
         let id = input::named(input, "id")?;
         let seconds = input::whole(input, "wait")?.unwrap_or(0).min(WAIT_SECONDS_MAX);
-        let wanted = match input::optional_named(input, "until")? {
-            None => Wanted::News,
+        let wait_for = match input::optional_named(input, "until")? {
+            None => WaitFor::News,
             Some(pattern) => {
                 let pattern = RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build();
-                Wanted::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
+                WaitFor::Line(pattern.map_err(|error| format!("`until` is no regular expression: {error}"))?)
             }
         };
-        Ok(Call { id, wait: Duration::from_secs(seconds), wanted })
+        Ok(Call { id, wait: Duration::from_secs(seconds), wait_for })
     }
 
     fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
         Box::pin(async move {
             match context.background.find(&call.id) {
                 Ok(command) => {
-                    command.wait(call.wait, call.wanted).await;
+                    command.wait(call.wait, call.wait_for).await;
                     command.result("this is what it printed since it was read last")
                 }
                 Err(sentence) => ToolResult::failed(sentence),

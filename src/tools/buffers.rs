@@ -87,13 +87,13 @@ pub struct Buffers {
 
 #[derive(Default)]
 struct Known {
-    files: HashMap<PathBuf, Kept>,
+    files: HashMap<PathBuf, History>,
     /// Incremented with each check.
     clock: u64,
     busy: Busy,
 }
 
-struct Kept {
+struct History {
     trail: Trail,
     at: u64,
 }
@@ -108,7 +108,7 @@ impl Buffers {
     }
 
     /// Moves the state to a new instance with a new channel, for a session that is resumed.
-    pub fn on_another_way(&self) -> (Buffers, mpsc::Receiver<Wished>) {
+    pub fn with_new_channel(&self) -> (Buffers, mpsc::Receiver<Wished>) {
         let (wishes, receiver) = mpsc::channel(WAITING_MAX);
         (Buffers { wishes, known: Mutex::new(std::mem::take(&mut *self.known())) }, receiver)
     }
@@ -177,13 +177,14 @@ impl Known {
     fn trail(&mut self, real: &Path) -> &mut Trail {
         self.clock += 1;
         if self.files.len() >= FILES_MAX && !self.files.contains_key(real) {
-            let mut times: Vec<u64> = self.files.values().map(|kept| kept.at).collect();
+            let mut times: Vec<u64> = self.files.values().map(|history| history.at).collect();
             let (_, first_kept, _) = times.select_nth_unstable(FILES_LET_GO);
-            self.files.retain(|_, kept| kept.at >= *first_kept);
+            self.files.retain(|_, history| history.at >= *first_kept);
         }
-        let kept = self.files.entry(real.to_path_buf()).or_insert(Kept { trail: Trail::default(), at: 0 });
-        kept.at = self.clock;
-        &mut kept.trail
+        let history =
+            self.files.entry(real.to_path_buf()).or_insert(History { trail: Trail::default(), at: 0 });
+        history.at = self.clock;
+        &mut history.trail
     }
 }
 
@@ -237,19 +238,19 @@ impl Look {
                 }
                 Standing::Unsaved => {
                     let (text, form) = as_on_disk(said, &found.text);
-                    files.insert(real, Held { name, text, form, disk: found.text });
+                    files.insert(real, UnsavedText { name, text, form, disk: found.text });
                 }
             }
         }
-        Unsaved { files, way: Some(Way { buffers, writes: offers.writes, workspace }) }
+        Unsaved { files, link: Some(EditorLink { buffers, writes: offers.writes, workspace }) }
     }
 }
 
 /// The unsaved texts of one call's files; usually empty.
 #[derive(Default)]
 pub struct Unsaved {
-    files: HashMap<PathBuf, Held>,
-    way: Option<Way>,
+    files: HashMap<PathBuf, UnsavedText>,
+    link: Option<EditorLink>,
 }
 
 impl fmt::Debug for Unsaved {
@@ -258,7 +259,7 @@ impl fmt::Debug for Unsaved {
     }
 }
 
-struct Held {
+struct UnsavedText {
     /// The path as the editor knows it.
     name: PathBuf,
     /// The file's content if it were saved.
@@ -268,7 +269,7 @@ struct Held {
     disk: String,
 }
 
-struct Way {
+struct EditorLink {
     buffers: Arc<Buffers>,
     writes: bool,
     workspace: Arc<Workspace>,
@@ -309,14 +310,14 @@ pub const NOTE: &str = "[this text is what the user's editor holds, with changes
 impl Unsaved {
     /// Returns the editor's unsaved text of a file with this content on the disk, if that text counts.
     pub fn text(&self, real: &Path, disk: &[u8]) -> Option<&str> {
-        let held = self.files.get(real).filter(|held| held.disk.as_bytes() == disk)?;
-        Some(&held.text)
+        let unsaved = self.files.get(real).filter(|unsaved| unsaved.disk.as_bytes() == disk)?;
+        Some(&unsaved.text)
     }
 
     /// Refuses a change of a file with unsaved text if the editor doesn't accept edits.
     pub fn refuse_change(&self, name: &str) -> Result<(), String> {
-        match &self.way {
-            Some(way) if way.writes => Ok(()),
+        match &self.link {
+            Some(link) if link.writes => Ok(()),
             Some(_) | None => Err(format!(
                 "{name} has changes in the user's editor that are not saved, and this editor takes no edits. Ask \
                  the user to save it first."
@@ -327,7 +328,7 @@ impl Unsaved {
     /// Replaces an unsaved text in the editor. Blocks until the editor answers, so it must not be called on
     /// the runtime's own threads. The error is a sentence without the file's name.
     pub fn put(&self, real: &Path, text: &str) -> Result<Saved, String> {
-        let (Some(held), Some(way)) = (self.files.get(real), &self.way) else {
+        let (Some(unsaved), Some(link)) = (self.files.get(real), &self.link) else {
             return Err("the editor holds no unsaved text of it".to_owned());
         };
         if text.len() > PUT_BYTES_MAX {
@@ -335,11 +336,11 @@ impl Unsaved {
                 "the user's editor holds unsaved changes of it and is given no more than {PUT_BYTES_MAX} bytes"
             ));
         }
-        let wish = Wish::Put { path: held.name.clone(), text: held.form.in_editor(text) };
-        let answer = tokio::runtime::Handle::current().block_on(way.buffers.ask(wish));
+        let wish = Wish::Put { path: unsaved.name.clone(), text: unsaved.form.in_editor(text) };
+        let answer = tokio::runtime::Handle::current().block_on(link.buffers.ask(wish));
         match answer {
             Answer::Taken | Answer::Text(_) => {
-                Ok(way.buffers.took(real, &held.disk, text, on_disk(real, &way.workspace)))
+                Ok(link.buffers.took(real, &unsaved.disk, text, on_disk(real, &link.workspace)))
             }
             Answer::Missing => Err("the user's editor knows no such file".to_owned()),
             Answer::Failed(why) => Err(format!(

@@ -109,7 +109,7 @@ impl Files {
         for entry in &thread.entries()[known.followed.min(thread.entries().len())..] {
             match &entry.change {
                 Change::ToolFinished { outcome } => {
-                    for (path, state) in told(outcome) {
+                    for (path, state) in recorded_files(outcome) {
                         known.showed(&path, state, entry, is_first);
                     }
                 }
@@ -256,7 +256,7 @@ impl Known {
 }
 
 /// The files recorded in a tool result.
-fn told(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
+fn recorded_files(outcome: &ToolOutcome) -> Vec<(PathBuf, Option<String>)> {
     let files = outcome.raw.as_ref().and_then(|raw| raw.get(FILES)).and_then(Value::as_array);
     let one = |file: &Value| {
         let path = file.get("path")?.as_str()?;

@@ -91,7 +91,7 @@ fn read(input: &Value) -> Result<Ask, String> {
     };
     let asked = [&ask.text, &ask.regex, &ask.path, &ask.since, &ask.until];
     if ask.range.is_none() && ask.kind.is_none() && asked.iter().all(|asked| asked.is_none()) {
-        return Err("Say what to recall: `entry`, or `text`, `regex`, `path`, `kind` or a time.".to_string());
+        return Err("Give `entry`, or `text`, `regex`, `path`, `kind` or a time.".to_string());
     }
     Ok(ask)
 }

@@ -54,7 +54,7 @@ impl ParsedTool for Task {
                 "type": "object",
                 "properties": {
                     "description": {"type": "string", "description": "The work in 3 to 7 words."},
-                    "prompt": {"type": "string", "description": "All that the agent is told."},
+                    "prompt": {"type": "string", "description": "Everything that the agent needs to know."},
                     "agent": {"type": "string", "description": "Which agent; see above."},
                     "model": {"type": "string", "description": "`main`, `small` or a model's name; by default the \
                                                                 agent's own."}

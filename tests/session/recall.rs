@@ -78,7 +78,7 @@ fn before_a_compaction_recall_says_that_everything_is_in_view() {
     desk.ask("Again.");
     let outcome = last_outcome(&desk);
     assert_eq!(outcome.status, OutcomeStatus::Failed);
-    assert!(outcome.model_text().contains("Say what to recall"), "{}", outcome.model_text());
+    assert!(outcome.model_text().contains("Give `entry`, or"), "{}", outcome.model_text());
 }
 
 #[test]

@@ -192,7 +192,7 @@ fn a_damaged_journal_keeps_its_valid_prefix_and_a_backup() {
     let repair = repaired(&home);
     assert!(repair.refused.is_empty());
     let done = repair.done.iter().find(|done| done.session.as_ref() == Some(&first)).unwrap();
-    assert!(done.what.contains("first 2 entries") && done.what.contains("2 whole lines"), "{}", done.what);
+    assert!(done.what.contains("first 2 entries") && done.what.contains("2 intact lines"), "{}", done.what);
     assert_eq!(fs::read(done.kept.as_ref().unwrap()).unwrap(), damaged, "not a byte is lost");
     assert_eq!(fs::read(home.journal(&second)).unwrap(), other);
     assert_eq!(home.load(&first).unwrap().len(), 2);
@@ -213,7 +213,7 @@ fn a_journal_without_a_valid_first_line_is_moved_away() {
     flip(&home.journal(&first), 1);
     let repair = repaired(&home);
     let done = repair.done.iter().find(|done| done.session.as_ref() == Some(&first)).unwrap();
-    assert!(done.what.contains("4 whole lines"), "{}", done.what);
+    assert!(done.what.contains("4 intact lines"), "{}", done.what);
     assert!(done.kept.as_ref().unwrap().exists());
     assert_eq!(listed(&home).len(), 1);
     assert!(only_blob(&home, &first).exists());

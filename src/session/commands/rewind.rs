@@ -10,7 +10,7 @@ use super::{OnDisk, Ran};
 use crate::actor::Session;
 use crate::checkpoints::BY;
 use crate::rounds::apply_to;
-use epitome_checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
+use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
 use epitome_thread::{Change, PromptedTurn, Seq, Thread};
 
 /// Turns that are listed, and files of one turn; of more it says how many. The machine's form has all.
@@ -88,7 +88,7 @@ fn parse(typed: &str) -> Result<Wish, String> {
 /// What is to be done about the conversation beside the files.
 pub struct Plan {
     wish: Wish,
-    files: Option<Asked>,
+    files: Option<RewindTarget>,
     /// The change of the conversation.
     conversation: Option<Change>,
     /// What it is about, in words: `before e12 “fix the parser”`.
@@ -157,7 +157,7 @@ impl Session {
         };
         Ok(Plan {
             wish,
-            files: wish.scope.files().then_some(Asked::From(turn.start)),
+            files: wish.scope.files().then_some(RewindTarget::From(turn.start)),
             conversation,
             what: format!("before {} {}", turn.prompt, quoted(&turn.text)),
             target: turn.start,
@@ -189,7 +189,7 @@ impl Session {
         };
         Ok(Plan {
             wish,
-            files: files.map(|_| Asked::Undo),
+            files: files.map(|_| RewindTarget::Undo),
             conversation: change,
             what: format!("the rewind at {newest}"),
             target: newest,
@@ -215,7 +215,7 @@ impl Session {
     }
 
     /// The files are done, or were looked at: the rest of it.
-    pub(super) fn rewound(&mut self, plan: Plan, came: Option<Result<Report, CheckpointError>>) -> Ran {
+    pub(super) fn rewound(&mut self, plan: Plan, came: Option<Result<RewindReport, CheckpointError>>) -> Ran {
         let report = match came.transpose() {
             Ok(report) => report.unwrap_or_default(),
             Err(error) => return self.not_rewound(&format!("{error}. No file was changed")),
@@ -263,7 +263,14 @@ impl Session {
         Ran { told_of: reported, ..Ran::of(changes) }.with("rewind", told)
     }
 
-    fn words_of(&self, report: &Report, wish: Wish, conversation: bool, files: bool, what: &str) -> String {
+    fn words_of(
+        &self,
+        report: &RewindReport,
+        wish: Wish,
+        conversation: bool,
+        files: bool,
+        what: &str,
+    ) -> String {
         let mut out = match (wish.dry, wish.undo) {
             (true, false) => format!("Nothing was done. /rewind would go back to {what}:\n"),
             (true, true) => format!("Nothing was done. /rewind undo would take back {what}:\n"),
@@ -400,7 +407,7 @@ fn turn_json(turn: &PromptedTurn, record: Option<&TurnRecord>) -> Value {
 }
 
 /// Does what is asked of the files, or looks at what it would be.
-fn act(checkpoints: &Checkpoints, asked: Asked, wish: Wish) -> Result<Report, CheckpointError> {
+fn act(checkpoints: &Checkpoints, asked: RewindTarget, wish: Wish) -> Result<RewindReport, CheckpointError> {
     match wish.dry {
         true => checkpoints.preview(asked, wish.force),
         false => checkpoints.rewind(asked, wish.force),

@@ -245,7 +245,7 @@ fn missing(lines: &Lines<'_>, wanted: &[&str], from: usize) -> String {
     let before = Care::ALL.into_iter().find_map(|care| lines.places(wanted, 0, care).first().copied());
     if let Some(at) = before {
         return format!(
-            "stands at line {}, which is before line {}, where the hunks and `@@` lines before it end. Give hunks in the \
+            "matches line {}, which is before line {}, where the previous hunks and `@@` lines end. Give hunks in the \
              file's order.",
             at + 1,
             from + 1
@@ -395,7 +395,7 @@ mod tests {
                 " a\n b\n-x\n+y",
                 "first 2 of 3 lines are at line 1, but then the file has\n     2\tb\n     3\tc",
             ),
-            ("a\nb\n", "@@\n-b\n+c\n@@\n-a\n+d", "Hunk 2 stands at line 1, which is before line 3"),
+            ("a\nb\n", "@@\n-b\n+c\n@@\n-a\n+d", "Hunk 2 matches line 1, which is before line 3"),
             ("fn one() {}\n", "@@ fn ones() {}\n+x", "The nearest is:\n     1\tfn one() {}"),
             ("a\n", "-something else altogether", "and none like it"),
         ] {

@@ -76,10 +76,14 @@ pub fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
         }
     };
     match files.len() {
-        0 => Err("The patch names no file. Behind `*** Begin Patch` stands `*** Update File: path`, `*** Add File: \
+        0 => Err(
+            "The patch names no file. After `*** Begin Patch` comes `*** Update File: path`, `*** Add File: \
                   path` or `*** Delete File: path`."
-            .to_owned()),
-        count if count > FILES_MAX => Err(format!("The patch is of {count} files; at most {FILES_MAX} are taken at once.")),
+                .to_owned(),
+        ),
+        count if count > FILES_MAX => {
+            Err(format!("The patch is of {count} files; at most {FILES_MAX} are taken at once."))
+        }
         _ => Ok(files),
     }
 }
@@ -124,7 +128,7 @@ fn envelope(lines: &[&str], begin: usize) -> Result<Vec<FilePatch>, String> {
             },
             Some(FilePatch::Delete { .. }) if line.trim().is_empty() => {}
             Some(FilePatch::Delete { .. }) => {
-                return wrong(at, line, "nothing stands below a file that is deleted");
+                return wrong(at, line, "a deleted file has no lines");
             }
             Some(FilePatch::Update { to, hunks, .. }) => {
                 if let Some(path) = line.strip_prefix(MOVE) {
@@ -183,7 +187,7 @@ fn hunk_line(hunks: &mut Vec<Hunk>, at: usize, line: &str) -> Result<(), String>
             return wrong(
                 at,
                 line,
-                "a line of a hunk begins with a blank (it stays), `-` (it goes) or `+` (it comes)",
+                "a line of a hunk begins with a blank (unchanged), `-` (removed) or `+` (added)",
             );
         }
     }
