@@ -533,7 +533,7 @@ fn a_command_does_not_wait_for_the_copy_of_a_large_workspace() {
     let whys: Vec<_> =
         report.conflicts.iter().map(|conflict| (conflict.path.clone(), conflict.why)).collect();
     assert_eq!(whys, [(bench.at("a"), ConflictReason::NotKept), (bench.at("b"), ConflictReason::NotKept)]);
-    assert!(report.beyond.iter().any(|beyond| beyond.contains("2 files were not kept")), "{report:?}");
+    assert!(report.beyond.iter().any(|beyond| beyond.contains("2 files were not stored")), "{report:?}");
     assert!(!bench.at("new").exists(), "what was not there needs not be kept");
 }
 
@@ -618,7 +618,7 @@ fn unneeded_contents_and_the_oldest_turns_are_pruned() {
     let turns: Vec<_> = bench.checkpoints.turns().expect("listed").iter().map(|record| record.turn).collect();
     assert_eq!(turns, [Seq(30), Seq(40)]);
     let report = bench.rewind(10);
-    assert!(report.beyond.iter().any(|beyond| beyond.contains("not kept any more")), "{:?}", report.beyond);
+    assert!(report.beyond.iter().any(|beyond| beyond.contains("not stored any more")), "{:?}", report.beyond);
     assert_eq!(bench.read("a"), "2");
     bench.write("unchanged", &"x".repeat(1000));
     bench.command(50, || bench.write("a", "9"));

@@ -340,5 +340,5 @@ fn the_doctor_reports_and_repairs_problems() {
     assert!(mended["repair"]["done"][0]["what"].as_str().expect("words").contains("first 1 entries"));
     assert_eq!(mended["store"]["index"]["state"], "agrees");
     assert!(home.run(&["doctor", "--backup", "copy"]).err().contains("not empty"));
-    assert!(home.run(&["doctor"]).ok().contains("a journal as it was before a repair"));
+    assert!(home.run(&["doctor"]).ok().contains("the original of a repaired journal"));
 }

@@ -499,7 +499,7 @@ async fn a_local_page_is_fetched_only_if_allowed() {
     assert!(text(&page).contains(&format!("# Docs\n\n[More]({more})")), "{}", text(&page));
     let elsewhere = fetch(&url.replace("/docs", "/moved"), true).await;
     assert!(
-        text(&elsewhere).contains("which was not asked: https://elsewhere.example/x"),
+        text(&elsewhere).contains("which was not contacted: https://elsewhere.example/x"),
         "{}",
         text(&elsewhere)
     );

@@ -157,22 +157,22 @@ pub fn pages() -> Group {
             fetch(
                 "a redirect to a file",
                 "http://127.0.0.1:PORT/to-file",
-                AskedThen("which was not asked: file:"),
+                AskedThen("which was not contacted: file:"),
             ),
             fetch(
                 "a redirect to another port",
                 "http://127.0.0.1:PORT/to-other",
-                AskedThen("which was not asked"),
+                AskedThen("which was not contacted"),
             ),
             fetch(
                 "a redirect to another name",
                 "http://127.0.0.1:PORT/to-name",
-                AskedThen("which was not asked"),
+                AskedThen("which was not contacted"),
             ),
             fetch(
                 "a redirect to a cloud's data",
                 "http://127.0.0.1:PORT/to-cloud",
-                AskedThen("which was not asked"),
+                AskedThen("which was not contacted"),
             ),
             fetch("a redirect to itself", "http://127.0.0.1:PORT/circle", AskedThen("redirects in a circle")),
             fetch("a text without end", "http://127.0.0.1:PORT/endless", AskedThen("remain: offset=")),

@@ -438,7 +438,7 @@ fn checkpoints_without_a_session_are_reported_and_kept() {
         (&told.path, told.severity, &told.session),
         (&checkpoints(&id(9)), Severity::Warning, &Some(id(9)))
     );
-    assert!(told.todo.as_deref().is_some_and(|todo| todo.contains("remove the directory")), "{told:?}");
+    assert!(told.todo.as_deref().is_some_and(|todo| todo.contains("delete the directory")), "{told:?}");
     repaired(&home);
     assert!(checkpoints(&id(9)).join("kept").exists());
     home.store().delete(&first).unwrap();
