@@ -10,7 +10,7 @@ async fn an_invalid_request_is_refused_and_the_next_one_answered() {
     let desk = Desk::new(Vec::new());
     let mut wire = desk.connect();
     for (line, id, code, told) in [
-        ("{\"jsonrpc\": \"2.0\", \"id\"", Value::Null, -32700, "no JSON"),
+        ("{\"jsonrpc\": \"2.0\", \"id\"", Value::Null, -32700, "not JSON"),
         ("[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}]", Value::Null, -32600, "batches"),
         ("{\"id\": 4, \"method\": \"status\"}", json!(4), -32600, "jsonrpc"),
         (

@@ -174,16 +174,9 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
             }
         }
     };
-    match without_remarks(ran) {
-        Ran::Ended { stdout, stderr, .. } => {
-            block("stdout", &String::from_utf8_lossy(stdout));
-            block("stderr", stderr);
-        }
-        Ran::Object(object) => block("result", &Value::Object(object.clone()).to_string()),
-        Ran::Replied { body, .. } => block("answer", &String::from_utf8_lossy(body)),
-        Ran::Failed(reason) | Ran::Skipped(reason) => block("not run", reason),
-        Ran::Answered(_) | Ran::Remarked(..) => {}
-    }
+    let (title, stdout, stderr) = printed(ran);
+    block(title, &stdout);
+    block(if title == "stdout" { "stderr" } else { "not run" }, &stderr);
     block("remarks", &said.remarks.join("\n"));
     let _ = writeln!(out, "end: {} after {} ms", said.end, took.as_millis());
     let meaning = meaning(&said.output);
@@ -194,27 +187,21 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
     out
 }
 
-/// The run without its remarks, which are shown separately.
-fn without_remarks(ran: &Ran) -> &Ran {
+/// What a run printed or answered, under its title, and its stderr or why it did not run. Remarks are shown separately.
+fn printed(ran: &Ran) -> (&'static str, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match ran {
-        Ran::Remarked(ran, _) => without_remarks(ran),
-        Ran::Ended { .. }
-        | Ran::Replied { .. }
-        | Ran::Object(_)
-        | Ran::Answered(_)
-        | Ran::Failed(_)
-        | Ran::Skipped(_) => ran,
+        Ran::Remarked(ran, _) => printed(ran),
+        Ran::Ended { stdout, stderr, .. } => ("stdout", text(stdout), stderr.clone()),
+        Ran::Object(object) => ("result", Value::Object(object.clone()).to_string(), String::new()),
+        Ran::Replied { body, .. } => ("answer", text(body), String::new()),
+        Ran::Failed(reason) | Ran::Skipped(reason) => ("result", String::new(), reason.clone()),
+        Ran::Answered(_) => ("result", String::new(), String::new()),
     }
 }
 
 fn json_of(hook: &Hook, event: HookEvent, ran: &Ran, said: &RunOutcome, took: Duration) -> Value {
-    let (stdout, stderr) = match without_remarks(ran) {
-        Ran::Ended { stdout, stderr, .. } => (String::from_utf8_lossy(stdout).into_owned(), stderr.clone()),
-        Ran::Object(object) => (Value::Object(object.clone()).to_string(), String::new()),
-        Ran::Replied { body, .. } => (String::from_utf8_lossy(body).into_owned(), String::new()),
-        Ran::Failed(reason) | Ran::Skipped(reason) => (String::new(), reason.clone()),
-        Ran::Answered(_) | Ran::Remarked(..) => (String::new(), String::new()),
-    };
+    let (_, stdout, stderr) = printed(ran);
     json!({
         "hook": hook.name, "event": event.name(), "digest": hook.digest, "stdout": stdout, "stderr": stderr,
         "end": said.end, "came": format!("{:?}", said.status).to_lowercase(), "remarks": said.remarks,

@@ -39,6 +39,32 @@ pub enum EventSink {
     Result,
 }
 
+impl EventSink {
+    fn show(&mut self, out: &Out) -> io::Result<()> {
+        match self {
+            EventSink::Text(printer) => printer.show(out),
+            EventSink::Json(lines) => lines.show(out),
+            EventSink::Result => Ok(()),
+        }
+    }
+
+    fn decided(&mut self, permission: &PermissionAsk, decision: &Decision) -> io::Result<()> {
+        match self {
+            EventSink::Text(printer) => printer.decided(permission, decision),
+            EventSink::Json(lines) => lines.decided(permission, decision),
+            EventSink::Result => Ok(()),
+        }
+    }
+
+    /// Prints a remark, which is for users only.
+    fn remark(&mut self, text: &str) -> io::Result<()> {
+        match self {
+            EventSink::Text(printer) => printer.remark(Color::Dim, text),
+            EventSink::Json(_) | EventSink::Result => Ok(()),
+        }
+    }
+}
+
 /// One prompt and the session it is sent to.
 pub struct Run<P> {
     sessions: P,
@@ -167,9 +193,7 @@ impl<P: SessionPort> Run<P> {
             Out::Withdrawn { ask } => {
                 self.asks.retain(|(waiting, _)| waiting != ask);
                 if self.ask.take_if(|(open, _)| open == ask).is_some() {
-                    if let EventSink::Text(printer) = &mut self.sink {
-                        printer.remark(Color::Dim, "\n  (the question is withdrawn)")?;
-                    }
+                    self.sink.remark("\n  (the question is withdrawn)")?;
                     self.ask_next()?;
                 }
             }
@@ -197,12 +221,10 @@ impl<P: SessionPort> Run<P> {
             | Out::Wish { .. }
             | Out::Notice { .. } => {}
         }
-        match &mut self.sink {
-            // Do not overwrite the line of an open question.
-            EventSink::Text(_) if self.ask.is_some() && matches!(out, Out::CallProgress { .. }) => {}
-            EventSink::Text(printer) => printer.show(&out)?,
-            EventSink::Json(lines) => lines.show(&out)?,
-            EventSink::Result => {}
+        // Do not overwrite the line of an open question.
+        let is_question_open = matches!(self.sink, EventSink::Text(_)) && self.ask.is_some();
+        if !(is_question_open && matches!(out, Out::CallProgress { .. })) {
+            self.sink.show(&out)?;
         }
         Ok(None)
     }
@@ -364,21 +386,15 @@ impl<P: SessionPort> Run<P> {
         let is_of = |permission: &mut Arc<PermissionAsk>| permission.call == outcome.call;
         let by_nobody = outcome.decided.as_ref().is_some_and(|decided| decided.by == Decider::Nobody);
         for permission in self.left_open.extract_if(.., is_of) {
-            match &mut self.sink {
-                EventSink::Text(printer) if by_nobody => printer.decided(&permission, &Decision::Absent)?,
-                EventSink::Json(lines) if by_nobody => lines.decided(&permission, &Decision::Absent)?,
-                EventSink::Text(_) | EventSink::Json(_) | EventSink::Result => {}
+            if by_nobody {
+                self.sink.decided(&permission, &Decision::Absent)?;
             }
         }
         Ok(())
     }
 
     fn decide(&mut self, ask: AskId, permission: &PermissionAsk, decision: Decision) -> io::Result<()> {
-        match &mut self.sink {
-            EventSink::Text(printer) => printer.decided(permission, &decision)?,
-            EventSink::Json(lines) => lines.decided(permission, &decision)?,
-            EventSink::Result => {}
-        }
+        self.sink.decided(permission, &decision)?;
         // A closed session has withdrawn its questions.
         drop(self.sessions.send(&self.session, SessionCommand::Decide { ask, decision }));
         Ok(())
@@ -389,12 +405,7 @@ impl<P: SessionPort> Run<P> {
         // Cancelling withdraws an open question, so its line ends here.
         let line = if self.ask.take().is_some() { "\n" } else { "" };
         drop(self.sessions.send(&self.session, SessionCommand::CancelPrompt { ticket: PROMPT }));
-        match &mut self.sink {
-            EventSink::Text(printer) => {
-                printer.remark(Color::Dim, &format!("{line}Cancelling (press Ctrl-C again to exit at once)."))
-            }
-            EventSink::Json(_) | EventSink::Result => Ok(()),
-        }
+        self.sink.remark(&format!("{line}Cancelling (press Ctrl-C again to exit at once)."))
     }
 
     fn tick(&mut self) -> io::Result<()> {

@@ -79,15 +79,15 @@ pub fn run(
     });
     let (up, down, ending) = (shared.clone(), shared.clone(), shared.clone());
     thread("front-down", move || {
-        let _ended = Ended(down.clone());
+        let _ended = OnDrop(|| down.end());
         Down { shared: &down, connector, early_deaths: 0 }.run(link);
     })?;
     thread("front-up", move || {
-        let _closed = Closed(up.clone());
+        let _closed = OnDrop(|| up.close());
         copy_up(&up, from_editor);
     })?;
     thread("front-signals", move || {
-        let _closed = Closed(ending);
+        let _closed = OnDrop(|| ending.close());
         // Fails only if the signal set is invalid; then no signal can arrive either.
         drop(signals.wait());
     })?;
@@ -214,6 +214,12 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// The downstream thread has ended.
+    fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
+    }
+
     fn wait_for_end(&self) {
         let mut state = self.state();
         let mut lean_at = Some(Instant::now() + STARTED_AFTER);
@@ -240,22 +246,12 @@ impl Shared {
     }
 }
 
-/// Marks the downstream thread as ended when dropped, even by a panic.
-struct Ended(Arc<Shared>);
+/// Calls a function when dropped, even by a panic.
+struct OnDrop<F: Fn()>(F);
 
-impl Drop for Ended {
+impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
-        self.0.state().ended = true;
-        self.0.changed.notify_all();
-    }
-}
-
-/// Marks the input as closed when dropped, even by a panic.
-struct Closed(Arc<Shared>);
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        self.0.close();
+        (self.0)();
     }
 }
 
