@@ -702,7 +702,7 @@ fn hooks_try_sends_one_request_to_a_resident_hook() {
     );
     let (code, out, err) = epitome(&disk, &["hooks", "test", "guard", "tool.call"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    for part in ["not today", "end: answered", "a line that is no JSON object: hm"] {
+    for part in ["not today", "end: answered", "a line that is not a JSON object: hm"] {
         assert!(out.contains(part), "{part}: {out}");
     }
 }

@@ -113,7 +113,7 @@ fn continuation(resolution: &mut Resolution, guards: &Guards) {
         .partition(|(_, follow_up)| all_again || follow_up.text == *last);
     resolution.follow_ups = new;
     for (by, _) in again {
-        refuse(resolution, &by, "it repeats the previous follow-up, so the agent stops");
+        refuse(resolution, &by, "it is the same as the previous follow-up, so the agent stops");
     }
 }
 

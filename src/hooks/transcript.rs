@@ -106,7 +106,7 @@ fn sweep(folder: &Path) {
 fn lines(base: &Base) -> Vec<Value> {
     let mut lines: Vec<Value> = Vec::new();
     for (at, entry) in base.view.entries().iter().enumerate() {
-        let Some((kind, message)) = said(base, entry) else { continue };
+        let Some((kind, message)) = message_of(base, entry) else { continue };
         let parent = lines.last().map_or(Value::Null, |line| line["uuid"].clone());
         let mut line = json!({
             "parentUuid": parent,
@@ -130,7 +130,7 @@ fn lines(base: &Base) -> Vec<Value> {
 }
 
 /// The role and message of an entry; `None` for entries that are not part of a view.
-fn said(base: &Base, entry: &Entry) -> Option<(&'static str, Value)> {
+fn message_of(base: &Base, entry: &Entry) -> Option<(&'static str, Value)> {
     match &entry.change {
         Change::Said { message, .. } | Change::Compacted { summary: message, .. } => {
             Some(("user", json!({"role": "user", "content": message.text()})))

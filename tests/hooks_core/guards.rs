@@ -120,7 +120,7 @@ fn the_second_identical_follow_up_stops_with_a_notice() {
     let next = Guards { continuations: 1, last_follow_up: Some(follow_up_text(&first)), ..guards() };
     let second = settled(asked(answer), &next);
     assert!(!goes_on(&second));
-    assert_refused(&second, "says the same");
+    assert_refused(&second, "is the same");
     let other = settled(asked(json!({"follow_up_messages": ["Run the tests"]})), &next);
     assert!(goes_on(&other));
 }

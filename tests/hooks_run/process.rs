@@ -137,5 +137,5 @@ async fn a_missing_directory_is_named_in_the_error() {
     order.environment = environment();
     order.cwd = folder.path().join("gone");
     let error = patiently(process::run(order)).await.expect_err("there is no such directory").to_string();
-    assert!(error.contains("gone is gone"), "{error}");
+    assert!(error.contains("gone no longer exists"), "{error}");
 }

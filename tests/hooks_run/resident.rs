@@ -160,9 +160,9 @@ async fn unexpected_lines_are_skipped_and_reported() {
     for (payload, expected) in [
         (
             "first",
-            Some("it wrote 4 lines that mean nothing; the first one is no JSON object: starting up..."),
+            Some("it wrote 4 lines that mean nothing; the first one is not a JSON object: starting up..."),
         ),
-        ("second", Some("it wrote a line that is no JSON object: oops")),
+        ("second", Some("it wrote a line that is not a JSON object: oops")),
         ("third", None),
     ] {
         let (result, remarks) = session.remarked(json!({"event": payload})).await;

@@ -353,7 +353,7 @@ fn a_server_that_asks_in_a_loop_is_declined() {
     assert_eq!(stage.desk.ask("Go"), StopReason::EndTurn);
     let told = stage.outcome().model_text();
     assert_eq!(told, "told \"decline\" null, asked 30 times");
-    stage.notice("asks you something that your client can't show");
+    stage.notice("asks something that your client cannot show");
 }
 
 #[test]

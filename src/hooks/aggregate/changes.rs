@@ -8,13 +8,20 @@ use crate::output::{PermissionDecision, ResultChange};
 use crate::words;
 
 impl Aggregate {
+    /// Why a change is refused that was based on the moment before the change of a concurrent hook.
+    fn conflict(&self) -> Option<String> {
+        let by = self.changed_by.as_ref().filter(|_| self.is_concurrent)?;
+        Some(format!("{by}, which ran at the same time, was first"))
+    }
+
     pub(super) fn input(&mut self, input: Map<String, Value>, account: &mut Account) {
+        let conflict = self.conflict();
         let What::BeforeToolCall(call) = &mut self.moment.what else { return };
         if call.input == input {
             return;
         }
-        if let Some(by) = self.changed_by.as_ref().filter(|_| self.is_concurrent) {
-            return account.refused("changed input", was_first(by));
+        if let Some(why) = conflict {
+            return account.refused("changed input", why);
         }
         if let Some(Err(why)) = self.takes.as_ref().map(|takes| (takes.0)(&input)) {
             let tool = &call.tool;
@@ -36,12 +43,13 @@ impl Aggregate {
     }
 
     pub(super) fn message(&mut self, text: String, account: &mut Account) {
+        let conflict = self.conflict();
         let What::UserMessageSend { message, .. } = &mut self.moment.what else { return };
         if *message == text {
             return;
         }
-        if let Some(by) = self.changed_by.as_ref().filter(|_| self.is_concurrent) {
-            return account.refused("changed message", was_first(by));
+        if let Some(why) = conflict {
+            return account.refused("changed message", why);
         }
         message.clone_from(&text);
         account.done("changed message");
@@ -85,6 +93,7 @@ impl Aggregate {
         text: Option<String>,
         account: &mut Account,
     ) {
+        let conflict = self.conflict();
         let What::AfterToolCall { result, .. } = &mut self.moment.what else { return };
         let mut changed = change.map_or_else(|| result.clone(), |change| changed(result, change));
         if let Some(text) = text {
@@ -93,19 +102,14 @@ impl Aggregate {
         if changed == *result {
             return;
         }
-        if let Some(by) = self.changed_by.as_ref().filter(|_| self.is_concurrent) {
-            return account.refused("changed output", was_first(by));
+        if let Some(why) = conflict {
+            return account.refused("changed output", why);
         }
         account.done("changed output");
         *result = changed.clone();
         self.resolution.result = Some(changed);
         self.changed_by = Some(account.hook.clone());
     }
-}
-
-/// The reason for refusing a change that was based on the moment before another hook's change.
-fn was_first(by: &str) -> String {
-    format!("{by}, which ran at the same time, was first")
 }
 
 /// Applies a hook's change to a tool result.

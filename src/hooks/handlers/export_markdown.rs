@@ -99,7 +99,7 @@ fn conversation(session: &str, view: &View) -> String {
 fn section(item: &ViewItem<'_>) -> String {
     match item {
         ViewItem::User(message) => titled("User", message.text()),
-        ViewItem::Agent(message, model) => titled(&format!("Agent ({model})"), said(message)),
+        ViewItem::Agent(message, model) => titled(&format!("Agent ({model})"), reply_text(message)),
         ViewItem::Outcomes(outcomes) => outcomes
             .iter()
             .map(|outcome| titled("Tool result", disk::fenced("", cut(&outcome.model_text()))))
@@ -115,7 +115,7 @@ fn titled(title: &str, text: String) -> String {
 }
 
 /// The text of a reply, then its tool calls.
-fn said(message: &Message) -> String {
+fn reply_text(message: &Message) -> String {
     let mut text = message.text();
     for call in message.calls() {
         let input = call.input.to_string();

@@ -1,4 +1,4 @@
-//! `validate_output`: the reply must be JSON that matches a schema; if it does not, either the model is told
+//! `validate_output`: the reply must be JSON that matches a schema; if it does not, either the model gets
 //! the errors and tries again, or the user is notified.
 
 use super::json::{self, OnFail, Schema};
