@@ -176,7 +176,7 @@ async fn over_http(
     key: Option<String>,
 ) -> Result<RunningService<RoleClient, Client>, Trouble> {
     let has_key = key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-    let asker = around.http.client_for(url)?;
+    let asker = around.http.client(url)?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = key;
     for (name, value) in headers {

@@ -152,7 +152,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::Family;
+    use crate::model_name::Family;
 
     #[test]
     fn the_vocabulary_is_loaded_once_and_dropped_when_idle() {
