@@ -223,7 +223,7 @@ pub use epitome_store as store;
 pub use epitome_thread as thread;
 pub use epitome_timing as timing;
 pub use epitome_tokens as tokens;
-pub use epitome_tokens::family;
+pub use epitome_tokens::model_name;
 pub use epitome_tools as tools;
 pub use epitome_transcript as transcript;
 pub use epitome_transfer as transfer;

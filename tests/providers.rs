@@ -415,7 +415,9 @@ async fn a_local_server_is_detected_by_its_list_of_models() {
     let urls = ["http://127.0.0.1:9".to_owned(), base.clone()];
     let found = endpoint::find_local(&Http::new(), &urls).await.expect("it is there");
     assert_eq!(found.base_url, format!("{base}/v1"));
-    assert_eq!(found.models, [(ModelName("local/qwen3".into()), Some(32_768))]);
+    let models: Vec<_> =
+        found.models.iter().map(|listed| (listed.local_name(), listed.facts.window)).collect();
+    assert_eq!(models, [(ModelName("local/qwen3".into()), Some(32_768))]);
     assert!(server.await.expect("the server ends").starts_with("GET /v1/models HTTP/1.1"));
 }
 

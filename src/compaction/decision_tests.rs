@@ -6,7 +6,7 @@ use epitome_thread::{
     CallId, Card, Change, Content, Mask, ModelName, Native, Origin, OutcomeContent, OutcomeStatus, Seq,
     ToolCall, ToolOutcome, Trigger,
 };
-use epitome_tokens::family::Family;
+use epitome_tokens::model_name::Family;
 use epitome_tokens::{Calibration, Ruler, Tally};
 
 fn masks(decision: Decision) -> Vec<Mask> {

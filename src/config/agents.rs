@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::file::{Reader, Value};
+use super::file::{Reader, Value, fields};
 use super::values::{Wrong, between, max_rounds, tokens};
 
 /// Limits on subagents.
@@ -38,29 +38,23 @@ impl Default for Agents {
     }
 }
 
-const KEYS: [&str; 6] =
-    ["max_depth", "max_parallel", "max_per_turn", "max_rounds", "max_tokens", "timeout_s"];
-
 impl Reader<'_> {
     pub(super) fn agents(&mut self, value: &Value<'_>, agents: &mut Agents) {
         let Some(table) = self.table(value, "agents") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "max_depth" => self.set(value, &mut agents.max_depth, |value| count(value, 0..=3, "agents")),
-                "max_parallel" => {
-                    self.set(value, &mut agents.max_parallel, |value| count(value, 1..=16, "agents"));
-                }
-                "max_per_turn" => {
-                    self.set(value, &mut agents.max_per_turn, |value| count(value, 0..=1_000, "agents"));
-                }
-                "max_rounds" => self.set(value, &mut agents.max_rounds, max_rounds),
-                "max_tokens" => self.set(value, &mut agents.max_tokens, tokens),
-                "timeout_s" => self.set(value, &mut agents.timeout, |value| {
-                    between(value, 1..=86_400, "seconds").map(Duration::from_secs)
-                }),
-                other => self.unknown(key.span(), other, &KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "max_depth" => self.set(value, &mut agents.max_depth, |value| count(value, 0..=3, "agents")),
+            "max_parallel" => {
+                self.set(value, &mut agents.max_parallel, |value| count(value, 1..=16, "agents"));
+            },
+            "max_per_turn" => {
+                self.set(value, &mut agents.max_per_turn, |value| count(value, 0..=1_000, "agents"));
+            },
+            "max_rounds" => self.set(value, &mut agents.max_rounds, max_rounds),
+            "max_tokens" => self.set(value, &mut agents.max_tokens, tokens),
+            "timeout_s" => self.set(value, &mut agents.timeout, |value| {
+                between(value, 1..=86_400, "seconds").map(Duration::from_secs)
+            }),
+        });
     }
 }
 

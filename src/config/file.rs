@@ -32,32 +32,8 @@ const KEYS: &[&str] = &[
     "templates",
     "web_fetch",
 ];
-const WEB_FETCH_KEYS: [&str; 1] = ["private_networks"];
-const TEMPLATE_KEYS: [&str; 1] = ["go_compat"];
 /// Providers with a default address.
 const BUILT_IN: [&str; 4] = ["anthropic", "openai", "gemini", "local"];
-const PROVIDER_KEYS: [&str; 4] = ["wire", "base_url", "key_variable", "headers"];
-const COMPACTION_KEYS: [&str; 17] = [
-    "auto",
-    "ratio",
-    "compact_ratio",
-    "threshold",
-    "must_ratio",
-    "preserve_ratio",
-    "model",
-    "ahead",
-    "max_summary_tokens",
-    "summary_timeout_s",
-    "timeout_s",
-    "summary_role",
-    "pin_share",
-    "person_share",
-    "message_chars",
-    "prune",
-    "output_reserve",
-];
-
-const PRUNE_KEYS: [&str; 3] = ["min_chars", "keep_chars", "keep_recent"];
 
 /// Applies the text and returns its problems.
 pub(super) fn apply(settings: &mut Settings, path: &Path, text: &str, owner: Owner<'_>) -> Vec<Problem> {
@@ -88,6 +64,19 @@ pub(super) struct Reader<'a> {
     problems: Vec<Problem>,
 }
 
+/// Reads the fields of a table, each by the expression of its name, and reports other names.
+macro_rules! fields {
+    ($reader:ident, $table:expr, $key:ident, $value:ident, { $($($name:literal)|+ => $read:expr,)* }) => {
+        for ($key, $value) in $table {
+            match &**$key.get_ref() {
+                $($($name)|+ => $read,)*
+                other => $reader.unknown($key.span(), other, &[$($($name),+),*]),
+            }
+        }
+    };
+}
+pub(super) use fields;
+
 impl Reader<'_> {
     pub(super) fn problem(&mut self, span: Range<usize>, message: String, hint: Option<String>) {
         let place = place_in(self.text, span.start);
@@ -109,7 +98,7 @@ impl Reader<'_> {
     fn root(&mut self, settings: &mut Settings, table: &DeTable<'_>) {
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let of_person = matches!(
+            let is_of_user = matches!(
                 name,
                 "model"
                     | "mode"
@@ -121,7 +110,7 @@ impl Reader<'_> {
                     | "secrets"
                     | "web_fetch"
             );
-            if of_person && self.refused(key.span(), name) {
+            if is_of_user && self.refused(key.span(), name) {
                 continue;
             }
             match name {
@@ -137,7 +126,7 @@ impl Reader<'_> {
                 "mcp" => self.mcp(value, &mut settings.mcp),
                 "sandbox" => {
                     let home = match self.owner {
-                        Owner::Person { home } => home,
+                        Owner::User { home } => home,
                         Owner::Repository { .. } => None,
                     };
                     self.sandbox(value, &mut settings.sandbox, home);
@@ -188,22 +177,16 @@ impl Reader<'_> {
 
     fn templates(&mut self, value: &Value<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "templates") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "go_compat" => self.set(value, &mut settings.go_compat, truth),
-                other => self.unknown(key.span(), other, &TEMPLATE_KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "go_compat" => self.set(value, &mut settings.go_compat, truth),
+        });
     }
 
     fn web_fetch(&mut self, value: &Value<'_>, settings: &mut Settings) {
         let Some(table) = self.table(value, "web_fetch") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "private_networks" => self.set(value, &mut settings.fetch_private, truth),
-                other => self.unknown(key.span(), other, &WEB_FETCH_KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "private_networks" => self.set(value, &mut settings.fetch_private, truth),
+        });
     }
 
     fn providers(&mut self, value: &Value<'_>, settings: &mut Settings) {
@@ -215,15 +198,12 @@ impl Reader<'_> {
             let mut base_url = None;
             let mut key_variable = None;
             let mut headers = BTreeMap::new();
-            for (key, value) in table {
-                match &**key.get_ref() {
-                    "wire" => self.set(value, &mut wire, |value| wire_format(value).map(Some)),
-                    "base_url" => self.set(value, &mut base_url, |value| url(value).map(Some)),
-                    "key_variable" => self.set(value, &mut key_variable, |value| variable(value).map(Some)),
-                    "headers" => self.set(value, &mut headers, header_map),
-                    other => self.unknown(key.span(), other, &PROVIDER_KEYS),
-                }
-            }
+            fields!(self, table, key, value, {
+                "wire" => self.set(value, &mut wire, |value| wire_format(value).map(Some)),
+                "base_url" => self.set(value, &mut base_url, |value| url(value).map(Some)),
+                "key_variable" => self.set(value, &mut key_variable, |value| variable(value).map(Some)),
+                "headers" => self.set(value, &mut headers, header_map),
+            });
             let name_text = name.get_ref().to_string();
             match (wire, base_url) {
                 _ if self.problems.len() > before => {}
@@ -253,44 +233,38 @@ impl Reader<'_> {
 
     fn compaction(&mut self, value: &Value<'_>, compaction: &mut Compaction) {
         let Some(table) = self.table(value, "compaction") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "auto" => self.set(value, &mut compaction.auto, truth),
-                "threshold" | "ratio" | "compact_ratio" => {
-                    self.set(value, &mut compaction.threshold, threshold);
+        fields!(self, table, key, value, {
+            "auto" => self.set(value, &mut compaction.auto, truth),
+            "threshold" | "ratio" | "compact_ratio" => {
+                self.set(value, &mut compaction.threshold, threshold);
+            },
+            "must_ratio" => self.set(value, &mut compaction.must_ratio, share),
+            "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share),
+            "model" => {
+                let own = matches!(value.get_ref().as_str(), Some("main" | "small" | "none"));
+                if own || !self.refused(key.span(), "compaction.model") {
+                    self.set(value, &mut compaction.model, summariser);
                 }
-                "must_ratio" => self.set(value, &mut compaction.must_ratio, share),
-                "preserve_ratio" => self.set(value, &mut compaction.preserve_ratio, share),
-                "model" => {
-                    let own = matches!(value.get_ref().as_str(), Some("main" | "small" | "none"));
-                    if own || !self.refused(key.span(), "compaction.model") {
-                        self.set(value, &mut compaction.model, summariser);
-                    }
-                }
-                "max_summary_tokens" => self.set(value, &mut compaction.max_summary_tokens, small_tokens),
-                "pin_share" => self.set(value, &mut compaction.pin_share, share),
-                "person_share" => self.set(value, &mut compaction.person_share, share),
-                "output_reserve" => self.set(value, &mut compaction.output_reserve, small_tokens),
-                "ahead" => self.set(value, &mut compaction.ahead, truth),
-                "summary_timeout_s" => self.set(value, &mut compaction.summary_timeout, seconds),
-                "timeout_s" => self.set(value, &mut compaction.timeout, seconds),
-                "message_chars" => self.set(value, &mut compaction.message_chars, characters),
-                "prune" => self.prune(value, &mut compaction.prune),
-                "summary_role" => self.set(value, &mut (), summary_role),
-                other => self.unknown(key.span(), other, &COMPACTION_KEYS),
-            }
-        }
+            },
+            "max_summary_tokens" => self.set(value, &mut compaction.max_summary_tokens, small_tokens),
+            "pin_share" => self.set(value, &mut compaction.pin_share, share),
+            "person_share" => self.set(value, &mut compaction.person_share, share),
+            "output_reserve" => self.set(value, &mut compaction.output_reserve, small_tokens),
+            "ahead" => self.set(value, &mut compaction.ahead, truth),
+            "summary_timeout_s" => self.set(value, &mut compaction.summary_timeout, seconds),
+            "timeout_s" => self.set(value, &mut compaction.timeout, seconds),
+            "message_chars" => self.set(value, &mut compaction.message_chars, characters),
+            "prune" => self.prune(value, &mut compaction.prune),
+            "summary_role" => self.set(value, &mut (), summary_role),
+        });
     }
 
     fn prune(&mut self, value: &Value<'_>, prune: &mut Prune) {
         let Some(table) = self.table(value, "compaction.prune") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "min_chars" => self.set(value, &mut prune.min_chars, characters),
-                "keep_chars" => self.set(value, &mut prune.keep_chars, characters),
-                "keep_recent" => self.set(value, &mut prune.keep_recent, messages),
-                other => self.unknown(key.span(), other, &PRUNE_KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "min_chars" => self.set(value, &mut prune.min_chars, characters),
+            "keep_chars" => self.set(value, &mut prune.keep_chars, characters),
+            "keep_recent" => self.set(value, &mut prune.keep_recent, messages),
+        });
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use toml::de::DeValue;
 
-use super::file::{Reader, Value};
+use super::file::{Reader, Value, fields};
 use super::values::{Wrong, between, json, text, truth};
 use epitome_problem::nearest;
 
@@ -73,16 +73,6 @@ impl Default for Hooks {
     }
 }
 
-const KEYS: [&str; 8] = [
-    "enabled",
-    "trust",
-    "timeout_ms",
-    "max_continuations",
-    "callback_timeout_s",
-    "cross_session",
-    "compat_dirs",
-    "overrides",
-];
 /// Keys of a hook manifest.
 pub const MANIFEST_KEYS: [&str; 11] = [
     "protocol",
@@ -108,23 +98,20 @@ const CONTINUATIONS: std::ops::RangeInclusive<i64> = 0..=100;
 impl Reader<'_> {
     pub(super) fn hooks(&mut self, value: &Value<'_>, hooks: &mut Hooks) {
         let Some(table) = self.table(value, "hooks") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "enabled" => self.set(value, &mut hooks.enabled, truth),
-                "trust" => self.set(value, &mut hooks.trust, trust),
-                "timeout_ms" => self.set(value, &mut hooks.timeout, |value| {
-                    between(value, TIMEOUT_MS, "a number of milliseconds").map(Duration::from_millis)
-                }),
-                "max_continuations" => self.set(value, &mut hooks.max_continuations, continuations),
-                "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, |value| {
-                    between(value, CALLBACK_TIMEOUT_S, "a number of seconds").map(Duration::from_secs)
-                }),
-                "cross_session" => self.set(value, &mut hooks.cross_session, truth),
-                "compat_dirs" => self.set(value, &mut hooks.compat_dirs, truth),
-                "overrides" => self.overrides(value, &mut hooks.overrides),
-                other => self.unknown(key.span(), other, &KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "enabled" => self.set(value, &mut hooks.enabled, truth),
+            "trust" => self.set(value, &mut hooks.trust, trust),
+            "timeout_ms" => self.set(value, &mut hooks.timeout, |value| {
+                between(value, TIMEOUT_MS, "a number of milliseconds").map(Duration::from_millis)
+            }),
+            "max_continuations" => self.set(value, &mut hooks.max_continuations, continuations),
+            "callback_timeout_s" => self.set(value, &mut hooks.callback_timeout, |value| {
+                between(value, CALLBACK_TIMEOUT_S, "a number of seconds").map(Duration::from_secs)
+            }),
+            "cross_session" => self.set(value, &mut hooks.cross_session, truth),
+            "compat_dirs" => self.set(value, &mut hooks.compat_dirs, truth),
+            "overrides" => self.overrides(value, &mut hooks.overrides),
+        });
     }
 
     /// Checks only that the keys are manifest keys; the values are validated when the manifest is read.

@@ -103,7 +103,7 @@ impl Default for Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner<'a> {
     /// `home` is the directory that `~` expands to.
-    Person { home: Option<&'a Path> },
+    User { home: Option<&'a Path> },
     /// `instead` is the user's own file, where a refused key belongs.
     Repository { instead: &'a Path },
 }
@@ -119,13 +119,13 @@ impl Settings {
         let mut settings = Settings::default();
         let mut problems = Vec::new();
         settings.compaction.threshold = old_ratio(&environment).unwrap_or(settings.compaction.threshold);
-        let person = paths.config_file();
-        settings.read(&person, Owner::Person { home: paths.user_home.as_deref() }, &mut problems);
+        let users = paths.config_file();
+        settings.read(&users, Owner::User { home: paths.user_home.as_deref() }, &mut problems);
         // If the session's directory is the parent of Epitome's home, this file is the user's and was already
         // read.
-        let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != person);
+        let repository = cwd.map(|cwd| cwd.join(".epitome/config.toml")).filter(|file| *file != users);
         if let Some(file) = repository {
-            settings.read(&file, Owner::Repository { instead: &person }, &mut problems);
+            settings.read(&file, Owner::Repository { instead: &users }, &mut problems);
         }
         if let Some(cwd) = cwd {
             let file = cwd.join(mcp_json::MCP_JSON);

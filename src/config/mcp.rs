@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use toml::de::DeValue;
 
 use super::Owner;
-use super::file::{Reader, Value};
-use super::values::{Wrong, between, header_map, text, truth, url, variable};
+use super::file::{Reader, Value, fields};
+use super::values::{between, header_map, names, text, truth, url, variable};
 
 /// MCP servers, and how long the first prompt waits for them.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,18 +93,18 @@ impl fmt::Debug for McpWay {
                 .debug_struct("Stdio")
                 .field("command", command)
                 .field("args", &args.len())
-                .field("env", &names(env))
+                .field("env", &names_of(env))
                 .finish(),
             McpWay::Http { url: _, headers, key_variable } => f
                 .debug_struct("Http")
-                .field("headers", &names(headers))
+                .field("headers", &names_of(headers))
                 .field("key_variable", key_variable)
                 .finish_non_exhaustive(),
         }
     }
 }
 
-fn names(pairs: &[(String, String)]) -> Vec<&str> {
+fn names_of(pairs: &[(String, String)]) -> Vec<&str> {
     pairs.iter().map(|(name, _)| name.as_str()).collect()
 }
 
@@ -118,8 +117,8 @@ impl McpServer {
     /// The digest that identifies a repository's server; it covers everything that determines which command
     /// is run or which host is contacted.
     pub(super) fn digest(&self) -> String {
-        let told = serde_json::json!([self.name, self.way]);
-        let sum = Sha256::digest(told.to_string().as_bytes());
+        let definition = serde_json::json!([self.name, self.way]);
+        let sum = Sha256::digest(definition.to_string().as_bytes());
         sum.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -128,7 +127,7 @@ impl McpServer {
     pub fn told(&self) -> String {
         let given = |pairs: &[(String, String)], what: &str| match pairs {
             [] => String::new(),
-            pairs => format!(", with {what} {}", names(pairs).join(", ")),
+            pairs => format!(", with {what} {}", names_of(pairs).join(", ")),
         };
         match &self.way {
             McpWay::Stdio { command, args, env } => {
@@ -162,9 +161,6 @@ pub fn origin(url: &str) -> String {
     format!("{scheme}://{host}")
 }
 
-const KEYS: [&str; 2] = ["wait_s", "servers"];
-const SERVER_KEYS: [&str; 9] =
-    ["command", "args", "env", "url", "headers", "key_variable", "enabled", "timeout_s", "tools"];
 /// Configurable wait of a first prompt, in seconds.
 const WAIT_S: std::ops::RangeInclusive<i64> = 0..=60;
 /// Configurable time that one call may pass without progress, in seconds.
@@ -187,16 +183,16 @@ struct Fields {
 impl Reader<'_> {
     pub(super) fn mcp(&mut self, value: &Value<'_>, mcp: &mut Mcp) {
         let Some(table) = self.table(value, "mcp") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "wait_s" if self.refused(key.span(), "mcp.wait_s") => {}
-                "wait_s" => self.set(value, &mut mcp.wait, |value| {
-                    between(value, WAIT_S, "a number of seconds").map(Duration::from_secs)
-                }),
-                "servers" => self.mcp_servers(value, &mut mcp.servers),
-                other => self.unknown(key.span(), other, &KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "wait_s" => {
+                if !self.refused(key.span(), "mcp.wait_s") {
+                    self.set(value, &mut mcp.wait, |value| {
+                        between(value, WAIT_S, "a number of seconds").map(Duration::from_secs)
+                    });
+                }
+            },
+            "servers" => self.mcp_servers(value, &mut mcp.servers),
+        });
     }
 
     fn mcp_servers(&mut self, value: &Value<'_>, servers: &mut Vec<McpServer>) {
@@ -205,9 +201,21 @@ impl Reader<'_> {
             let before = self.problem_count();
             let Some(table) = self.table(value, "an MCP server") else { continue };
             let mut fields = Fields { enabled: true, ..Fields::default() };
-            for (key, value) in table {
-                self.mcp_field(key.get_ref(), key.span(), value, &mut fields);
-            }
+            fields!(self, table, key, value, {
+                "command" => self.set(value, &mut fields.command, |value| text(value).map(Some)),
+                "args" => self.set(value, &mut fields.args, names),
+                "env" => self.set(value, &mut fields.env, header_map),
+                "url" => self.set(value, &mut fields.url, |value| url(value).map(Some)),
+                "headers" => self.set(value, &mut fields.headers, header_map),
+                "key_variable" => {
+                    self.set(value, &mut fields.key_variable, |value| variable(value).map(Some));
+                },
+                "enabled" => self.set(value, &mut fields.enabled, truth),
+                "timeout_s" => self.set(value, &mut fields.timeout, |value| {
+                    between(value, TIMEOUT_S, "a number of seconds").map(Duration::from_secs).map(Some)
+                }),
+                "tools" => self.set(value, &mut fields.tools, |value| names(value).map(Some)),
+            });
             // With an invalid value left out, the server could be a different one than intended.
             if self.problem_count() > before {
                 continue;
@@ -233,26 +241,9 @@ impl Reader<'_> {
         }
     }
 
-    fn mcp_field(&mut self, key: &str, span: std::ops::Range<usize>, value: &Value<'_>, fields: &mut Fields) {
-        match key {
-            "command" => self.set(value, &mut fields.command, |value| text(value).map(Some)),
-            "args" => self.set(value, &mut fields.args, texts),
-            "env" => self.set(value, &mut fields.env, header_map),
-            "url" => self.set(value, &mut fields.url, |value| url(value).map(Some)),
-            "headers" => self.set(value, &mut fields.headers, header_map),
-            "key_variable" => self.set(value, &mut fields.key_variable, |value| variable(value).map(Some)),
-            "enabled" => self.set(value, &mut fields.enabled, truth),
-            "timeout_s" => self.set(value, &mut fields.timeout, |value| {
-                between(value, TIMEOUT_S, "a number of seconds").map(Duration::from_secs).map(Some)
-            }),
-            "tools" => self.set(value, &mut fields.tools, |value| texts(value).map(Some)),
-            other => self.unknown(span, other, &SERVER_KEYS),
-        }
-    }
-
     fn source(&self) -> McpSource {
         match self.owner {
-            Owner::Person { home: _ } => McpSource::Person,
+            Owner::User { home: _ } => McpSource::Person,
             Owner::Repository { .. } => {
                 McpSource::Repository { file: self.path.to_path_buf(), digest: String::new() }
             }
@@ -309,12 +300,6 @@ pub(super) fn named(name: &str) -> Result<(), (String, String)> {
             "for example [mcp.servers.tickets]".to_owned(),
         )),
     }
-}
-
-fn texts(value: &DeValue<'_>) -> Result<Vec<String>, Wrong> {
-    let wrong = || Wrong { message: "a list of texts was expected".to_owned(), hint: None };
-    let items = value.as_array().ok_or_else(wrong)?;
-    items.iter().map(|item| item.get_ref().as_str().map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
 #[cfg(test)]

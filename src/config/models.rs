@@ -1,6 +1,7 @@
 //! Model settings: the `[models]` table. A repository's file may describe a model's size and capabilities,
 //! but nothing that costs money or hides costs.
 
+use serde::Serialize;
 use toml::de::DeValue;
 
 use super::file::{Reader, Value};
@@ -49,7 +50,8 @@ pub struct PriceSettings {
 }
 
 /// Effort levels of the providers, in ascending order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effort {
     None,
     Minimal,

@@ -3,14 +3,12 @@
 
 use toml::de::DeValue;
 
-use super::file::{Reader, Value};
+use super::file::{Reader, Value, fields};
 use super::values::{truth, wanted};
 use epitome_rules::{self as rules, Word, Written};
 
 /// Maximum rules per list (allow, ask, deny) of a file; every rule is checked for every tool call.
 const RULES_MAX: usize = 500;
-
-const SECRETS_KEYS: [&str; 1] = ["mask"];
 
 impl Reader<'_> {
     pub(super) fn permissions(&mut self, value: &Value<'_>, rules: &mut Vec<Written>) {
@@ -53,11 +51,8 @@ impl Reader<'_> {
 
     pub(super) fn secrets(&mut self, value: &Value<'_>, mask: &mut bool) {
         let Some(table) = self.table(value, "secrets") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "mask" => self.set(value, mask, truth),
-                other => self.unknown(key.span(), other, &SECRETS_KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "mask" => self.set(value, mask, truth),
+        });
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
-use super::file::{Reader, Value};
+use super::file::{Reader, Value, fields};
 use super::values::{Wrong, between, names, truth};
 
 /// Sandbox restrictions on the model's commands, in addition to the defaults.
@@ -40,8 +40,6 @@ impl Default for Sandbox {
     }
 }
 
-const KEYS: [&str; 7] = ["enabled", "in_full_mode", "network", "unix_sockets", "processes", "write", "hide"];
-
 /// Enough for a build on a large machine, and far below the limit of any machine.
 const PROCESSES: u64 = 4_096;
 
@@ -52,22 +50,19 @@ impl Reader<'_> {
     /// `home` is what `~` expands to.
     pub(super) fn sandbox(&mut self, value: &Value<'_>, sandbox: &mut Sandbox, home: Option<&Path>) {
         let Some(table) = self.table(value, "sandbox") else { return };
-        for (key, value) in table {
-            match &**key.get_ref() {
-                "enabled" => self.set(value, &mut sandbox.enabled, truth),
-                "in_full_mode" => self.set(value, &mut sandbox.in_full_mode, truth),
-                "network" => self.set(value, &mut sandbox.network, truth),
-                "unix_sockets" => self.set(value, &mut sandbox.unix_sockets, truth),
-                "processes" => {
-                    let processes =
-                        |value: &DeValue<'_>| between(value, PROCESSES_BOUNDS, "a number of processes");
-                    self.set(value, &mut sandbox.processes, processes);
-                }
-                "write" => self.set(value, &mut sandbox.write, |value| places(value, home)),
-                "hide" => self.set(value, &mut sandbox.hide, |value| places(value, home)),
-                other => self.unknown(key.span(), other, &KEYS),
-            }
-        }
+        fields!(self, table, key, value, {
+            "enabled" => self.set(value, &mut sandbox.enabled, truth),
+            "in_full_mode" => self.set(value, &mut sandbox.in_full_mode, truth),
+            "network" => self.set(value, &mut sandbox.network, truth),
+            "unix_sockets" => self.set(value, &mut sandbox.unix_sockets, truth),
+            "processes" => {
+                let processes =
+                    |value: &DeValue<'_>| between(value, PROCESSES_BOUNDS, "a number of processes");
+                self.set(value, &mut sandbox.processes, processes);
+            },
+            "write" => self.set(value, &mut sandbox.write, |value| places(value, home)),
+            "hide" => self.set(value, &mut sandbox.hide, |value| places(value, home)),
+        });
     }
 }
 

@@ -484,7 +484,7 @@ fn only_the_user_configures_the_sandbox() {
         let problems = file::apply(&mut settings, Path::new("c.toml"), text, owner);
         (settings.sandbox, problems.len())
     };
-    let (sandbox, problems) = apply(Owner::Person { home: Some(Path::new("/home/me")) });
+    let (sandbox, problems) = apply(Owner::User { home: Some(Path::new("/home/me")) });
     assert!(sandbox.network && sandbox.enabled && sandbox.write.is_empty(), "{sandbox:?}");
     assert_eq!(problems, 2, "a path that is not absolute, and a number");
     let instead = Path::new("/home/me/.epitome/config.toml");

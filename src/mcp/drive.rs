@@ -175,7 +175,7 @@ async fn over_http(
     key: Option<String>,
 ) -> Result<RunningService<RoleClient, Client>, ConnectError> {
     let has_key = key.is_some() || headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-    let asker = context.http.client_for(url)?;
+    let asker = context.http.client(url)?;
     let mut config = StreamableHttpClientTransportConfig::with_uri(url);
     config.auth_header = key;
     for (name, value) in headers {

@@ -1,9 +1,11 @@
 //! What input a model accepts besides text, and how its thinking is controlled.
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 pub use epitome_config::Effort;
 use epitome_config::{ModelSettings, ThinkingSettings, WireFormat};
 use epitome_thread::ThoughtLevel;
-use epitome_tokens::family::{Family, Named};
+use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Model capabilities that affect requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +17,15 @@ pub struct Abilities {
 }
 
 /// How a model's thinking is controlled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Thinking {
     /// The model doesn't think, or its thinking can't be controlled.
     None,
     /// By a token budget. `optional` is whether thinking can be turned off.
     Budget { optional: bool },
     /// By effort levels in ascending order; includes `Effort::None` if thinking can be turned off.
-    Efforts(&'static [Effort]),
+    Efforts(#[serde(deserialize_with = "known_efforts")] &'static [Effort]),
 }
 
 impl Thinking {
@@ -87,8 +90,8 @@ impl Abilities {
     /// Names with a gateway's prefix are recognized too, but not abilities for which the wire format has no
     /// common form.
     pub fn likely(wire: WireFormat, model: &str) -> Abilities {
-        let model = Named::of(model);
-        let Named { family, name, version } = model;
+        let model = ParsedName::of(model);
+        let ParsedName { family, name, version } = model;
         let Some(version) = version else {
             return Abilities { images: false, documents: false, thinking: Thinking::None };
         };
@@ -130,16 +133,23 @@ impl Abilities {
             None => {}
             Some(ThinkingSettings::None) => self.thinking = Thinking::None,
             Some(ThinkingSettings::Budget) => self.thinking = Thinking::Budget { optional: true },
-            Some(ThinkingSettings::Efforts(efforts)) => self.thinking = Thinking::Efforts(ladder(efforts)),
+            Some(ThinkingSettings::Efforts(efforts)) => self.thinking = Thinking::Efforts(set_of(efforts)),
         }
         self
     }
 }
 
+/// Reads the providers' words for efforts, ignoring unknown ones.
+fn known_efforts<'de, D: Deserializer<'de>>(words: D) -> Result<&'static [Effort], D::Error> {
+    let words = Vec::<String>::deserialize(words)?;
+    let known = Effort::ALL.into_iter().filter(|effort| words.iter().any(|word| word == effort.word()));
+    Ok(set_of(&known.collect::<Vec<Effort>>()))
+}
+
 /// These efforts as a `'static` slice, in ascending order.
-fn ladder(efforts: &[Effort]) -> &'static [Effort] {
+pub(crate) fn set_of(efforts: &[Effort]) -> &'static [Effort] {
     let set = efforts.iter().fold(0, |set, effort| set | 1 << *effort as usize);
-    let (list, length) = &LADDERS[set];
+    let (list, length) = &EFFORT_SETS[set];
     &list[..*length]
 }
 
@@ -147,7 +157,7 @@ const EFFORTS: usize = Effort::ALL.len();
 
 /// All subsets of the efforts, indexed by bit set, so that configured ones can be compared and copied like
 /// those of the table.
-static LADDERS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
+static EFFORT_SETS: [([Effort; EFFORTS], usize); 1 << EFFORTS] = {
     let mut all = [([Effort::None; EFFORTS], 0); 1 << EFFORTS];
     let mut set = 0;
     while set < all.len() {
@@ -186,7 +196,7 @@ fn claude_thinking(name: &str, version: (u32, u32)) -> Thinking {
     }
 }
 
-fn openai_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
+fn openai_thinking(model: &ParsedName<'_>, version: (u32, u32)) -> Thinking {
     let (name, is) = (model.name, |part: &str| model.has(part));
     if is("chat") || is("audio") || is("preview") || name.starts_with("chatgpt") || name == "o1-mini" {
         return Thinking::None;
@@ -212,7 +222,7 @@ fn openai_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
 
 /// Gemini's format also has XHIGH, but it is not documented which models accept it, and the others would
 /// reject the request.
-fn gemini_thinking(model: &Named<'_>, version: (u32, u32)) -> Thinking {
+fn gemini_thinking(model: &ParsedName<'_>, version: (u32, u32)) -> Thinking {
     let is = |part: &str| model.has(part);
     if is("tts") || is("image") {
         return Thinking::None;
@@ -239,14 +249,14 @@ pub(super) const LOW_TO_MAX: [Effort; 5] =
 
 /// Whether OpenAI accepts tools for this model only over its Responses API.
 pub(super) fn needs_responses(model: &str) -> bool {
-    let model = Named::of(model);
+    let model = ParsedName::of(model);
     let is = |part: &str| model.has(part);
     of_openai(&model).is_some_and(|version| version > (6, 0) || is("astra") || is("pro") || is("codex"))
 }
 
 /// Whether OpenAI serves this model only over Chat Completions, or did when it was new.
 pub(super) fn needs_chat(model: &str) -> bool {
-    let model = Named::of(model);
+    let model = ParsedName::of(model);
     let (name, is) = (model.name, |part: &str| model.has(part));
     of_openai(&model).is_some_and(|version| {
         is("audio")
@@ -258,14 +268,14 @@ pub(super) fn needs_chat(model: &str) -> bool {
 }
 
 /// The version, if this is a model of OpenAI's own service.
-fn of_openai(model: &Named<'_>) -> Option<(u32, u32)> {
+fn of_openai(model: &ParsedName<'_>) -> Option<(u32, u32)> {
     model.version.filter(|_| model.family == Family::OpenAi)
 }
 
 /// Whether Chat Completions requires `max_completion_tokens` for this model and rejects `max_tokens`, as it
 /// does for all OpenAI models that think.
 pub(super) fn limits_completion(model: &str) -> bool {
-    let model = Named::of(model);
+    let model = ParsedName::of(model);
     of_openai(&model).is_some_and(|version| openai_thinking(&model, version) != Thinking::None)
 }
 
@@ -373,9 +383,24 @@ mod tests {
 
     #[test]
     fn any_set_of_efforts_is_available_as_a_slice() {
-        assert_eq!(ladder(&Effort::ALL), Effort::ALL);
-        assert_eq!(ladder(&[Effort::Minimal, Effort::High]), [Effort::Minimal, Effort::High]);
-        assert!(ladder(&[]).is_empty());
+        assert_eq!(set_of(&Effort::ALL), Effort::ALL);
+        assert_eq!(set_of(&[Effort::Minimal, Effort::High]), [Effort::Minimal, Effort::High]);
+        assert!(set_of(&[]).is_empty());
+    }
+
+    #[test]
+    fn stored_words_become_ordered_efforts() {
+        let read = |text: &str| serde_json::from_str::<Thinking>(text).expect("a stored form");
+        for (text, expected) in [
+            (r#"{"efforts":["max","low","newest"]}"#, Thinking::Efforts(&[Effort::Low, Effort::Max])),
+            (r#"{"efforts":["newest"]}"#, Thinking::Efforts(&[])),
+            (r#"{"budget":{"optional":false}}"#, Thinking::Budget { optional: false }),
+            (r#""none""#, Thinking::None),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+            let written = serde_json::to_string(&expected).expect("plain data");
+            assert_eq!(read(&written), expected, "{written}");
+        }
     }
 
     #[test]

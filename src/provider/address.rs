@@ -79,11 +79,11 @@ const NOT_SHOWN: &str = "[not shown]";
 /// The URL in a form that may be displayed: without user, password and query.
 pub(super) fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + "://".len()));
-    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = match authority.rsplit_once('@') {
         Some((_, host)) => host,
         // The apparent host may be the first part of a password that contains one of these characters.
-        None if behind.contains('@') => return format!("{scheme}{NOT_SHOWN}"),
+        None if rest.contains('@') => return format!("{scheme}{NOT_SHOWN}"),
         None => authority,
     };
     format!("{scheme}{host}{}", path_of(url))

@@ -12,7 +12,7 @@ use super::listing::{Life, Listed};
 use super::models::{self, Price};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
-use epitome_tokens::family::undated;
+use epitome_tokens::model_name::undated;
 
 /// A model that can be chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +113,8 @@ impl Catalog<'_> {
         for name in endpoint::offered(self.settings, self.environment) {
             add(name);
         }
-        for (name, _) in self.local.into_iter().flat_map(|server| &server.models) {
-            add(name.clone());
+        for listed in self.local.into_iter().flat_map(|server| &server.models) {
+            add(listed.local_name());
         }
         if scope == Scope::All {
             for provider in endpoint::built_in_providers() {
@@ -161,7 +161,7 @@ impl Catalog<'_> {
     fn first_of(&self, choice: Choice) -> Option<ModelName> {
         match choice {
             Choice::Named(name) => Some(name),
-            Choice::SearchLocal(_) => self.local?.models.first().map(|(name, _)| name.clone()),
+            Choice::SearchLocal(_) => self.local?.first_model(),
         }
     }
 
@@ -180,7 +180,7 @@ impl Catalog<'_> {
         // A name that no rule matches.
         let any = named("-");
         match endpoint::is_searched(&any, self.settings) {
-            true => self.local_endpoint(&self.local?.models.first()?.0),
+            true => self.local_endpoint(&self.local?.first_model()?),
             false => endpoint::resolve(&any, self.settings, self.environment).ok(),
         }
     }

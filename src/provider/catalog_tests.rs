@@ -92,7 +92,7 @@ fn models_are_grouped_by_provider_with_the_chosen_one_first() {
     desk.settings.models.insert("anthropic/mine".into(), ModelSettings::default());
     desk.local = Some(LocalServer {
         base_url: "http://127.0.0.1:1/v1".into(),
-        models: vec![(named("local/qwen"), Some(4_096))],
+        models: vec![Listed { name: "qwen".into(), facts: Default::default(), life: Life::Active }],
     });
     let offers = desk.catalog().offers(Scope::Usable, 100);
     let providers: Vec<&str> = offers.iter().map(|offer| provider_of(&offer.name)).collect();

@@ -47,16 +47,11 @@ pub async fn compact(
             asked(http, endpoint, &url, encoded).await
         }
     };
-    made.map_err(|error| match error.class {
-        ErrorClass::Refused if error.hint.is_none() => {
+    made.map_err(|error| match error.hint {
+        None if error.class == ErrorClass::Refused => {
             ProviderError { hint: Some(without(endpoint)), ..error }
         }
-        ErrorClass::Refused
-        | ErrorClass::Retry { .. }
-        | ErrorClass::Auth
-        | ErrorClass::TooLong { .. }
-        | ErrorClass::BadReasoning
-        | ErrorClass::Broken => error,
+        _ => error,
     })
 }
 
@@ -102,33 +97,19 @@ async fn asked(
 }
 
 fn none_here(endpoint: &Endpoint) -> ProviderError {
-    let message = format!(
-        "{} has no compaction of its own here (model {}).",
-        failure::subject(endpoint),
-        endpoint.name
-    );
-    ProviderError { class: ErrorClass::Refused, message, hint: Some(without(endpoint)) }
+    let what = "has no compaction of its own here";
+    failure::error(endpoint, ErrorClass::Refused, what, Some(without(endpoint)))
 }
 
 fn nothing_made(endpoint: &Endpoint, stop: Option<&ReplyStop>) -> ProviderError {
     let why = match stop {
         Some(ReplyStop::Refused { reason } | ReplyStop::Filtered { reason }) if !reason.is_empty() => {
-            format!(": {}", failure::scrub(endpoint, reason))
+            format!(": {reason}")
         }
-        Some(
-            ReplyStop::Refused { .. }
-            | ReplyStop::Filtered { .. }
-            | ReplyStop::Finished
-            | ReplyStop::MaxTokens
-            | ReplyStop::WindowExceeded
-            | ReplyStop::Paused
-            | ReplyStop::Other { .. },
-        )
-        | None => String::new(),
+        _ => String::new(),
     };
-    let message =
-        format!("{} gave back no compaction{why} (model {}).", failure::subject(endpoint), endpoint.name);
-    ProviderError { class: ErrorClass::Broken, message, hint: Some(without(endpoint)) }
+    let what = format!("gave back no compaction{why}");
+    failure::error(endpoint, ErrorClass::Broken, &what, Some(without(endpoint)))
 }
 
 fn without(endpoint: &Endpoint) -> String {

@@ -54,9 +54,5 @@ fn tokens(wire: WireFormat, body: &str) -> Option<u64> {
 }
 
 fn counts_nothing(endpoint: &Endpoint) -> ProviderError {
-    ProviderError {
-        class: ErrorClass::Refused,
-        message: format!("{} counts no tokens (model {}).", failure::subject(endpoint), endpoint.name),
-        hint: None,
-    }
+    failure::error(endpoint, ErrorClass::Refused, "counts no tokens", None)
 }

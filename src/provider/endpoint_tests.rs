@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use super::resolve::LOCAL_BASES;
 use super::*;
 use crate::ErrorClass;
+use crate::listing::{Facts, Life, Listed};
 use epitome_config::{BuiltInSettings, ModelSettings, ProviderSettings, Settings};
 
 fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
@@ -339,9 +340,10 @@ fn unknown_model_gets_default_limits_unless_configured() {
 #[test]
 fn local_server_window_is_used() {
     let model = ModelName("local/qwen".into());
+    let facts = Facts { window: Some(32_768), ..Facts::default() };
     let server = LocalServer {
         base_url: "http://127.0.0.1:8080/v1".into(),
-        models: vec![(model.clone(), Some(32_768))],
+        models: vec![Listed { name: "qwen".into(), facts, life: Life::Active }],
     };
     let endpoint = resolve_local(&model, &server, &Settings::default(), &[]).expect("it wants no key");
     assert_eq!((endpoint.window, endpoint.max_output), (32_768, 8_192));

@@ -4,8 +4,8 @@
 //! matched where several vendors have no code: requests that are too long, rejected reasoning, accounts
 //! without credit. The result is shown to users and logged, so secrets are removed.
 
+mod body;
 mod overflow;
-mod said;
 mod secrets;
 
 use std::time::Duration;
@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::endpoint::Endpoint;
 use super::retry::RETRY_AFTER_MAX;
 use super::{ErrorClass, ProviderError, models};
+use body::ErrorBody;
 use epitome_config::WireFormat;
-use said::Said;
 
 pub(super) use secrets::scrub;
 
@@ -88,7 +88,7 @@ const MOMENTARY: [&str; 18] = [
 ];
 
 /// Codes for rejected content that is sent back to the provider: reasoning, or its own compaction.
-const BAD_SEALS: [&str; 6] = [
+const BAD_SIGNATURES: [&str; 6] = [
     "invalid_encrypted_content",
     "compaction_block_ambiguous",
     "compaction_block_misplaced",
@@ -131,7 +131,7 @@ pub struct Failure<'a> {
 
 /// Returns the class of a failure and a sentence that explains it.
 pub fn classify(endpoint: &Endpoint, failure: &Failure<'_>) -> ProviderError {
-    let said = Said::read(failure.body);
+    let said = ErrorBody::read(failure.body);
     // An error inside a stream may contain the status that it would have had.
     let status = match (failure.status, said.status) {
         (200, Some(status @ 400..=599)) => status,
@@ -160,7 +160,19 @@ pub fn classify(endpoint: &Endpoint, failure: &Failure<'_>) -> ProviderError {
     ProviderError { class, message: scrub(endpoint, &message), hint }
 }
 
-fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass {
+/// An error in one sentence: the service, what it did (without a full stop), and the model.
+pub(super) fn error(
+    endpoint: &Endpoint,
+    class: ErrorClass,
+    what: &str,
+    hint: Option<String>,
+) -> ProviderError {
+    let message = format!("{} {what} (model {}).", subject(endpoint), endpoint.name);
+    let hint = hint.map(|hint| scrub(endpoint, &hint));
+    ProviderError { class, message: scrub(endpoint, &message), hint }
+}
+
+fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &ErrorBody) -> ErrorClass {
     let retry = ErrorClass::Retry { after: failure.retry_after };
     if is_bad_reasoning(failure.status, said) {
         return ErrorClass::BadReasoning;
@@ -195,18 +207,18 @@ fn class(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> ErrorClass 
     }
 }
 
-fn is_bad_reasoning(status: u16, said: &Said) -> bool {
-    said.is(&BAD_SEALS) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
+fn is_bad_reasoning(status: u16, said: &ErrorBody) -> bool {
+    said.is(&BAD_SIGNATURES) || (matches!(status, 200 | 400 | 404 | 422) && said.mentions(&BAD_REASONING))
 }
 
-fn is_billing(status: u16, said: &Said) -> bool {
+fn is_billing(status: u16, said: &ErrorBody) -> bool {
     status == 402
         || said.is(&BILLING)
         || (matches!(status, 200 | 400 | 403 | 429) && said.mentions(&BILLING_SENTENCES))
 }
 
 /// The service doesn't know the model. A wrong URL yields the same status, but doesn't mention models.
-fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &Said) -> bool {
+fn is_unknown_model(endpoint: &Endpoint, status: u16, said: &ErrorBody) -> bool {
     let named = !endpoint.model.is_empty() && said.message.contains(&endpoint.model);
     said.is(&["model_not_found"]) || (status == 404 && (named || said.mentions(&["model"])))
 }
@@ -221,7 +233,7 @@ pub(super) fn subject(endpoint: &Endpoint) -> String {
     }
 }
 
-fn verdict(class: &ErrorClass, status: u16, said: &Said) -> &'static str {
+fn verdict(class: &ErrorClass, status: u16, said: &ErrorBody) -> &'static str {
     match class {
         ErrorClass::Retry { .. }
             if status == 429
@@ -247,7 +259,7 @@ fn verdict(class: &ErrorClass, status: u16, said: &Said) -> &'static str {
     }
 }
 
-fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &Said) -> Option<String> {
+fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &ErrorBody) -> Option<String> {
     let is_chat = endpoint.wire == WireFormat::OpenAiChat;
     match class {
         ErrorClass::Retry { after: Some(after) } if *after > RETRY_AFTER_MAX => Some(format!(
@@ -290,7 +302,7 @@ fn hint(endpoint: &Endpoint, class: &ErrorClass, failure: &Failure<'_>, said: &S
 }
 
 /// Names the source of the key, its destination and the proxy that may have rejected it.
-fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &Said) -> String {
+fn check_key(endpoint: &Endpoint, failure: &Failure<'_>, said: &ErrorBody) -> String {
     let place = if endpoint.own_api { String::new() } else { format!(" at {}", endpoint.place()) };
     let mut hint = match &endpoint.key_variable {
         Some(variable) => format!("Check {variable}: it must be a key of the service{place}."),

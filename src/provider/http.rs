@@ -25,9 +25,9 @@ use super::endpoint::{Endpoint, Secret};
 use super::network::Network;
 use super::wire::encoding::Encoded;
 use body::Pieces;
-use clients::{Clients, Key, Made};
+use clients::{CachedClient, ClientKey, Clients};
 use logged::Logged;
-use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unusable};
+use trouble::{is_untrusted, no_first_byte, reason, unreachable_now, unreadable, unusable};
 
 pub use clients::CLIENTS_MAX;
 pub use limits::Limits;
@@ -92,7 +92,7 @@ impl Http {
     /// encoded, with its length and without a copy.
     pub fn start(&self, endpoint: &Endpoint, encoded: &Encoded) -> Result<Starting, ProviderError> {
         let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
-        let asked = Asked { method: Method::POST, body: Some(encoded), accept: "text/event-stream" };
+        let asked = RequestShape { method: Method::POST, body: Some(encoded), accept: "text/event-stream" };
         let sending = self.sending(endpoint, &endpoint.url(), asked, limits)?;
         let prefix = encoded.prefix.clone();
         let endpoint = endpoint.clone();
@@ -118,13 +118,13 @@ impl Http {
         time: Duration,
     ) -> Result<Answer, ProviderError> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let asked = Asked { method, body, accept: "application/json" };
+        let asked = RequestShape { method, body, accept: "application/json" };
         // The same client as for model calls, to reuse its connection.
         let limits = self.limits.unwrap_or_else(|| Limits::of(endpoint));
         let asking = async {
             let response = self.sending(endpoint, url, asked, limits)?.send(endpoint).await?;
             let (status, headers) = (response.status().as_u16(), response.headers().clone());
-            let body = read(response, most).await.map_err(|why| unusable(endpoint, &why))?;
+            let body = read(response, most).await.map_err(|why| unreadable(endpoint, &why))?;
             Ok(Answer { status, headers, body })
         };
         timeout(time, asking).await.unwrap_or_else(|_| Err(no_first_byte(endpoint, time)))
@@ -142,18 +142,13 @@ impl Http {
         most: usize,
         time: Duration,
     ) -> Result<(u16, Vec<u8>), String> {
-        let post = self.client(url)?.post(url).timeout(time).headers(header_map(headers)?).body(body);
-        let response = post.send().await.map_err(|error| reason(&error))?;
-        let status = response.status().as_u16();
-        Ok((status, read(response, most).await?))
+        let request = self.client(url)?.post(url).timeout(time).headers(header_map(headers)?).body(body);
+        answered(request, most).await
     }
 
     /// Fetches a document before an endpoint is known. Otherwise like `post`.
     pub(super) async fn get(&self, url: &str, most: usize, time: Duration) -> Result<(u16, Vec<u8>), String> {
-        let response =
-            self.client(url)?.get(url).timeout(time).send().await.map_err(|error| reason(&error))?;
-        let status = response.status().as_u16();
-        Ok((status, read(response, most).await?))
+        answered(self.client(url)?.get(url).timeout(time), most).await
     }
 
     /// Sends a request of a protocol that is implemented elsewhere, and returns the full response. Otherwise
@@ -165,7 +160,7 @@ impl Http {
         time: Duration,
     ) -> Result<hyper::Response<Vec<u8>>, String> {
         let client = self.client(&request.uri().to_string())?;
-        let request = Request::try_from(request).map_err(|_| "it asks for what is no address".to_owned())?;
+        let request = Request::try_from(request).map_err(|_| "its address is malformed".to_owned())?;
         let exchanging = async {
             let response = client.execute(request).await.map_err(|error| reason(&error))?;
             let (status, headers) = (response.status(), response.headers().clone());
@@ -178,16 +173,11 @@ impl Http {
             .unwrap_or_else(|_| Err(format!("no answer within {} s", time.as_secs())))
     }
 
-    /// The client for another protocol over HTTP to a server that isn't a provider: with this network's
-    /// proxies and certificates, and without a limit on a response's size or duration. An error is a clause.
-    pub fn client_for(&self, url: &str) -> Result<Client, String> {
-        self.client(url)
-    }
-
-    /// The client for a URL without an endpoint.
-    pub(super) fn client(&self, url: &str) -> Result<Client, String> {
+    /// The client for requests to a URL without an endpoint: with this network's proxies and certificates, and
+    /// without a limit on a response's size or duration. An error is a clause.
+    pub fn client(&self, url: &str) -> Result<Client, String> {
         let connect = self.limits.unwrap_or_default().connect;
-        let key = Key {
+        let key = ClientKey {
             provider: String::new(),
             network: self.network.clone(),
             direct: self.network.is_direct(url),
@@ -215,14 +205,14 @@ impl Http {
         &self,
         endpoint: &Endpoint,
         url: &str,
-        asked: Asked<'_>,
+        asked: RequestShape<'_>,
         limits: Limits,
     ) -> Result<Sending, ProviderError> {
         if !is_http(&endpoint.base_url) {
             let why = "its base URL is none that begins with http:// or https:// and names a host";
             return Err(unusable(endpoint, why));
         }
-        let key = Key {
+        let key = ClientKey {
             provider: endpoint.provider().to_owned(),
             network: endpoint.network.clone(),
             direct: endpoint.network.is_direct(url),
@@ -245,7 +235,7 @@ impl Http {
 }
 
 /// Method, body and accepted type of a request.
-struct Asked<'a> {
+struct RequestShape<'a> {
     method: Method,
     body: Option<&'a Encoded>,
     accept: &'static str,
@@ -254,8 +244,8 @@ struct Asked<'a> {
 /// A prepared request, and what is needed to describe its failure.
 struct Sending {
     request: Request,
-    key: Key,
-    made: Made,
+    key: ClientKey,
+    made: CachedClient,
     limits: Limits,
     shared: Arc<Shared>,
 }
@@ -274,6 +264,13 @@ impl Sending {
             Err(_) => Err(no_first_byte(endpoint, limits.first_byte)),
         }
     }
+}
+
+/// Sends a request, and returns the response's status and body. An error is a clause.
+async fn answered(request: reqwest::RequestBuilder, most: usize) -> Result<(u16, Vec<u8>), String> {
+    let response = request.send().await.map_err(|error| reason(&error))?;
+    let status = response.status().as_u16();
+    Ok((status, read(response, most).await?))
 }
 
 /// Reads the body of a response. An error is a clause.

@@ -6,7 +6,7 @@
 //! (if smaller than what the provider lists), the provider's list, the built-in table, a guess. A server that
 //! counts fewer tokens than we do reveals nothing about its window: it may only count differently.
 
-mod book;
+mod cache;
 
 use std::collections::HashMap;
 use std::fs::DirBuilder;
@@ -20,7 +20,7 @@ use super::endpoint::Endpoint;
 use super::http::Http;
 use super::listing::{self, Facts, ListError, Listed};
 use super::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
-use book::{Book, Calibrated, Known, Learnt, Lesson};
+use cache::{Calibrated, LearnedCache, LearnedWindow, ModelEntry, WindowOrigin};
 use epitome_config::Settings;
 use epitome_thread::ModelName;
 use epitome_tokens::Calibration;
@@ -96,7 +96,7 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    book: Book,
+    cache: LearnedCache,
     /// There are changes that are not on disk.
     is_dirty: bool,
     /// A write is scheduled.
@@ -124,7 +124,7 @@ impl Learned {
             let file = self.inner.file.clone();
             let read = tokio::task::spawn_blocking(move || read(&file)).await;
             match read.unwrap_or_else(|error| Err(error.to_string())) {
-                Ok(book) => self.state().book.merge(book),
+                Ok(cache) => self.state().cache.merge(cache),
                 Err(fault) => self.state().fault = Some(fault),
             }
         };
@@ -169,34 +169,34 @@ impl Learned {
     /// Records a context window that a rejected request revealed.
     pub fn learn_window(&self, endpoint: &Endpoint, tokens: u64) {
         if tokens >= WINDOW_TOKENS_MIN {
-            let learnt = Learnt { tokens, by: Lesson::Overflow, at: now() };
-            self.change(|book| book.learn(&endpoint.place(), &endpoint.model, learnt));
+            let learnt = LearnedWindow { tokens, by: WindowOrigin::Overflow, at: now() };
+            self.change(|cache| cache.learn(&endpoint.place(), &endpoint.model, learnt));
         }
     }
 
     /// Records how a model counts tokens, if that differs from what is known.
     pub fn learn_calibration(&self, model: &ModelName, calibration: Calibration) {
-        let kept = self.state().book.calibrations.get(&model.0).map(|kept| kept.calibration);
+        let kept = self.state().cache.calibrations.get(&model.0).map(|kept| kept.calibration);
         if kept.is_none_or(|kept| calibration.is_news_beside(&kept)) {
-            self.change(|book| book.calibrate(&model.0, Calibrated { calibration, at: now() }));
+            self.change(|cache| cache.calibrate(&model.0, Calibrated { calibration, at: now() }));
         }
     }
 
     /// The known token calibrations of models.
     pub fn calibrations(&self) -> Vec<(ModelName, Calibration)> {
         let state = self.state();
-        let all = state.book.calibrations.iter();
+        let all = state.cache.calibrations.iter();
         all.map(|(model, kept)| (ModelName(model.clone()), kept.calibration)).collect()
     }
 
     /// Records a provider's complete list.
     pub fn learn_list(&self, endpoint: &Endpoint, listed: &[Listed]) {
-        self.change(|book| book.list(&endpoint.place(), listed, now()));
+        self.change(|cache| cache.list(&endpoint.place(), listed, now()));
     }
 
     /// The provider's last list.
     pub fn list(&self, endpoint: &Endpoint) -> Vec<Listed> {
-        self.state().book.listed(&endpoint.place())
+        self.state().cache.listed(&endpoint.place())
     }
 
     /// Returns whether the user has yet to be told that this model's window is unknown, and records that they
@@ -204,7 +204,7 @@ impl Learned {
     pub fn tell_of_guess(&self, endpoint: &Endpoint) -> bool {
         let is_new = self.known(endpoint).told_at == 0;
         if is_new {
-            self.change(|book| book.told(&endpoint.place(), &endpoint.model, now()));
+            self.change(|cache| cache.mark_told(&endpoint.place(), &endpoint.model, now()));
         }
         is_new
     }
@@ -223,7 +223,7 @@ impl Learned {
         };
         let _turn = turn.lock().await;
         let is_due = when == When::Now || listing::is_near(endpoint) || {
-            let asked_at = self.state().book.places.get(&place).map_or(0, |place| place.asked_at);
+            let asked_at = self.state().cache.places.get(&place).map_or(0, |place| place.asked_at);
             now().saturating_sub(asked_at) >= LIST_AGE_MAX.as_millis() as u64
         };
         if !is_due {
@@ -232,7 +232,7 @@ impl Learned {
         let listed = listing::list(http, endpoint).await;
         match &listed {
             Ok(listed) => self.learn_list(endpoint, listed),
-            Err(ListError::Refused { .. }) => self.change(|book| book.asked(&place, now())),
+            Err(ListError::Refused { .. }) => self.change(|cache| cache.asked(&place, now())),
             // Not recorded, so that the next session tries again instead of waiting a day.
             Err(ListError::Unreachable { .. }) => {}
         }
@@ -242,26 +242,26 @@ impl Learned {
     /// Writes what was learned to disk.
     pub async fn save(&self) {
         let _alone = self.inner.saving.lock().await;
-        let book = {
+        let cache = {
             let mut state = self.state();
             state.is_due = false;
             if !std::mem::take(&mut state.is_dirty) {
                 return;
             }
-            state.book.clone()
+            state.cache.clone()
         };
         let file = self.inner.file.clone();
-        let written = tokio::task::spawn_blocking(move || write(&file, book)).await;
+        let written = tokio::task::spawn_blocking(move || write(&file, cache)).await;
         match written.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(merged) => self.state().book.merge(merged),
+            Ok(merged) => self.state().cache.merge(merged),
             // It will be learned again where it matters.
             Err(error) => tracing::warn!(%error, "what was learned of models could not be kept"),
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Book)) {
+    fn change(&self, change: impl FnOnce(&mut LearnedCache)) {
         let mut state = self.state();
-        change(&mut state.book);
+        change(&mut state.cache);
         state.is_dirty = true;
         if !std::mem::replace(&mut state.is_due, true)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -274,17 +274,17 @@ impl Learned {
         }
     }
 
-    fn known(&self, endpoint: &Endpoint) -> Known {
-        self.state().book.model(&endpoint.place(), &endpoint.model).cloned().unwrap_or_default()
+    fn known(&self, endpoint: &Endpoint) -> ModelEntry {
+        self.state().cache.model(&endpoint.place(), &endpoint.model).cloned().unwrap_or_default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that could panic leaves a book half changed.
+        // Nothing that could panic leaves a cache half changed.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn window(settings: &Settings, endpoint: &Endpoint, known: &Known) -> (u64, Source) {
+fn window(settings: &Settings, endpoint: &Endpoint, known: &ModelEntry) -> (u64, Source) {
     let configured = settings.models.get(&endpoint.name.0).and_then(|model| model.context_window);
     if let Some(window) = configured {
         return (window, Source::Config);
@@ -317,18 +317,18 @@ fn now() -> u64 {
 }
 
 /// Reads the file; a missing one counts as empty. An invalid one is set aside, and the error says so.
-fn read(file: &Path) -> Result<Book, String> {
+fn read(file: &Path) -> Result<LearnedCache, String> {
     let mut text = String::new();
     let opened = std::fs::File::open(file);
     match opened.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text)) {
         Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Book::default()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(LearnedCache::default()),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             return Err(set_aside(file, "it is not text"));
         }
         Err(error) => return Err(format!("{} can't be read: {error}", file.display())),
     }
-    Book::from_text(&text).map_err(|why| set_aside(file, &why))
+    LearnedCache::from_text(&text).map_err(|why| set_aside(file, &why))
 }
 
 fn set_aside(file: &Path, why: &str) -> String {
@@ -343,19 +343,19 @@ fn set_aside(file: &Path, why: &str) -> String {
     )
 }
 
-/// Merges the book with what another process has written in the meantime, writes it to the file and returns
+/// Merges the cache with what another process has written in the meantime, writes it to the file and returns
 /// the result. If two processes write at the same moment, the later one wins; the rest is learned again.
-fn write(file: &Path, mut book: Book) -> Result<Book, String> {
-    let told = |error: std::io::Error| format!("{}: {error}", file.display());
+fn write(file: &Path, mut cache: LearnedCache) -> Result<LearnedCache, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", file.display());
     let folder = file.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(told)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
     match read(file) {
-        Ok(there) => book.merge(there),
+        Ok(there) => cache.merge(there),
         Err(fault) => tracing::warn!(%fault, "what was learned of models is written anew"),
     }
     // Private and atomic.
-    epitome_files::atomic_file::replace_private(file, book.to_text().as_bytes()).map_err(told)?;
-    Ok(book)
+    epitome_files::atomic_file::replace_private(file, cache.to_text().as_bytes()).map_err(failed)?;
+    Ok(cache)
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ mod read;
 
 use std::time::Duration;
 
-pub use facts::{Facts, Life, Listed, Steering};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+pub use facts::{Facts, Life, Listed};
 
 use super::address::{beneath, host_of, is_loopback, with_query, without_v1};
 use super::endpoint::Endpoint;
@@ -138,11 +140,8 @@ fn page_url(endpoint: &Endpoint, after: Option<&str>) -> String {
 
 /// Percent-encodes a query value, as cursors may contain anything.
 fn escaped(value: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
-    value
-        .bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(value, PLAIN).to_string()
 }
 
 #[cfg(test)]

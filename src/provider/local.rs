@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::address::{beneath, host_of, port_of, without_v1};
 use super::http::Http;
-use super::listing::{self, Facts, Life, Listed};
+use super::listing::{self, Listed};
 use epitome_thread::ModelName;
 
 /// Timeout for connecting to a local server.
@@ -23,19 +23,14 @@ const LIST_BYTES_MAX: usize = 1024 * 1024;
 pub struct LocalServer {
     /// Ends with `/v1`.
     pub base_url: String,
-    /// `local/NAME`, with the context window in tokens if the server reports it. Never empty.
-    pub models: Vec<(ModelName, Option<u64>)>,
+    /// Never empty.
+    pub models: Vec<Listed>,
 }
 
 impl LocalServer {
-    /// Its models in the form of a provider's list.
-    pub fn listed(&self) -> Vec<Listed> {
-        let one = |(name, window): &(ModelName, Option<u64>)| Listed {
-            name: name.split().map_or(name.0.as_str(), |(_, model)| model).to_owned(),
-            facts: Facts { window: *window, ..Facts::default() },
-            life: Life::Active,
-        };
-        self.models.iter().map(one).collect()
+    /// The model to use if none is chosen.
+    pub fn first_model(&self) -> Option<ModelName> {
+        self.models.first().map(Listed::local_name)
     }
 }
 
@@ -55,8 +50,6 @@ async fn ask(http: &Http, base_url: &str) -> Option<LocalServer> {
     tokio::time::timeout(CONNECT_MAX, connect).await.ok()?.ok()?;
     let listed = http.get(&beneath(base_url, "/models"), LIST_BYTES_MAX, LIST_MAX).await;
     let (_, body) = listed.ok().filter(|(status, _)| *status == 200)?;
-    let listed = listing::read_compatible(&body)?.into_iter();
-    let models: Vec<(ModelName, Option<u64>)> =
-        listed.map(|model| (ModelName(format!("local/{}", model.name)), model.facts.window)).collect();
+    let models = listing::read_compatible(&body)?;
     (!models.is_empty()).then(|| LocalServer { base_url: base_url.to_owned(), models })
 }

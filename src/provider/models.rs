@@ -8,7 +8,7 @@ use super::abilities::{Abilities, Effort, Thinking};
 use super::endpoint::Endpoint;
 use epitome_config::{PriceSettings, Settings};
 use epitome_thread::{ModelName, Usage};
-use epitome_tokens::family::undated;
+use epitome_tokens::model_name::undated;
 use table::KNOWN;
 
 /// Default context window, in tokens, of an unknown model: nearly every current hosted model has at least

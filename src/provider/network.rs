@@ -11,38 +11,30 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use percent_encoding::percent_decode_str;
 
 use super::address::{host_of, is_loopback, port_of};
 use super::endpoint::Environment;
 
-/// Variables that name certificates, and whether each names a file or directories. Programs on a company
-/// machine learn about its certificate authority from different ones of them, and setting any of them means
-/// that this authority is to be trusted. All of them apply, and each only adds certificates: a provider that
-/// is reachable without them is reachable with them too.
-const CERTIFICATES: [(&str, Form); 4] = [
-    ("SSL_CERT_FILE", Form::File),
-    ("SSL_CERT_DIR", Form::Folders),
-    ("NODE_EXTRA_CA_CERTS", Form::File),
-    ("REQUESTS_CA_BUNDLE", Form::FileOrFolder),
-];
+/// Variables that name a file or a directory with certificates. Programs on a company machine learn about its
+/// certificate authority from different ones of them, and setting any of them means that this authority is to be
+/// trusted. All of them apply, and each only adds certificates: a provider that is reachable without them is reachable
+/// with them too.
+const CERTIFICATES: [&str; 4] =
+    ["SSL_CERT_FILE", CERTIFICATE_DIRECTORIES, "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"];
+
+/// May name several directories, separated as in `PATH`.
+const CERTIFICATE_DIRECTORIES: &str = "SSL_CERT_DIR";
 
 /// Supported proxy schemes.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
-#[derive(Clone, Copy)]
-enum Form {
-    File,
-    /// May name several, separated as in `PATH`.
-    Folders,
-    FileOrFolder,
-}
-
 /// Network settings. Cheap to clone; equal ones share their connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Network(Arc<Ways>);
+pub struct Network(Arc<Routes>);
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-struct Ways {
+struct Routes {
     http: Option<Proxy>,
     https: Option<Proxy>,
     /// In the client's format: entries without ports, separated by commas.
@@ -72,11 +64,11 @@ impl Network {
     /// do, and the variables that name certificates. An empty variable counts as unset.
     pub fn read(env: &Environment) -> Network {
         let all = proxy(env, ["all_proxy", "ALL_PROXY"]);
-        let mut ways = Ways {
+        let mut routes = Routes {
             http: proxy(env, ["http_proxy", "HTTP_PROXY"]).or_else(|| all.clone()),
             https: proxy(env, ["https_proxy", "HTTPS_PROXY"]).or(all),
             certificates: certificates(env),
-            ..Ways::default()
+            ..Routes::default()
         };
         let (_, listed) = either(env, ["no_proxy", "NO_PROXY"]).unwrap_or_default();
         let mut direct: Vec<&str> = Vec::new();
@@ -84,12 +76,12 @@ impl Network {
             // `*.example.com` is a common spelling of `.example.com`.
             let entry = entry.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(entry);
             match with_port(entry) {
-                Some((host, port)) => ways.direct_ports.push((host.to_ascii_lowercase(), port)),
+                Some((host, port)) => routes.direct_ports.push((host.to_ascii_lowercase(), port)),
                 None => direct.push(entry),
             }
         }
-        ways.direct = direct.join(",");
-        Network(Arc::new(ways))
+        routes.direct = direct.join(",");
+        Network(Arc::new(routes))
     }
 
     /// Whether a URL always bypasses proxies: one of this machine, which a proxy could not reach, or a host
@@ -187,23 +179,7 @@ pub(super) fn secrets_of(url: &str) -> Vec<String> {
 
 /// Decodes percent-encoding (`%41`).
 fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = text.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                at += 3;
-            }
-            None => {
-                plain.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&plain).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 fn proxy(env: &Environment, names: [&'static str; 2]) -> Option<Proxy> {
@@ -221,11 +197,11 @@ fn either(env: &Environment, names: [&'static str; 2]) -> Option<(&'static str, 
 
 fn certificates(env: &Environment) -> Vec<Certificates> {
     let mut found: Vec<Certificates> = Vec::new();
-    for (variable, form) in CERTIFICATES {
+    for variable in CERTIFICATES {
         let Some(value) = raw(env, variable).filter(|value| !value.is_empty()) else { continue };
-        let paths: Vec<PathBuf> = match form {
-            Form::Folders => std::env::split_paths(value).collect(),
-            Form::File | Form::FileOrFolder => vec![value.into()],
+        let paths: Vec<PathBuf> = match variable {
+            CERTIFICATE_DIRECTORIES => std::env::split_paths(value).collect(),
+            _ => vec![value.into()],
         };
         for path in paths {
             // Several variables often name the same bundle.

@@ -22,16 +22,8 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// sessions over the upper half of the back-off. The delay that the provider requests is a lower bound; above
 /// `RETRY_AFTER_MAX` it means giving up.
 pub fn delay(class: &ErrorClass, attempt: u32, random: f64) -> Option<Duration> {
-    let after = match class {
-        ErrorClass::Retry { after } => after.unwrap_or_default(),
-        ErrorClass::Auth
-        | ErrorClass::TooLong { .. }
-        | ErrorClass::BadReasoning
-        | ErrorClass::Refused
-        | ErrorClass::Broken => {
-            return None;
-        }
-    };
+    let ErrorClass::Retry { after } = class else { return None };
+    let after = after.unwrap_or_default();
     if attempt >= ATTEMPTS_MAX || after > RETRY_AFTER_MAX {
         return None;
     }

@@ -105,9 +105,9 @@ async fn search(
         None => endpoint::nothing_configured(settings, environment),
     };
     let server = found.ok_or_else(nowhere)?;
-    let name = name.or_else(|| server.models.first().map(|(name, _)| name)).ok_or_else(nowhere)?;
-    let endpoint = endpoint::resolve_local(name, &server, settings, environment)?;
+    let name = name.cloned().or_else(|| server.first_model()).ok_or_else(nowhere)?;
+    let endpoint = endpoint::resolve_local(&name, &server, settings, environment)?;
     // As it is for a session: the server has just said it.
-    services.learned.learn_list(&endpoint, &server.listed());
+    services.learned.learn_list(&endpoint, &server.models);
     Ok(endpoint)
 }

@@ -1,7 +1,7 @@
 //! Known differences between our count and the counts of a model family.
 
 use super::estimate::is_wide;
-use crate::family::Family;
+use crate::model_name::Family;
 
 /// The possible excess over our count before the model's first reply, in per cent. The vocabularies of most
 /// vendors are not public, so their initial ratios are not measured.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
-use crate::family::Family;
+use crate::model_name::Family;
 
 /// The weight of a new ratio: an outlier moves the ratio by a third, and five replies replace most of the
 /// earlier value.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ruler::Ruler;
 use super::tally::Tally;
-use crate::family::Family;
+use crate::model_name::Family;
 use epitome_thread::{Change, Entry, Seq, Thread};
 
 /// The approximate number of tokens that one call counts with the vocabulary. The rest of a long conversation

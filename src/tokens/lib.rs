@@ -6,8 +6,8 @@ mod adjust;
 mod calibration;
 mod counter;
 mod estimate;
-pub mod family;
 mod media;
+pub mod model_name;
 mod ruler;
 #[expect(clippy::disallowed_methods, reason = "unpacks the vocabulary on a thread, and drops it when unused")]
 mod rulers;

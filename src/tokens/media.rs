@@ -5,7 +5,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
-use crate::family::Family;
+use crate::model_name::Family;
 
 /// Tokens of an image of unknown size: most providers have a limit near this.
 const IMAGE_TOKENS: u64 = 1_500;

@@ -9,7 +9,7 @@ use super::estimate::estimate;
 use super::media;
 use super::tally::Tally;
 use super::vocabulary::Vocabulary;
-use crate::family::Family;
+use crate::model_name::Family;
 use epitome_thread::{
     Change, Content, ContextSizes, Edit, Entry, Message, ModelName, Native, OutcomeContent, Seq, Thread,
     ToolOutcome, ToolSpec, View,

@@ -19,6 +19,7 @@ const MODELS_MAX: usize = 1_000;
 const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// The nice value of the loading thread.
+#[cfg(target_os = "linux")]
 const NICENESS: i32 = 10;
 
 /// A cheap, shared handle.
@@ -108,7 +109,9 @@ impl Rulers {
 
 /// Loads the vocabulary, and drops it after it was idle for long.
 fn hold(shared: &Mutex<State>) {
-    if let Err(error) = epitome_platform::priority::lower_thread(NICENESS) {
+    // Linux has a priority for each thread; the caller's is meant by no thread in particular.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::debug!(%error, "the vocabulary is loaded at ordinary priority");
     }
     let began = Instant::now();
@@ -150,7 +153,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::Family;
+    use crate::model_name::Family;
 
     #[test]
     fn the_vocabulary_is_loaded_once_and_dropped_when_idle() {

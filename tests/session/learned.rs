@@ -1,7 +1,7 @@
 //! Learned properties of a model are used wherever it is called: after a restart, by hooks, and in other
 //! conversations.
 
-use epitome::family::Family;
+use epitome::model_name::Family;
 use epitome::provider::learned::Learned;
 use epitome::session::SessionCommand;
 use epitome::session::complete::find_endpoint;

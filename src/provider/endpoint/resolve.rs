@@ -118,7 +118,8 @@ pub fn resolve_local(
         return resolve(model, settings, env);
     }
     let name = model.split().map_or(model.0.as_str(), |(_, name)| name);
-    let reported = server.models.iter().find(|(name, _)| name == model).and_then(|(_, window)| *window);
+    let reported =
+        server.models.iter().find(|listed| listed.name == name).and_then(|listed| listed.facts.window);
     let mut model_settings = settings.models.get(&model.0).cloned().unwrap_or_default();
     model_settings.context_window = model_settings.context_window.or(reported);
     let endpoint = Endpoint::without_place(model, name, Some(&model_settings));

@@ -1,7 +1,7 @@
 //! Recognizes that a request exceeds the model's context window, and extracts its size. Most services have no
 //! code for that, so this matches their wording.
 
-use super::said::Said;
+use super::body::ErrorBody;
 use crate::ErrorClass;
 
 const CODES: [&str; 5] = [
@@ -16,7 +16,7 @@ const CODES: [&str; 5] = [
 #[derive(Clone, Copy)]
 enum Sizes {
     /// It has none, or they aren't tokens.
-    Untold,
+    Absent,
     /// Tokens used, then the limit.
     UsedFirst,
     /// The limit, then tokens used.
@@ -24,7 +24,7 @@ enum Sizes {
     /// Input, output, limit.
     Sum,
     /// After these words.
-    Behind { used: &'static str, limit: &'static str },
+    After { used: &'static str, limit: &'static str },
 }
 
 /// The services' wording in lower case; the first match counts.
@@ -34,20 +34,20 @@ const SENTENCES: [(&str, Sizes); 19] = [
     // "input length and `max_tokens` exceed context limit: 189136 + 20000 > 204648"
     ("exceed context limit", Sizes::Sum),
     // Bedrock.
-    ("input is too long for requested model", Sizes::Untold),
+    ("input is too long for requested model", Sizes::Absent),
     // OpenAI.
-    ("exceeds the context window", Sizes::Untold),
-    ("exceed the configured limit of", Sizes::Behind { used: "resulted in", limit: "configured limit of" }),
+    ("exceeds the context window", Sizes::Absent),
+    ("exceed the configured limit of", Sizes::After { used: "resulted in", limit: "configured limit of" }),
     // Mistral: "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum …"
-    ("too large for model with", Sizes::Behind { used: "contains", limit: "too large for model with" }),
+    ("too large for model with", Sizes::After { used: "contains", limit: "too large for model with" }),
     // vLLM: "… maximum context length is 32768 tokens and your request has 5000 input tokens"
-    ("tokens and your request has", Sizes::Behind { used: "request has", limit: "maximum context length" }),
+    ("tokens and your request has", Sizes::After { used: "request has", limit: "maximum context length" }),
     // "… is 8192 tokens. However, you requested 9001 tokens (8001 in the messages, …)"
-    ("maximum context length", Sizes::Behind { used: "however", limit: "maximum context length" }),
+    ("maximum context length", Sizes::After { used: "however", limit: "maximum context length" }),
     // "The decoder prompt (length 9000) is longer than the maximum model length of 8192."
     ("longer than the maximum model length", Sizes::UsedFirst),
     // xAI: "maximum prompt length is 131072 but the request contains 537812 tokens"
-    ("maximum prompt length is", Sizes::Behind { used: "contains", limit: "maximum prompt length" }),
+    ("maximum prompt length is", Sizes::After { used: "contains", limit: "maximum prompt length" }),
     // TGI: "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens and 20 …"
     ("`max_new_tokens` must be <=", Sizes::LimitFirst),
     // llama.cpp: "request (9000 tokens) exceeds the available context size (8192 tokens)"
@@ -56,17 +56,17 @@ const SENTENCES: [(&str, Sizes); 19] = [
     ("cannot truncate prompt with n_keep", Sizes::UsedFirst),
     // "Trying to keep the first 5000 tokens … model is loaded with context length of only 4096 tokens"
     ("loaded with context length of only", Sizes::UsedFirst),
-    ("greater than the context length", Sizes::Untold),
-    ("exceeds context length", Sizes::Untold),
+    ("greater than the context length", Sizes::Absent),
+    ("exceeds context length", Sizes::Absent),
     // Gemini: "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
     ("exceeds the maximum number of tokens", Sizes::UsedFirst),
     // Ollama's cloud and several gateways.
-    ("input exceeds the maximum context", Sizes::Untold),
-    ("reduce the length of the messages", Sizes::Untold),
+    ("input exceeds the maximum context", Sizes::Absent),
+    ("reduce the length of the messages", Sizes::Absent),
 ];
 
 /// The class of a request that is too long, otherwise `None`.
-pub(super) fn too_long(status: u16, said: &Said) -> Option<ErrorClass> {
+pub(super) fn too_long(status: u16, said: &ErrorBody) -> Option<ErrorClass> {
     let known = said.is(&CODES) || status == 413;
     let message = said.message.to_lowercase();
     let sentence = SENTENCES.iter().find(|(sentence, _)| message.contains(sentence));
@@ -83,14 +83,14 @@ fn read(sizes: Sizes, message: &str) -> (Option<u64>, Option<u64>) {
     let all = numbers(message);
     let after = |words: &str| message.split_once(words).and_then(|(_, rest)| numbers(rest).first().copied());
     match sizes {
-        Sizes::Untold => (None, None),
+        Sizes::Absent => (None, None),
         Sizes::UsedFirst => (all.first().copied(), all.get(1).copied()),
         Sizes::LimitFirst => (all.get(1).copied(), all.first().copied()),
         Sizes::Sum => match all[..] {
             [input, output, limit, ..] => (Some(input.saturating_add(output)), Some(limit)),
             _ => (None, None),
         },
-        Sizes::Behind { used, limit } => (after(used), after(limit)),
+        Sizes::After { used, limit } => (after(used), after(limit)),
     }
 }
 

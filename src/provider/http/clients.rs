@@ -43,7 +43,7 @@ const USER_AGENT: &str = concat!("epitome/", env!("CARGO_PKG_VERSION"));
 
 /// Selects the client for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct ClientKey {
     /// The provider's name; empty for requests that aren't model calls.
     pub provider: String,
     pub network: Network,
@@ -54,11 +54,11 @@ pub(super) struct Key {
 
 /// The cached clients, least recently used first.
 #[derive(Debug, Default)]
-pub(super) struct Clients(Mutex<Vec<(Key, Made)>>);
+pub(super) struct Clients(Mutex<Vec<(ClientKey, CachedClient)>>);
 
 /// A client, and the problems with the certificates that its environment names.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct CachedClient {
     pub client: Client,
     /// Each is a clause without a full stop.
     pub faults: Arc<[String]>,
@@ -66,7 +66,7 @@ pub(super) struct Made {
 
 impl Clients {
     /// The client for a key. An error is a clause that names the variable to check.
-    pub(super) fn get(&self, key: Key) -> Result<Made, String> {
+    pub(super) fn get(&self, key: ClientKey) -> Result<CachedClient, String> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match kept.iter().position(|(existing, _)| *existing == key) {
             Some(at) => kept.remove(at).1,
@@ -83,28 +83,28 @@ impl Clients {
 
     /// Makes the next call create a new client: a user who was told that a certificate isn't trusted corrects
     /// the file and tries again.
-    pub(super) fn forget(&self, key: &Key) {
+    pub(super) fn forget(&self, key: &ClientKey) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(existing, _)| existing != key);
     }
 }
 
 /// A client for a single host, pinned to these addresses (if any) regardless of later DNS answers. Not
 /// cached.
-pub(super) fn pinned(key: &Key, host: &str, addresses: &[SocketAddr]) -> Result<Client, String> {
+pub(super) fn pinned(key: &ClientKey, host: &str, addresses: &[SocketAddr]) -> Result<Client, String> {
     let (builder, _) = builder(key)?;
     let builder = if addresses.is_empty() { builder } else { builder.resolve_to_addrs(host, addresses) };
     builder.build().map_err(|_| "the HTTP client could not be made".to_owned())
 }
 
-fn build(key: &Key) -> Result<Made, String> {
+fn build(key: &ClientKey) -> Result<CachedClient, String> {
     let (builder, faults) = builder(key)?;
     let client = builder.build().map_err(|_| "the HTTP client could not be made".to_owned())?;
-    Ok(Made { client, faults: faults.into() })
+    Ok(CachedClient { client, faults: faults.into() })
 }
 
 /// Redirects are not followed: keys are sent in headers, and the client knows only some of those to be
 /// secret.
-fn builder(key: &Key) -> Result<(ClientBuilder, Vec<String>), String> {
+fn builder(key: &ClientKey) -> Result<(ClientBuilder, Vec<String>), String> {
     let (roots, faults) = trusted(key.network.certificates());
     // The platform's root certificates are not loaded: that costs 3 ms whenever a client is created.
     let mut tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -187,9 +187,9 @@ fn read_all(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 mod tests {
     use super::*;
 
-    fn key(provider: usize) -> Key {
+    fn key(provider: usize) -> ClientKey {
         let provider = format!("p{provider}");
-        Key { provider, network: Network::default(), direct: false, connect: Duration::from_secs(1) }
+        ClientKey { provider, network: Network::default(), direct: false, connect: Duration::from_secs(1) }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use reqwest::{Response, Url};
 use tokio::time::timeout;
 
-use super::clients::{self, Key};
+use super::clients::{self, ClientKey};
 use super::trouble::reason;
 use crate::network::Network;
 
@@ -150,7 +150,7 @@ async fn follow(mut address: Address, network: &Network, private: bool) -> Resul
 
 async fn ask(address: &Address, network: &Network, private: bool) -> Result<Response, String> {
     let addresses = checked(address, network, private).await?;
-    let key = Key {
+    let key = ClientKey {
         provider: String::new(),
         network: network.clone(),
         direct: network.is_direct(address.url()),

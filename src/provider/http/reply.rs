@@ -135,16 +135,10 @@ impl ReplyStream {
         }
         let body = read_error(&mut response).await;
         if status == 200 && !body.contains("\"error\"") {
-            let message = format!(
-                "{} answered with {kind} instead of a stream of events (model {}).",
-                failure::subject(&endpoint),
-                endpoint.name
-            );
-            return Err(logged.failed(ProviderError {
-                class: ErrorClass::Broken,
-                message: failure::scrub(&endpoint, &message),
-                hint: Some(format!("Check that {} is the base URL of the service.", endpoint.place())),
-            }));
+            let what = format!("answered with {kind} instead of a stream of events");
+            let hint = format!("Check that {} is the base URL of the service.", endpoint.place());
+            let error = failure::error(&endpoint, ErrorClass::Broken, &what, Some(hint));
+            return Err(logged.failed(error));
         }
         Err(logged.failed(refusal(&endpoint, status, &headers, &body)))
     }

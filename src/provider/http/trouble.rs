@@ -67,16 +67,8 @@ pub(super) fn unreachable_now(
     // If some hosts bypass the proxy, this may be one of them: only the client matches those.
     let through = proxy.filter(|_| endpoint.network.direct().is_empty());
     let through = through.map(|variable| format!(" through the proxy of {variable}")).unwrap_or_default();
-    let message = format!(
-        "{} cannot be reached at {place}{through}: {why} (model {}).",
-        failure::subject(endpoint),
-        endpoint.name
-    );
-    ProviderError {
-        class,
-        message: failure::scrub(endpoint, &message),
-        hint: Some(failure::scrub(endpoint, &hint)),
-    }
+    let what = format!("cannot be reached at {place}{through}: {why}");
+    failure::error(endpoint, class, &what, Some(hint))
 }
 
 /// The request was sent, but nothing was received.
@@ -85,17 +77,9 @@ pub(super) fn no_first_byte(endpoint: &Endpoint, waited: Duration) -> ProviderEr
         true => ErrorClass::Retry { after: None },
         false => ErrorClass::Broken,
     };
-    let message = format!(
-        "{} did not begin to answer within {}, the limit for its first byte (model {}).",
-        failure::subject(endpoint),
-        spoken(waited),
-        endpoint.name
-    );
-    ProviderError {
-        class,
-        message: failure::scrub(endpoint, &message),
-        hint: Some("Send the prompt again, or choose another model.".into()),
-    }
+    let what = format!("did not begin to answer within {}, the limit for its first byte", spoken(waited));
+    let hint = "Send the prompt again, or choose another model.".to_owned();
+    failure::error(endpoint, class, &what, Some(hint))
 }
 
 /// The request cannot be sent with the current configuration.
@@ -106,6 +90,13 @@ pub(super) fn unusable(endpoint: &Endpoint, why: &str) -> ProviderError {
         message: failure::scrub(endpoint, &message),
         hint: Some(failure::scrub(endpoint, &format!("Check the configuration of {}.", endpoint.place()))),
     }
+}
+
+/// The answer to a request that isn't a model call was lost, or is longer than expected.
+pub(super) fn unreadable(endpoint: &Endpoint, why: &str) -> ProviderError {
+    let subject = failure::subject(endpoint);
+    let message = format!("The answer of {subject} can't be read: {why} (model {}).", endpoint.name);
+    ProviderError { class: ErrorClass::Refused, message: failure::scrub(endpoint, &message), hint: None }
 }
 
 /// The innermost cause, without the URL that the client adds, which may contain a key.

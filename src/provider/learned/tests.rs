@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::abilities::{Abilities, Thinking};
 use crate::endpoint::{resolve, test_endpoint};
-use crate::listing::{Life, Steering};
+use crate::listing::Life;
 use epitome_config::{ModelSettings, ThinkingSettings};
 use epitome_tokens::Tally;
-use epitome_tokens::family::Family;
+use epitome_tokens::model_name::Family;
 
 fn local(name: &str) -> Endpoint {
     let env = [("EPITOME_LOCAL_URL".into(), "http://127.0.0.1:1/v1".into())];
@@ -68,7 +68,7 @@ fn known_facts_are_applied_to_endpoints() {
     let facts = Facts {
         max_output: Some(64_000),
         images: Some(false),
-        thinking: Some(Steering::Budget { optional: true }),
+        thinking: Some(Thinking::Budget { optional: true }),
         ..window(100_000)
     };
     learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);
@@ -110,7 +110,7 @@ fn configured_abilities_override_the_providers_list() {
     let facts = Facts {
         images: Some(false),
         documents: Some(true),
-        thinking: Some(Steering::Budget { optional: true }),
+        thinking: Some(Thinking::Budget { optional: true }),
         ..Facts::default()
     };
     learned.learn_list(&endpoint, &[listed(&endpoint, facts)]);

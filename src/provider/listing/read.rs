@@ -8,7 +8,8 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Facts, Life, Listed, Steering};
+use super::{Facts, Life, Listed};
+use crate::abilities::{Effort, Thinking, set_of};
 
 /// A page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,9 +48,9 @@ pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let list = body.as_object()?;
     match (list.get("data"), list.get("models")) {
-        (Some(Value::Array(data)), beside) => {
-            let beside = beside.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let listed = data.iter().filter_map(|model| in_data(model, beside, own_api)).collect();
+        (Some(Value::Array(data)), second) => {
+            let second = second.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let listed = data.iter().filter_map(|model| in_data(model, second, own_api)).collect();
             let more = list.get("has_more").and_then(Value::as_bool).unwrap_or(false);
             let last = list.get("last_id").and_then(Value::as_str).filter(|_| more);
             Some(Page { listed, next: last.map(str::to_owned) })
@@ -69,8 +70,8 @@ pub fn page(body: &[u8], own_api: bool) -> Option<Page> {
     }
 }
 
-/// A model of a list with `data`. `beside` is llama.cpp's second list, which has the abilities.
-fn in_data(model: &Value, beside: &[Value], own_api: bool) -> Option<Listed> {
+/// A model of a list with `data`. `second` is llama.cpp's second list, which has the abilities.
+fn in_data(model: &Value, second: &[Value], own_api: bool) -> Option<Listed> {
     let name = model["id"].as_str().filter(|name| !name.is_empty())?;
     let is_openai = own_api && model["object"] == "model";
     if is_openai && NOT_FOR_CHAT.iter().any(|word| name.contains(word)) {
@@ -105,8 +106,8 @@ fn in_data(model: &Value, beside: &[Value], own_api: bool) -> Option<Listed> {
             .map(|kinds| kinds.iter().any(|kind| kind == "image")),
         ..Facts::default()
     };
-    let beside = beside.iter().find(|other| other["model"] == name || other["name"] == name);
-    let facts = own.or(modalities).or(beside.map(of_words).unwrap_or_default());
+    let second = second.iter().find(|other| other["model"] == name || other["name"] == name);
+    let facts = own.or(modalities).or(second.map(of_words).unwrap_or_default());
     Some(Listed { name: name.to_owned(), facts, life: life(model)? })
 }
 
@@ -136,20 +137,25 @@ fn of_capabilities(capabilities: &Value) -> Facts {
 
 /// Converts Anthropic's report on thinking and efforts. Models with adaptive thinking take efforts, the
 /// others a budget.
-fn thinking(thinking: &Value, effort: &Value) -> Option<Steering> {
+fn thinking(thinking: &Value, effort_said: &Value) -> Option<Thinking> {
     let has = |of: &Value, name: &str| of[name]["supported"].as_bool().unwrap_or(false);
     if !thinking["supported"].as_bool()? {
-        return Some(Steering::None);
+        return Some(Thinking::None);
     }
     let types = &thinking["types"];
     let optional = has(types, "disabled");
     if has(types, "adaptive") {
-        let efforts = ["low", "medium", "high", "xhigh", "max"].into_iter().filter(|name| has(effort, name));
-        let efforts: Vec<String> = { efforts }.map(str::to_owned).collect();
-        let off = optional.then(|| "none".to_owned());
-        return (!efforts.is_empty()).then(|| Steering::Efforts(off.into_iter().chain(efforts).collect()));
+        let named = |effort: &Effort| *effort != Effort::None && has(effort_said, effort.word());
+        let mut efforts: Vec<Effort> = Effort::ALL.into_iter().filter(named).collect();
+        if efforts.is_empty() {
+            return None;
+        }
+        if optional {
+            efforts.push(Effort::None);
+        }
+        return Some(Thinking::Efforts(set_of(&efforts)));
     }
-    has(types, "enabled").then_some(Steering::Budget { optional })
+    has(types, "enabled").then_some(Thinking::Budget { optional })
 }
 
 /// Abilities as a list of words, from Ollama and llama.cpp. A word that is missing from the list means no.
@@ -172,7 +178,7 @@ fn of_gemini(model: &Value) -> Option<Listed> {
         window: first(&[&model["inputTokenLimit"]]),
         max_output: first(&[&model["outputTokenLimit"]]).and_then(|tokens| u32::try_from(tokens).ok()),
         // `true` doesn't say how thinking is controlled.
-        thinking: (model["thinking"] == false).then_some(Steering::None),
+        thinking: (model["thinking"] == false).then_some(Thinking::None),
         ..Facts::default()
     };
     Some(Listed { name: name.to_owned(), facts, life: Life::Active })
@@ -192,8 +198,8 @@ pub fn ollama_loaded(body: &[u8]) -> Option<Vec<(String, u64)>> {
         context_length: u64,
     }
     let loaded: Loaded = serde_json::from_slice(body).ok()?;
-    let told = loaded.models.into_iter().filter(|model| model.context_length > 0);
-    Some(told.map(|model| (model.name, model.context_length)).collect())
+    let with_window = loaded.models.into_iter().filter(|model| model.context_length > 0);
+    Some(with_window.map(|model| (model.name, model.context_length)).collect())
 }
 
 /// Ollama's details of a model (`/api/show`): abilities, and the context window if its file sets one. The
@@ -206,7 +212,7 @@ pub fn ollama_shown(body: &[u8]) -> Option<Facts> {
         if name == "num_ctx" { value.trim().parse().ok() } else { None }
     });
     let talks = shown["capabilities"].as_array().map(|words| words.iter().any(|word| word == "thinking"));
-    let thinking = talks.filter(|thinks| !thinks).map(|_| Steering::None);
+    let thinking = talks.filter(|thinks| !thinks).map(|_| Thinking::None);
     Some(Facts { window: set.filter(|window| *window > 0), thinking, ..of_words(&shown) })
 }
 

@@ -90,9 +90,9 @@ fn anthropic_list_has_limits_and_abilities() {
     });
     let limits =
         Facts { max_output: Some(128_000), images: Some(true), documents: Some(false), ..window(1_000_000) };
-    let efforts = ["none", "low", "medium", "high", "max"].map(str::to_owned).to_vec();
-    let newest = Facts { thinking: Some(Steering::Efforts(efforts)), ..limits.clone() };
-    let old = Facts { thinking: Some(Steering::Budget { optional: true }), ..limits };
+    let efforts = &[Effort::None, Effort::Low, Effort::Medium, Effort::High, Effort::Max];
+    let newest = Facts { thinking: Some(Thinking::Efforts(efforts)), ..limits.clone() };
+    let old = Facts { thinking: Some(Thinking::Budget { optional: true }), ..limits };
     let life = Life::Ending { on: Some("2027-01-14".into()) };
     assert_eq!(
         read(&body.to_string(), true),
@@ -106,7 +106,7 @@ fn anthropic_list_has_limits_and_abilities() {
 #[test]
 fn anthropic_model_without_thinking_is_recognized() {
     let body = r#"{"data":[{"id":"m","capabilities":{"thinking":{"supported":false,"types":{}}}}]}"#;
-    let facts = Facts { thinking: Some(Steering::None), ..Facts::default() };
+    let facts = Facts { thinking: Some(Thinking::None), ..Facts::default() };
     assert_eq!(read(body, true), Some((vec![listed("m", facts)], None)));
 }
 
@@ -136,7 +136,7 @@ fn gemini_list_is_filtered_to_chat_models_with_limits() {
         {"name":"models/gemini-3.8-flash-tts","supportedGenerationMethods":["generateContent"]}],
         "nextPageToken":"abc"}"#;
     let flash = Facts { max_output: Some(65_536), ..window(1_048_576) };
-    let gemma = Facts { max_output: Some(8_192), thinking: Some(Steering::None), ..window(131_072) };
+    let gemma = Facts { max_output: Some(8_192), thinking: Some(Thinking::None), ..window(131_072) };
     assert_eq!(
         read(body, true),
         Some((vec![listed("gemini-3.8-flash", flash), listed("gemma-4", gemma)], Some("abc".into())))
@@ -170,7 +170,7 @@ fn ollama_reports_abilities() {
     let facts = shown(json!(["completion", "tools", "vision", "thinking"]), "stop \"x\"\nnum_ctx    8192\n");
     assert_eq!(facts, Facts { images: Some(true), ..window(8_192) });
     let facts = shown(json!(["completion", "tools"]), "temperature 0.6");
-    let expected = Facts { images: Some(false), thinking: Some(Steering::None), ..Facts::default() };
+    let expected = Facts { images: Some(false), thinking: Some(Thinking::None), ..Facts::default() };
     assert_eq!(facts, expected);
     assert_eq!(ollama_shown(b"{}"), Some(Facts::default()), "an older one tells nothing");
 }

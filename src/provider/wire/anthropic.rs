@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, said, shown};
 use super::turns::{Answer, NO_OUTCOME, NO_OUTPUT, Turn, without_blanks, without_thinking_at_end};
 use super::{
-    Around, Envelope, Format, Marks, Prefix, Purpose, Written, compaction, head, is_own, list_of_tools, put,
+    CacheMarks, EncodedTurn, Envelope, Format, Head, Prefix, Purpose, RequestMeta, compaction, is_own,
+    list_of_tools, put,
 };
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeStatus, ToolSpec};
-use epitome_tokens::family::Family;
+use epitome_tokens::model_name::Family;
 
 /// Anthropic's Messages format.
 ///
@@ -27,7 +28,13 @@ impl Format for Anthropic {
         })
     }
 
-    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+    fn turn(
+        &self,
+        endpoint: &Endpoint,
+        turn: &Turn<'_>,
+        prefix: &mut Prefix,
+        out: &mut Vec<u8>,
+    ) -> EncodedTurn {
         match turn {
             Turn::User { compacted, answers, parts } => {
                 let given: Vec<&Value> =
@@ -47,7 +54,7 @@ impl Format for Anthropic {
                 let content: Vec<Value> = results.chain(said).collect();
                 put(&json!({ "role": "user", "content": content }), prefix, out);
                 // The last block ends with its own brace, followed by the ends of the list and the message.
-                Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
+                EncodedTurn { mark: Some(out.len() - "}]}".len()), begins_with_thinking: false }
             }
             Turn::Agent { replies } => {
                 let mut begins_with_thinking = false;
@@ -63,15 +70,15 @@ impl Format for Anthropic {
                     }
                     put(&json!({ "role": "assistant", "content": content }), prefix, out);
                 }
-                Written { mark: Some(out.len() - "}]}".len()), begins_with_thinking }
+                EncodedTurn { mark: Some(out.len() - "}]}".len()), begins_with_thinking }
             }
         }
     }
 
-    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
-        let request = around.request;
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+        let request = meta.request;
         let max_tokens = request.max_output.min(endpoint.max_output);
-        let thinking = thinking(endpoint, around);
+        let thinking = thinking(endpoint, meta);
         let effort = thinking
             .as_ref()
             .filter(|thinking| thinking["type"] == "adaptive")
@@ -83,10 +90,10 @@ impl Format for Anthropic {
         // plain input.
         let goes_on = request.basis.is_some();
         let marks_blocks = goes_on && (endpoint.own_api || Family::of(&endpoint.model) == Family::Claude);
-        let system = around
+        let system = meta
             .system()
             .map(|text| json!([{ "type": "text", "text": text, "cache_control": mark(marks_blocks) }]));
-        let (is_answered, summarise) = match around.purpose {
+        let (is_answered, summarise) = match meta.purpose {
             Purpose::Reply => (true, None),
             Purpose::Count => (false, None),
             Purpose::Compact { instruction } => {
@@ -103,9 +110,11 @@ impl Format for Anthropic {
             "compaction": summarise,
             "system": system,
         });
-        let marks = (marks_blocks && is_answered)
-            .then_some(Marks { text: r#","cache_control":{"type":"ephemeral"}"#, newest: !endpoint.own_api });
-        Envelope { head: head(fields, around.tools_if_any(), "messages"), tail: "]}", marks }
+        let marks = (marks_blocks && is_answered).then_some(CacheMarks {
+            text: r#","cache_control":{"type":"ephemeral"}"#,
+            newest: !endpoint.own_api,
+        });
+        Envelope { head: Head::new(fields).tools(meta).list("messages"), tail: "]}", marks }
     }
 }
 
@@ -175,11 +184,11 @@ fn own_block<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Optio
     if !is_own(native, endpoint) {
         return None;
     }
-    let (block, made_behind) = match native.data.get("block") {
+    let (block, made_after) = match native.data.get("block") {
         Some(block) => (block, native.data.get("prefix").and_then(Value::as_str)),
         None => (&native.data, None),
     };
-    (is_thinking(block) && made_behind.is_none_or(|made| made == prefix)).then_some(block)
+    (is_thinking(block) && made_after.is_none_or(|made| made == prefix)).then_some(block)
 }
 
 fn is_thinking(block: &Value) -> bool {
@@ -192,22 +201,22 @@ const TITLE_BYTES_MAX: usize = 255;
 /// Minimum budget that is accepted.
 const BUDGET_MIN: u32 = 1_024;
 
-fn thinking(endpoint: &Endpoint, around: &Around<'_>) -> Option<Value> {
+fn thinking(endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Option<Value> {
     let thinking = endpoint.abilities.thinking;
     match thinking {
         Thinking::None => None,
         // Newer models think unless thinking is disabled explicitly. Summaries are requested because they hide
         // thinking otherwise.
-        Thinking::Efforts(_) => Some(match thinking.effort(around.request.thought)? {
+        Thinking::Efforts(_) => Some(match thinking.effort(meta.request.thought)? {
             Effort::None => json!({ "type": "disabled" }),
             _ => json!({ "type": "adaptive", "display": "summarized" }),
         }),
         // Budgeted thinking is rejected when a reply that did not begin with thinking continues after its
         // tools.
-        Thinking::Budget { .. } if around.goes_on_without_thinking => None,
+        Thinking::Budget { .. } if meta.goes_on_without_thinking => None,
         Thinking::Budget { .. } => {
-            let max_tokens = around.request.max_output.min(endpoint.max_output);
-            let budget = thinking.budget(around.request.thought, max_tokens)?;
+            let max_tokens = meta.request.max_output.min(endpoint.max_output);
+            let budget = thinking.budget(meta.request.thought, max_tokens)?;
             (budget >= BUDGET_MIN).then(|| json!({ "type": "enabled", "budget_tokens": budget }))
         }
     }

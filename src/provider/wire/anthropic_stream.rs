@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Decode;
 use super::compaction;
 use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
+use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::Usage;
 
@@ -59,13 +60,13 @@ impl Decode for Decoder {
             }
             "content_block_stop" => self.block_stopped(out),
             "message_start" => {
-                if let Some(usage) = event.message.and_then(|message| message.usage) {
-                    out.push(ProviderEvent::Usage(usage.read()));
+                if let Some(said) = event.message.and_then(|message| message.usage) {
+                    out.push(ProviderEvent::Usage(usage(&said)));
                 }
             }
             "message_delta" => {
-                if let Some(usage) = event.usage {
-                    out.push(ProviderEvent::Usage(usage.read()));
+                if let Some(said) = event.usage {
+                    out.push(ProviderEvent::Usage(usage(&said)));
                 }
                 if let Some(delta) = event.delta
                     && let Some(reason) = delta.stop_reason
@@ -206,7 +207,7 @@ struct Event<'a> {
     delta: Option<Delta<'a>>,
     content_block: Option<Value>,
     message: Option<Started>,
-    usage: Option<UsageSaid>,
+    usage: Option<Value>,
     error: Option<Value>,
 }
 
@@ -227,56 +228,30 @@ struct Delta<'a> {
 
 #[derive(Deserialize)]
 struct Started {
-    usage: Option<UsageSaid>,
+    usage: Option<Value>,
 }
 
-#[derive(Deserialize)]
-struct UsageSaid {
-    input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    output_tokens_details: Option<OutputDetails>,
-    #[serde(default)]
-    iterations: Option<Vec<UsageSaid>>,
-    /// Set for an iteration.
-    #[serde(rename = "type", default)]
-    kind: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct OutputDetails {
-    thinking_tokens: Option<u64>,
-}
-
-impl UsageSaid {
-    /// Total usage: compactions are reported as separate iterations and not included in the sums.
-    fn read(self) -> Usage {
-        let UsageSaid { iterations, .. } = &self;
-        let apart = iterations.iter().flatten().filter(|one| one.kind.as_deref() == Some("compaction"));
-        let mut usage = Usage::default();
-        apart.for_each(|one| usage.add(&one.alone()));
-        usage.add(&self.alone());
-        usage
+/// Total usage: compactions are reported as separate iterations and not included in the sums.
+fn usage(said: &Value) -> Usage {
+    let mut usage = usage_without_iterations(said);
+    let iterations = said["iterations"].as_array().into_iter().flatten();
+    for compaction in iterations.filter(|one| one["type"] == "compaction") {
+        usage.add(&usage_without_iterations(compaction));
     }
+    usage
+}
 
-    /// `input_tokens` excludes cached tokens; the context is the sum.
-    fn alone(&self) -> Usage {
-        let cache_read = self.cache_read_input_tokens.unwrap_or(0);
-        let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
-        Usage {
-            // A report without fresh tokens would otherwise give a context of only the cached part.
-            input: self
-                .input_tokens
-                .map_or(0, |fresh| fresh.saturating_add(cache_read).saturating_add(cache_write)),
-            output: self.output_tokens.unwrap_or(0),
-            cache_read,
-            cache_write,
-            thinking: self
-                .output_tokens_details
-                .as_ref()
-                .and_then(|details| details.thinking_tokens)
-                .unwrap_or(0),
-        }
+/// `input_tokens` excludes cached tokens; the context is the sum.
+fn usage_without_iterations(said: &Value) -> Usage {
+    let cache_read = tokens_at(said, "/cache_read_input_tokens");
+    let cache_write = tokens_at(said, "/cache_creation_input_tokens");
+    // A report without fresh tokens would otherwise give a context of only the cached part.
+    let fresh = said["input_tokens"].as_u64();
+    Usage {
+        input: fresh.map_or(0, |fresh| fresh.saturating_add(cache_read).saturating_add(cache_write)),
+        output: tokens_at(said, "/output_tokens"),
+        cache_read,
+        cache_write,
+        thinking: tokens_at(said, "/output_tokens_details/thinking_tokens"),
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::Request;
 use crate::abilities::Abilities;
 use crate::endpoint::test_endpoint;
-use crate::wire::test_views::{
+use crate::wire::views_tests::{
     OwnedView, body, call, document, encode, image, outcome, outcome_document, text, thinking as thought,
 };
 use epitome_thread::{OutcomeContent, ThoughtLevel};

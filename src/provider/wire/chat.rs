@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::parts::{Sendable, UNNAMED, data_url, said, text_and_rest};
 use super::turns::{NO_OUTCOME, Turn, without_blanks};
-use super::{Around, Envelope, Format, Prefix, Written, head, list_of_tools, put, write};
+use super::{EncodedTurn, Envelope, Format, Head, Prefix, RequestMeta, list_of_tools, put, write};
 use crate::Request;
 use crate::abilities::{Effort, Thinking, limits_completion, needs_responses};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, ThoughtLevel, ToolSpec};
-use epitome_tokens::family::Named;
+use epitome_tokens::model_name::ParsedName;
 
 /// The Chat Completions format.
 ///
@@ -27,7 +27,13 @@ impl Format for Chat {
         })
     }
 
-    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+    fn turn(
+        &self,
+        endpoint: &Endpoint,
+        turn: &Turn<'_>,
+        prefix: &mut Prefix,
+        out: &mut Vec<u8>,
+    ) -> EncodedTurn {
         match turn {
             Turn::Agent { replies } => put(&agent(replies), prefix, out),
             Turn::User { compacted: _, answers, parts } => {
@@ -50,11 +56,11 @@ impl Format for Chat {
                 }
             }
         }
-        Written::default()
+        EncodedTurn::default()
     }
 
-    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
-        let request = around.request;
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+        let request = meta.request;
         let own = endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output);
         // OpenAI's thinking models reject the old field behind gateways too.
@@ -73,8 +79,8 @@ impl Format for Chat {
             "reasoning_effort": effort,
             "prompt_cache_key": own.then_some(request.cache_key).filter(|key| !key.is_empty()),
         });
-        let mut head = head(fields, around.tools_if_any(), "messages");
-        if let Some(system) = around.system() {
+        let mut head = Head::new(fields).tools(meta).list("messages");
+        if let Some(system) = meta.system() {
             write(&json!({ "role": "system", "content": system }), &mut head);
             head.push(b',');
         }
@@ -153,7 +159,7 @@ fn effort(endpoint: &Endpoint, request: &Request<'_>) -> Option<&'static str> {
         return if has_tools { None } else { plain };
     }
     let wants_a_word =
-        Named::of(&endpoint.model).version.is_some_and(|version| version >= THINKS_UNTOLD_SINCE);
+        ParsedName::of(&endpoint.model).version.is_some_and(|version| version >= THINKS_UNTOLD_SINCE);
     if wants_a_word { if has_tools { Some("none") } else { plain.or(Some("none")) } } else { plain }
 }
 

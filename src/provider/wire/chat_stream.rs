@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Decode;
-use super::stream::{DecodeError, Unfinished, append, read_event};
+use super::stream::{DecodeError, Unfinished, append, index_of, read_event};
+use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::Usage;
 
@@ -29,7 +30,7 @@ struct Call {
     index: Option<u32>,
     id: String,
     /// Arguments received before the name; `None` once the call has been announced.
-    held: Option<String>,
+    pending: Option<String>,
 }
 
 impl Decode for Decoder {
@@ -60,8 +61,8 @@ impl Decode for Decoder {
                 self.stop = Some(stop(&reason));
             }
         }
-        if let Some(usage) = chunk.usage {
-            out.push(ProviderEvent::Usage(usage.read()));
+        if let Some(said) = chunk.usage {
+            out.push(ProviderEvent::Usage(usage(&said)));
         }
         Ok(())
     }
@@ -125,7 +126,7 @@ impl Decoder {
         let at = match self.find(delta.index, &id, &name) {
             Some(at) => at,
             None => {
-                self.calls.push(Call { index: delta.index, id: id.clone(), held: Some(String::new()) });
+                self.calls.push(Call { index: delta.index, id: id.clone(), pending: Some(String::new()) });
                 self.calls.len() - 1
             }
         };
@@ -135,10 +136,10 @@ impl Decoder {
         if !name.is_empty() {
             self.announce(at, name, out);
         }
-        match &mut self.calls[at].held {
-            Some(held) => held.push_str(&arguments),
+        match &mut self.calls[at].pending {
+            Some(pending) => pending.push_str(&arguments),
             None if arguments.is_empty() => {}
-            None => append(out, ProviderEvent::CallArguments { index: own_index(at), json: arguments }),
+            None => append(out, ProviderEvent::CallArguments { index: index_of(at), json: arguments }),
         }
     }
 
@@ -159,16 +160,12 @@ impl Decoder {
 
     fn announce(&mut self, at: usize, name: String, out: &mut Vec<ProviderEvent>) {
         let call = &mut self.calls[at];
-        let Some(held) = call.held.take() else { return };
-        out.push(ProviderEvent::CallStarted { index: own_index(at), id: call.id.clone(), name });
-        if !held.is_empty() {
-            out.push(ProviderEvent::CallArguments { index: own_index(at), json: held });
+        let Some(pending) = call.pending.take() else { return };
+        out.push(ProviderEvent::CallStarted { index: index_of(at), id: call.id.clone(), name });
+        if !pending.is_empty() {
+            out.push(ProviderEvent::CallArguments { index: index_of(at), json: pending });
         }
     }
-}
-
-fn own_index(at: usize) -> u32 {
-    u32::try_from(at).expect("a reply's bytes are bounded, so its calls are few")
 }
 
 fn stop(reason: &str) -> ReplyStop {
@@ -183,7 +180,7 @@ fn stop(reason: &str) -> ReplyStop {
 #[derive(Deserialize)]
 struct Chunk {
     choices: Option<Vec<Choice>>,
-    usage: Option<UsageSaid>,
+    usage: Option<Value>,
     error: Option<Value>,
 }
 
@@ -218,39 +215,12 @@ struct FunctionDelta {
     arguments: Option<Value>,
 }
 
-#[derive(Deserialize)]
-struct UsageSaid {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<PromptDetails>,
-    completion_tokens_details: Option<CompletionDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct CompletionDetails {
-    reasoning_tokens: Option<u64>,
-}
-
-impl UsageSaid {
-    fn read(self) -> Usage {
-        let (cached, written) = self
-            .prompt_tokens_details
-            .map_or((None, None), |details| (details.cached_tokens, details.cache_write_tokens));
-        Usage {
-            input: self.prompt_tokens.unwrap_or(0),
-            output: self.completion_tokens.unwrap_or(0),
-            cache_read: cached.unwrap_or(0),
-            cache_write: written.unwrap_or(0),
-            thinking: self
-                .completion_tokens_details
-                .and_then(|details| details.reasoning_tokens)
-                .unwrap_or(0),
-        }
+fn usage(said: &Value) -> Usage {
+    Usage {
+        input: tokens_at(said, "/prompt_tokens"),
+        output: tokens_at(said, "/completion_tokens"),
+        cache_read: tokens_at(said, "/prompt_tokens_details/cached_tokens"),
+        cache_write: tokens_at(said, "/prompt_tokens_details/cache_write_tokens"),
+        thinking: tokens_at(said, "/completion_tokens_details/reasoning_tokens"),
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::Request;
 use crate::abilities::{Abilities, Thinking};
 use crate::endpoint::test_chat_endpoint;
-use crate::wire::test_views::{
+use crate::wire::views_tests::{
     OwnedView, body, call, document, image, outcome, outcome_document, text, thinking,
 };
 use epitome_thread::{OutcomeContent, OutcomeStatus};

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::responses_events::UsageSaid;
+use super::responses_events;
 use crate::endpoint::Endpoint;
 use crate::wire::is_own;
 use epitome_config::WireFormat;
@@ -70,13 +70,13 @@ pub(crate) fn answered(endpoint: &Endpoint, body: &[u8]) -> Option<(Content, Usa
     let (provider, model) = (endpoint.provider().to_owned(), endpoint.model.clone());
     let native = Native { provider, model, data: kept(given) };
     let part = Content::Thinking { text: String::new(), native: Some(native) };
-    Some((part, usage.map(UsageSaid::read).unwrap_or_default()))
+    Some((part, usage.as_ref().map(responses_events::usage).unwrap_or_default()))
 }
 
 #[derive(Deserialize)]
 struct Answer {
     output: Vec<Value>,
-    usage: Option<UsageSaid>,
+    usage: Option<Value>,
 }
 
 #[cfg(test)]

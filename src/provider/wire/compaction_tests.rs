@@ -7,7 +7,7 @@ use super::*;
 use crate::endpoint::{test_chat_endpoint, test_endpoint};
 use crate::wire::Purpose;
 use crate::wire::encoding::Encoding;
-use crate::wire::test_views::{OwnedView, body, encode, image, text, thinking};
+use crate::wire::views_tests::{OwnedView, body, encode, image, text, thinking};
 use epitome_scripted_model::valid;
 
 const SONNET: &str = "anthropic/claude-sonnet-5-5";

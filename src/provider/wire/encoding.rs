@@ -5,12 +5,9 @@
 use bytes::Bytes;
 
 use super::turns::{Turn, turns};
-use super::{Around, Envelope, Format, Prefix, Purpose, Written, format_of};
-use crate::abilities::Abilities;
+use super::{EncodedTurn, Envelope, Format, Prefix, Purpose, RequestMeta, format_of};
 use crate::endpoint::Endpoint;
 use crate::{Basis, Request};
-use epitome_config::WireFormat;
-use epitome_thread::ModelName;
 
 /// Number of turns kept separate, so that cache marks can be inserted; older ones are joined.
 const APART: usize = 4;
@@ -49,12 +46,13 @@ impl Encoded {
 /// The cached encoding of one conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Encoding {
-    kept: Option<Kept>,
+    cached: Option<CachedEncoding>,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
-    of: Of,
+struct CachedEncoding {
+    endpoint: Endpoint,
+    basis: Basis,
     tools: Bytes,
     prefix: Prefix,
     /// Turns, oldest first; in each piece, every message is preceded by a comma.
@@ -64,22 +62,10 @@ struct Kept {
     turns: usize,
 }
 
-/// The inputs that the cached encoding depends on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Of {
-    name: ModelName,
-    model: String,
-    wire: WireFormat,
-    own_api: bool,
-    abilities: Abilities,
-    native_compaction: bool,
-    basis: Basis,
-}
-
 #[derive(Clone, Debug)]
 struct Piece {
     bytes: Bytes,
-    written: Written,
+    written: EncodedTurn,
     /// A turn of the user or with tool results.
     of_user: bool,
 }
@@ -92,27 +78,27 @@ impl Encoding {
         let turns = turns(&request.items);
         // The newest turn may still grow before the other side replies.
         let (newest, older) = turns.split_last().expect("a view has at least one turn");
-        let mut kept = self.take(format, endpoint, request, older.len());
+        let mut cached = self.take(format, endpoint, request, older.len());
         let mut fresh = 0;
-        for turn in &older[kept.turns..] {
-            let piece = write_turn(format, endpoint, turn, &mut kept.prefix);
+        for turn in &older[cached.turns..] {
+            let piece = write_turn(format, endpoint, turn, &mut cached.prefix);
             fresh += piece.bytes.len();
-            kept.push(piece);
+            cached.push(piece);
         }
-        let mut prefix = kept.prefix.clone();
+        let mut prefix = cached.prefix.clone();
         let newest = write_turn(format, endpoint, newest, &mut prefix);
         fresh += newest.bytes.len();
-        let around = Around {
+        let meta = RequestMeta {
             request,
-            tools: &kept.tools,
-            goes_on_without_thinking: kept.goes_on_without_thinking(&turns),
+            tools: &cached.tools,
+            goes_on_without_thinking: cached.goes_on_without_thinking(&turns),
             purpose,
         };
-        let envelope = format.envelope(endpoint, &around);
+        let envelope = format.envelope(endpoint, &meta);
         fresh += envelope.head.len() + envelope.tail.len();
-        let encoded = Encoded { body: kept.body(newest, envelope), prefix: prefix.digest(), fresh };
+        let encoded = Encoded { body: cached.body(newest, envelope), prefix: prefix.digest(), fresh };
         if request.basis.is_some() {
-            self.kept = Some(kept);
+            self.cached = Some(cached);
         }
         encoded
     }
@@ -124,29 +110,31 @@ impl Encoding {
         endpoint: &Endpoint,
         request: &Request<'_>,
         older: usize,
-    ) -> Kept {
-        let of = |basis: &Basis| Of {
-            name: endpoint.name.clone(),
-            model: endpoint.model.clone(),
-            wire: endpoint.wire,
-            own_api: endpoint.own_api,
-            abilities: endpoint.abilities.clone(),
-            native_compaction: endpoint.native_compaction,
-            basis: *basis,
+    ) -> CachedEncoding {
+        let basis = request.basis.unwrap_or_default();
+        let is_prefix = |cached: &mut CachedEncoding| {
+            cached.endpoint == *endpoint && cached.basis == basis && cached.turns <= older
         };
-        let of = of(&request.basis.unwrap_or_default());
         if request.basis.is_some()
-            && let Some(kept) = self.kept.take_if(|kept| kept.of == of && kept.turns <= older)
+            && let Some(cached) = self.cached.take_if(is_prefix)
         {
-            return kept;
+            return cached;
         }
         let tools = Bytes::from(format.tools(endpoint, request.tools));
         let prefix = Prefix::new(request.system, &tools);
-        Kept { of, tools, prefix, joined: Vec::new(), apart: Vec::new(), turns: 0 }
+        CachedEncoding {
+            endpoint: endpoint.clone(),
+            basis,
+            tools,
+            prefix,
+            joined: Vec::new(),
+            apart: Vec::new(),
+            turns: 0,
+        }
     }
 }
 
-impl Kept {
+impl CachedEncoding {
     fn push(&mut self, piece: Piece) {
         self.turns += 1;
         self.apart.push(piece);

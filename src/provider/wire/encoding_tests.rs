@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::abilities::Thinking;
 use crate::endpoint::{test_chat_endpoint, test_endpoint};
-use crate::wire::test_views::{
+use crate::wire::views_tests::{
     Item, OwnedView, body, call, encode, hooks_wishes, outcome, text, thinking, views,
 };
+use epitome_config::WireFormat;
 use epitome_scripted_model::valid;
 use epitome_scripted_model::{CacheUse, PromptCache};
 use epitome_thread::{Content, OutcomeStatus, Seq};

@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 
 use super::parts::{Sendable, said, text_and_rest};
 use super::turns::{Answer, NO_OUTCOME, Turn};
-use super::{Around, Envelope, Format, Prefix, Purpose, Written, head, is_own, list_of_tools, write};
+use super::{
+    EncodedTurn, Envelope, Format, Head, Prefix, Purpose, RequestMeta, is_own, list_of_tools, write,
+};
 use crate::abilities::{Effort, Thinking};
 use crate::endpoint::Endpoint;
 use epitome_thread::{Content, Native, OutcomeStatus, ThoughtLevel, ToolSpec};
-use epitome_tokens::family::{Family, Named};
+use epitome_tokens::model_name::{Family, ParsedName};
 
 /// Gemini's format.
 ///
@@ -40,7 +42,13 @@ impl Format for Gemini {
         [br#"[{"functionDeclarations":"#, declarations.as_slice(), b"}]"].concat()
     }
 
-    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+    fn turn(
+        &self,
+        endpoint: &Endpoint,
+        turn: &Turn<'_>,
+        prefix: &mut Prefix,
+        out: &mut Vec<u8>,
+    ) -> EncodedTurn {
         match turn {
             Turn::User { compacted: _, answers, parts } => {
                 let from = out.len();
@@ -78,14 +86,14 @@ impl Format for Gemini {
                 out.extend_from_slice(CLOSE);
             }
         }
-        Written::default()
+        EncodedTurn::default()
     }
 
-    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
-        let request = around.request;
-        let system = around.system().map(|text| json!({ "parts": [text_part(text)] }));
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+        let request = meta.request;
+        let system = meta.system().map(|text| json!({ "parts": [text_part(text)] }));
         let max_output_tokens = request.max_output.min(endpoint.max_output);
-        let (before, tail, model, generation_config) = match around.purpose {
+        let (before, tail, model, generation_config) = match meta.purpose {
             Purpose::Reply | Purpose::Compact { .. } => {
                 let thinking = thinking(endpoint.abilities.thinking, request.thought, max_output_tokens);
                 let config = json!({ "maxOutputTokens": max_output_tokens, "thinkingConfig": thinking });
@@ -96,25 +104,27 @@ impl Format for Gemini {
                 (r#"{"generateContentRequest":"#, "]}}", Some(format!("models/{}", endpoint.model)), None)
             }
         };
-        let fields =
-            json!({ "model": model, "systemInstruction": system, "generationConfig": generation_config });
-        let head = [before.as_bytes(), &head(fields, around.tools_if_any(), "contents")].concat();
+        let head = Head::new(json!({ "model": model, "systemInstruction": system }))
+            .tools(meta)
+            .fields(json!({ "generationConfig": generation_config }))
+            .list("contents");
+        let head = [before.as_bytes(), &head].concat();
         Envelope { head, tail, marks: None }
     }
 }
 
 /// The data of a reply's part that is needed to send it back, as stored in `Native::data`.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Seal<'a> {
+pub(super) struct SignedPart<'a> {
     /// The digest of everything that preceded the reply.
     pub(super) prefix: &'a str,
     #[serde(flatten)]
-    pub(super) of: Sealed<'a>,
+    pub(super) of: Signed<'a>,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
-pub(super) enum Sealed<'a> {
+pub(super) enum Signed<'a> {
     /// The signature of the call that follows.
     Call { signature: &'a str },
     /// The signature of the last `bytes` bytes of the preceding text, which were a separate part; of an empty
@@ -142,14 +152,14 @@ fn text_part(text: &str) -> Value {
 /// Older models and Gemma require no signatures on calls, and accept images and documents of tools only next
 /// to the function response, not in it.
 pub fn is_before_gemini_3(model: &str) -> bool {
-    let model = Named::of(model);
+    let model = ParsedName::of(model);
     model.family == Family::Gemini && model.version.is_none_or(|version| version < (3, 0))
 }
 
 /// The responses to all calls of a step, in order, followed by content that can't be part of them.
 fn responses(endpoint: &Endpoint, answers: &[Answer<'_>]) -> Vec<Value> {
     let mut sent = Vec::with_capacity(answers.len());
-    let mut beside: Vec<Value> = Vec::new();
+    let mut others: Vec<Value> = Vec::new();
     for answer in answers {
         let (id, name) = (answer.call.id.0.as_str(), answer.call.name.as_str());
         let (response, shown) = response(endpoint, answer);
@@ -159,8 +169,8 @@ fn responses(endpoint: &Endpoint, answers: &[Answer<'_>]) -> Vec<Value> {
                 && !is_before_gemini_3(&endpoint.model)
         });
         if !apart.is_empty() {
-            beside.push(text_part(&format!("Shown by the call {id} of {name}:")));
-            beside.extend(apart);
+            others.push(text_part(&format!("Shown by the call {id} of {name}:")));
+            others.extend(apart);
         }
         let mut function = json!({ "id": id, "name": name, "response": response });
         if !parts.is_empty() {
@@ -168,7 +178,7 @@ fn responses(endpoint: &Endpoint, answers: &[Answer<'_>]) -> Vec<Value> {
         }
         sent.push(json!({ "functionResponse": function }));
     }
-    sent.extend(beside);
+    sent.extend(others);
     sent
 }
 
@@ -211,9 +221,9 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                     Some(Content::Text { text }) => text.as_str(),
                     Some(_) | None => "",
                 };
-                match own_seal(native, endpoint, prefix) {
-                    Some(Sealed::Call { signature: of_call }) => signature = Some(of_call),
-                    Some(Sealed::Text { signature, bytes }) => {
+                match own_signature(native, endpoint, prefix) {
+                    Some(Signed::Call { signature: of_call }) => signature = Some(of_call),
+                    Some(Signed::Text { signature, bytes }) => {
                         if let Some((head, tail)) = split_from_end(text_before, bytes) {
                             if bytes > 0 {
                                 parts.pop();
@@ -222,11 +232,11 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
                             parts.push(signed_text(tail, signature, false));
                         }
                     }
-                    Some(Sealed::Thought { signature, bytes }) => {
+                    Some(Signed::Thought { signature, bytes }) => {
                         let signed = split_from_end(text, bytes);
                         parts.extend(signed.map(|(_, tail)| signed_text(tail, signature, true)));
                     }
-                    Some(Sealed::Unsigned) | None => {}
+                    Some(Signed::Unsigned) | None => {}
                 }
             }
             Content::Thinking { native: None, .. }
@@ -240,8 +250,8 @@ fn replied(reply: &[&Content], endpoint: &Endpoint, prefix: &str) -> Vec<Value> 
 }
 
 /// The data to send back with this part, if this endpoint's model generated it after this prefix.
-fn own_seal<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<Sealed<'a>> {
-    let seal = Seal::deserialize(&native.data).ok()?;
+fn own_signature<'a>(native: &'a Native, endpoint: &Endpoint, prefix: &str) -> Option<Signed<'a>> {
+    let seal = SignedPart::deserialize(&native.data).ok()?;
     (is_own(native, endpoint) && seal.prefix == prefix).then_some(seal.of)
 }
 

@@ -5,8 +5,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::gemini::{Seal, Sealed};
+use super::gemini::{Signed, SignedPart};
 use super::stream::{DecodeError, Unfinished, append, read_event};
+use super::tokens_at;
 use crate::{ProviderEvent, ReplyStop};
 use epitome_thread::Usage;
 
@@ -84,11 +85,11 @@ impl Decoder {
             let reason = with_sentence(&reason, block_reason_message.as_deref());
             self.stop = Some(ReplyStop::Filtered { reason });
         }
-        if let Some(usage) = chunk.usage_metadata
+        if let Some(said) = chunk.usage_metadata
             && (self.stop.is_some() || !self.counted)
         {
             self.counted = true;
-            out.push(ProviderEvent::Usage(usage.read()));
+            out.push(ProviderEvent::Usage(usage(&said)));
         }
         Ok(())
     }
@@ -98,7 +99,7 @@ impl Decoder {
         if let Some(call) = part.function_call {
             self.end_thinking(out);
             if let Some(signature) = signature {
-                self.seal(Sealed::Call { signature }, out);
+                self.seal(Signed::Call { signature }, out);
             }
             let index = self.calls;
             self.calls += 1;
@@ -119,7 +120,7 @@ impl Decoder {
             self.thinks |= bytes > 0;
             append(out, ProviderEvent::Thinking(text));
             if let Some(signature) = signature {
-                self.seal(Sealed::Thought { signature, bytes }, out);
+                self.seal(Signed::Thought { signature, bytes }, out);
             }
             return;
         }
@@ -128,7 +129,7 @@ impl Decoder {
         }
         append(out, ProviderEvent::Text(text));
         if let Some(signature) = signature {
-            self.seal(Sealed::Text { signature, bytes }, out);
+            self.seal(Signed::Text { signature, bytes }, out);
         }
     }
 
@@ -136,12 +137,12 @@ impl Decoder {
     /// would invalidate the signatures after it.
     fn end_thinking(&mut self, out: &mut Vec<ProviderEvent>) {
         if self.thinks {
-            self.seal(Sealed::Unsigned, out);
+            self.seal(Signed::Unsigned, out);
         }
     }
 
-    fn seal(&mut self, of: Sealed<'_>, out: &mut Vec<ProviderEvent>) {
-        let data = serde_json::to_value(Seal { prefix: &self.prefix, of })
+    fn seal(&mut self, of: Signed<'_>, out: &mut Vec<ProviderEvent>) {
+        let data = serde_json::to_value(SignedPart { prefix: &self.prefix, of })
             .expect("text and numbers can always be written");
         out.push(ProviderEvent::ThinkingSealed { data });
         self.thinks = false;
@@ -186,7 +187,7 @@ fn with_sentence(word: &str, sentence: Option<&str>) -> String {
 struct Chunk {
     candidates: Option<Vec<Candidate>>,
     prompt_feedback: Option<PromptFeedback>,
-    usage_metadata: Option<UsageSaid>,
+    usage_metadata: Option<Value>,
     error: Option<Value>,
 }
 
@@ -227,26 +228,14 @@ struct PromptFeedback {
     block_reason_message: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct UsageSaid {
-    prompt_token_count: Option<u64>,
-    tool_use_prompt_token_count: Option<u64>,
-    cached_content_token_count: Option<u64>,
-    candidates_token_count: Option<u64>,
-    thoughts_token_count: Option<u64>,
-}
-
-impl UsageSaid {
-    fn read(self) -> Usage {
-        let thinking = self.thoughts_token_count.unwrap_or(0);
-        let prompt = self.prompt_token_count.unwrap_or(0);
-        Usage {
-            input: prompt.saturating_add(self.tool_use_prompt_token_count.unwrap_or(0)),
-            output: self.candidates_token_count.unwrap_or(0).saturating_add(thinking),
-            cache_read: self.cached_content_token_count.unwrap_or(0),
-            cache_write: 0,
-            thinking,
-        }
+fn usage(said: &Value) -> Usage {
+    let thinking = tokens_at(said, "/thoughtsTokenCount");
+    Usage {
+        input: tokens_at(said, "/promptTokenCount")
+            .saturating_add(tokens_at(said, "/toolUsePromptTokenCount")),
+        output: tokens_at(said, "/candidatesTokenCount").saturating_add(thinking),
+        cache_read: tokens_at(said, "/cachedContentTokenCount"),
+        cache_write: 0,
+        thinking,
     }
 }

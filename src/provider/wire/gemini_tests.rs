@@ -9,7 +9,7 @@ use super::*;
 use crate::Request;
 use crate::collect::Collector;
 use crate::endpoint::test_endpoint;
-use crate::wire::test_views::{OwnedView, body, call, encode, image, outcome, text};
+use crate::wire::views_tests::{OwnedView, body, call, encode, image, outcome, text};
 use epitome_thread::OutcomeContent;
 
 const FLASH: &str = "gemini-3.8-flash";

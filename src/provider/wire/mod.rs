@@ -19,11 +19,11 @@ mod responses_events;
 mod responses_stream;
 pub mod sse;
 pub mod stream;
-#[cfg(test)]
-mod test_views;
 mod turns;
 #[cfg(test)]
 mod usage_tests;
+#[cfg(test)]
+mod views_tests;
 
 use std::fmt;
 
@@ -49,15 +49,21 @@ trait Format {
 
     /// Writes one turn: at least one message, separated by commas. Everything written for each message is
     /// added to `prefix`, so that thinking is bound to all that precedes it.
-    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written;
+    fn turn(
+        &self,
+        endpoint: &Endpoint,
+        turn: &Turn<'_>,
+        prefix: &mut Prefix,
+        out: &mut Vec<u8>,
+    ) -> EncodedTurn;
 
     /// What precedes the first message and follows the last one.
-    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope;
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope;
 }
 
 /// Properties of an encoded turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Written {
+struct EncodedTurn {
     /// The offset in `out` at which a cache mark can be inserted.
     mark: Option<usize>,
     /// The turn is a reply that begins with the model's own thinking.
@@ -65,7 +71,7 @@ struct Written {
 }
 
 /// Parameters of a request apart from its messages.
-struct Around<'a> {
+struct RequestMeta<'a> {
     request: &'a Request<'a>,
     /// The tools as encoded by `Format::tools`.
     tools: &'a [u8],
@@ -74,12 +80,7 @@ struct Around<'a> {
     purpose: Purpose<'a>,
 }
 
-impl Around<'_> {
-    /// The encoded tools, if there are any.
-    fn tools_if_any(&self) -> Option<&[u8]> {
-        (!self.request.tools.is_empty()).then_some(self.tools)
-    }
-
+impl RequestMeta<'_> {
     /// The system text, unless it is blank.
     fn system(&self) -> Option<&str> {
         Some(self.request.system).filter(|system| !system.trim().is_empty())
@@ -106,12 +107,12 @@ struct Envelope {
     tail: &'static str,
     /// Cache marks for the previous user turn and, with `newest`, the newest one; `None` for formats without
     /// marks.
-    marks: Option<Marks>,
+    marks: Option<CacheMarks>,
 }
 
 /// Cache marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Marks {
+struct CacheMarks {
     text: &'static str,
     /// Whether the newest user turn is marked as well as the one before it.
     newest: bool,
@@ -173,6 +174,11 @@ impl Prefix {
     }
 }
 
+/// A number of tokens at a path of a usage report; 0 if there is none.
+fn tokens_at(said: &Value, path: &str) -> u64 {
+    said.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
 /// Whether this endpoint's model generated the part: only then is it sent back.
 fn is_own(native: &Native, endpoint: &Endpoint) -> bool {
     native.provider == endpoint.provider() && native.model == endpoint.model
@@ -185,20 +191,43 @@ fn list_of_tools(tools: &[ToolSpec], form: impl Fn(&ToolSpec) -> Value) -> Vec<u
     out
 }
 
-/// The start of a body: the fields that are set, the tools if there are any, and the opening bracket of the list of
-/// messages, which has this name. Fields that are `null` are left out.
-fn head(mut fields: Value, tools: Option<&[u8]>, list: &str) -> Vec<u8> {
-    drop_nulls(&mut fields);
-    let mut out = Vec::new();
-    write(&fields, &mut out);
-    // The object's closing brace.
-    out.pop();
-    if let Some(tools) = tools {
-        out.extend_from_slice(b",\"tools\":");
-        out.extend_from_slice(tools);
+/// The start of a body, up to the opening bracket of its list of messages.
+struct Head(Vec<u8>);
+
+impl Head {
+    fn new(fields: Value) -> Head {
+        Head(b"{".to_vec()).fields(fields)
     }
-    out.extend_from_slice(format!(",\"{list}\":[").as_bytes());
-    out
+
+    /// Appends the fields of an object, except for those that are `null`.
+    fn fields(mut self, mut fields: Value) -> Head {
+        drop_nulls(&mut fields);
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            self.name(name);
+            write(value, &mut self.0);
+        }
+        self
+    }
+
+    /// Appends the encoded tools, if there are any.
+    fn tools(mut self, meta: &RequestMeta<'_>) -> Head {
+        if !meta.request.tools.is_empty() {
+            self.name("tools");
+            self.0.extend_from_slice(meta.tools);
+        }
+        self
+    }
+
+    fn list(mut self, name: &str) -> Vec<u8> {
+        self.name(name);
+        self.0.push(b'[');
+        self.0
+    }
+
+    fn name(&mut self, name: &str) {
+        let comma = if self.0.ends_with(b"{") { "" } else { "," };
+        self.0.extend_from_slice(format!("{comma}\"{name}\":").as_bytes());
+    }
 }
 
 fn drop_nulls(value: &mut Value) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::parts::{Sendable, UNNAMED, data_url, said, shown, text_and_rest};
 use super::turns::{Answer, NO_OUTCOME, Turn, without_thinking_at_end};
 use super::{
-    Around, Envelope, Format, Prefix, Purpose, Written, compaction, head, is_own, list_of_tools, put,
+    EncodedTurn, Envelope, Format, Head, Prefix, Purpose, RequestMeta, compaction, is_own, list_of_tools, put,
 };
 use crate::Request;
 use crate::abilities::Effort;
@@ -37,7 +37,13 @@ impl Format for Responses {
         })
     }
 
-    fn turn(&self, endpoint: &Endpoint, turn: &Turn<'_>, prefix: &mut Prefix, out: &mut Vec<u8>) -> Written {
+    fn turn(
+        &self,
+        endpoint: &Endpoint,
+        turn: &Turn<'_>,
+        prefix: &mut Prefix,
+        out: &mut Vec<u8>,
+    ) -> EncodedTurn {
         match turn {
             Turn::User { compacted, answers, parts } => {
                 for given in compacted.iter().filter_map(|native| compaction::own(native, endpoint)) {
@@ -97,15 +103,15 @@ impl Format for Responses {
                 }
             }
         }
-        Written::default()
+        EncodedTurn::default()
     }
 
-    fn envelope(&self, endpoint: &Endpoint, around: &Around<'_>) -> Envelope {
-        let request = around.request;
-        if let Purpose::Compact { instruction } = around.purpose {
-            return short(endpoint, request, around.system(), instruction);
+    fn envelope(&self, endpoint: &Endpoint, meta: &RequestMeta<'_>) -> Envelope {
+        let request = meta.request;
+        if let Purpose::Compact { instruction } = meta.purpose {
+            return short(endpoint, request, meta.system(), instruction);
         }
-        let is_reply = around.purpose == Purpose::Reply;
+        let is_reply = meta.purpose == Purpose::Reply;
         let own_reply = is_reply && endpoint.own_api;
         let max_tokens = request.max_output.min(endpoint.max_output).max(OUTPUT_TOKENS_MIN);
         // The reasoning of models controlled by effort levels. The summary is what users can read of it.
@@ -125,9 +131,9 @@ impl Format for Responses {
             "prompt_cache_key": Some(request.cache_key).filter(|key| own_reply && !key.is_empty()),
             "reasoning": reasoning,
             "parallel_tool_calls": (!request.tools.is_empty()).then_some(true),
-            "instructions": around.system(),
+            "instructions": meta.system(),
         });
-        Envelope { head: head(fields, around.tools_if_any(), "input"), tail: "]}", marks: None }
+        Envelope { head: Head::new(fields).tools(meta).list("input"), tail: "]}", marks: None }
     }
 }
 
@@ -139,13 +145,13 @@ fn short(
     system: Option<&str>,
     instruction: Option<&str>,
 ) -> Envelope {
-    let told: Vec<&str> = system.into_iter().chain(instruction).collect();
+    let texts: Vec<&str> = system.into_iter().chain(instruction).collect();
     let fields = json!({
         "model": endpoint.model,
         "prompt_cache_key": Some(request.cache_key).filter(|key| endpoint.own_api && !key.is_empty()),
-        "instructions": (!told.is_empty()).then(|| told.join("\n\n")),
+        "instructions": (!texts.is_empty()).then(|| texts.join("\n\n")),
     });
-    Envelope { head: head(fields, None, "input"), tail: "]}", marks: None }
+    Envelope { head: Head::new(fields).list("input"), tail: "]}", marks: None }
 }
 
 fn part(part: Sendable<'_>) -> Value {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::tokens_at;
 use epitome_thread::Usage;
 
 /// All kinds of event in one struct: an enum tagged by `type` would be buffered before parsing.
@@ -42,8 +43,8 @@ impl Event<'_> {
         }
     }
 
-    pub(super) fn place(&self) -> Place<'_> {
-        Place { index: self.output_index, id: self.item_id.as_deref().unwrap_or_default(), call_id: "" }
+    pub(super) fn item_ref(&self) -> ItemRef<'_> {
+        ItemRef { index: self.output_index, id: self.item_id.as_deref().unwrap_or_default(), call_id: "" }
     }
 }
 
@@ -51,7 +52,7 @@ impl Event<'_> {
 pub(super) struct Response {
     pub(super) status: Option<String>,
     pub(super) output: Option<Vec<Value>>,
-    pub(super) usage: Option<UsageSaid>,
+    pub(super) usage: Option<Value>,
     pub(super) error: Option<Value>,
     pub(super) incomplete_details: Option<Incomplete>,
 }
@@ -61,51 +62,27 @@ pub(super) struct Incomplete {
     pub(super) reason: Option<String>,
 }
 
-#[derive(Deserialize)]
-pub(super) struct UsageSaid {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    input_tokens_details: Option<InputDetails>,
-    output_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Deserialize)]
-struct InputDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct OutputDetails {
-    reasoning_tokens: Option<u64>,
-}
-
-impl UsageSaid {
-    /// `input_tokens` is the entire context, including cached tokens.
-    pub(super) fn read(self) -> Usage {
-        let (cached, written) = self
-            .input_tokens_details
-            .map_or((None, None), |details| (details.cached_tokens, details.cache_write_tokens));
-        Usage {
-            input: self.input_tokens.unwrap_or(0),
-            output: self.output_tokens.unwrap_or(0),
-            cache_read: cached.unwrap_or(0),
-            cache_write: written.unwrap_or(0),
-            thinking: self.output_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or(0),
-        }
+/// `input_tokens` is the entire context, including cached tokens.
+pub(super) fn usage(said: &Value) -> Usage {
+    Usage {
+        input: tokens_at(said, "/input_tokens"),
+        output: tokens_at(said, "/output_tokens"),
+        cache_read: tokens_at(said, "/input_tokens_details/cached_tokens"),
+        cache_write: tokens_at(said, "/input_tokens_details/cache_write_tokens"),
+        thinking: tokens_at(said, "/output_tokens_details/reasoning_tokens"),
     }
 }
 
 /// The fields by which an event identifies its item.
-pub(super) struct Place<'a> {
+pub(super) struct ItemRef<'a> {
     pub(super) index: Option<u64>,
     pub(super) id: &'a str,
     pub(super) call_id: &'a str,
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn of(index: Option<u64>, item: &'a Value) -> Place<'a> {
+impl<'a> ItemRef<'a> {
+    pub(super) fn of(index: Option<u64>, item: &'a Value) -> ItemRef<'a> {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
-        Place { index, id: text("id"), call_id: text("call_id") }
+        ItemRef { index, id: text("id"), call_id: text("call_id") }
     }
 }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::Decode;
-use super::responses_events::{Event, Place, Response};
-use super::stream::{DecodeError, Unfinished, append, read_event, without_nulls};
+use super::responses_events::{Event, ItemRef, Response, usage};
+use super::stream::{DecodeError, Unfinished, append, index_of, read_event, without_nulls};
 use crate::{ProviderEvent, ReplyStop};
 
 /// Decodes one reply.
@@ -78,17 +78,17 @@ impl Decode for Decoder {
                 self.thinking(&event, out);
             }
             "response.reasoning_summary_part.added" => {
-                if let Some(at) = self.find(Kind::Reasoning, &event.place()) {
+                if let Some(at) = self.find(Kind::Reasoning, &event.item_ref()) {
                     self.items[at].gap = true;
                 }
             }
             "response.function_call_arguments.delta" => {
-                if let Some(at) = self.find(Kind::Call, &event.place()) {
+                if let Some(at) = self.find(Kind::Call, &event.item_ref()) {
                     self.give(at, event.text(), out);
                 }
             }
             "response.function_call_arguments.done" => {
-                if let Some(at) = self.find(Kind::Call, &event.place()) {
+                if let Some(at) = self.find(Kind::Call, &event.item_ref()) {
                     self.give_rest(at, &arguments_text(&event.arguments), out);
                 }
             }
@@ -121,7 +121,7 @@ impl Decode for Decoder {
 
 impl Decoder {
     fn text(&mut self, event: &Event<'_>, out: &mut Vec<ProviderEvent>) {
-        let place = event.place();
+        let place = event.item_ref();
         let at = match self.find(Kind::Message, &place) {
             Some(at) => at,
             None => self.add(Kind::Message, &place),
@@ -130,7 +130,7 @@ impl Decoder {
     }
 
     fn thinking(&mut self, event: &Event<'_>, out: &mut Vec<ProviderEvent>) {
-        let place = event.place();
+        let place = event.item_ref();
         let at = match self.find(Kind::Reasoning, &place) {
             Some(at) => at,
             None => self.add(Kind::Reasoning, &place),
@@ -150,11 +150,11 @@ impl Decoder {
         let Some(kind) = Kind::of(item) else { return };
         // A call without a name is announced once it has one, at the latest at its end.
         if kind != Kind::Call || item["name"].as_str().is_some_and(|name| !name.is_empty()) {
-            self.open(kind, &Place::of(index, item), item, out);
+            self.open(kind, &ItemRef::of(index, item), item, out);
         }
     }
 
-    fn open(&mut self, kind: Kind, place: &Place<'_>, item: &Value, out: &mut Vec<ProviderEvent>) -> usize {
+    fn open(&mut self, kind: Kind, place: &ItemRef<'_>, item: &Value, out: &mut Vec<ProviderEvent>) -> usize {
         let at = self.add(kind, place);
         match kind {
             Kind::Reasoning => {}
@@ -166,7 +166,7 @@ impl Decoder {
             }
             Kind::Call => {
                 let id = if place.call_id.is_empty() { place.id } else { place.call_id };
-                let (index, name) = (own_index(at), item["name"].as_str().unwrap_or_default());
+                let (index, name) = (index_of(at), item["name"].as_str().unwrap_or_default());
                 out.push(ProviderEvent::CallStarted { index, id: id.into(), name: name.into() });
             }
         }
@@ -176,7 +176,7 @@ impl Decoder {
     /// Handles the end of an item: emits what is missing, or all of it if its start was never received.
     fn ended(&mut self, index: Option<u64>, item: Value, out: &mut Vec<ProviderEvent>) {
         let Some(kind) = Kind::of(&item) else { return };
-        let place = Place::of(index, &item);
+        let place = ItemRef::of(index, &item);
         let at = match self.find(kind, &place) {
             Some(at) => at,
             None => self.open(kind, &place, &item, out),
@@ -224,8 +224,8 @@ impl Decoder {
         for (place, item) in (0u64..).zip(response.output.into_iter().flatten()) {
             self.ended(Some(place), item, out);
         }
-        if let Some(usage) = response.usage {
-            out.push(ProviderEvent::Usage(usage.read()));
+        if let Some(said) = response.usage {
+            out.push(ProviderEvent::Usage(usage(&said)));
         }
         let unfinished = response.incomplete_details.and_then(|details| details.reason);
         let stop = match unfinished.as_deref() {
@@ -245,7 +245,7 @@ impl Decoder {
 
     /// Finds the item of this kind that an event refers to. The index takes precedence over the id, which
     /// some gateways change from event to event; without either, it is the newest of its kind.
-    fn find(&self, kind: Kind, place: &Place<'_>) -> Option<usize> {
+    fn find(&self, kind: Kind, place: &ItemRef<'_>) -> Option<usize> {
         let newest =
             |is: &dyn Fn(&Item) -> bool| self.items.iter().rposition(|item| item.kind == kind && is(item));
         let has = |id: &str, item: &Item| !id.is_empty() && (item.id == id || item.call_id == id);
@@ -262,7 +262,7 @@ impl Decoder {
             })
     }
 
-    fn add(&mut self, kind: Kind, place: &Place<'_>) -> usize {
+    fn add(&mut self, kind: Kind, place: &ItemRef<'_>) -> usize {
         self.items.push(Item {
             kind,
             place: place.index,
@@ -288,7 +288,7 @@ impl Decoder {
             match item.kind {
                 Kind::Message => ProviderEvent::Text(text),
                 Kind::Reasoning => ProviderEvent::Thinking(text),
-                Kind::Call => ProviderEvent::CallArguments { index: own_index(at), json: text },
+                Kind::Call => ProviderEvent::CallArguments { index: index_of(at), json: text },
             },
         );
     }
@@ -329,8 +329,4 @@ fn arguments_text(arguments: &Value) -> Cow<'_, str> {
         // Complete arguments that were not serialized to a string.
         whole => whole.to_string().into(),
     }
-}
-
-fn own_index(at: usize) -> u32 {
-    u32::try_from(at).expect("a reply's bytes are bounded, so its items are few")
 }

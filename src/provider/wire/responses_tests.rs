@@ -11,7 +11,7 @@ use crate::Request;
 use crate::abilities::{Abilities, Thinking};
 use crate::collect::Collector;
 use crate::endpoint::test_endpoint;
-use crate::wire::test_views::{
+use crate::wire::views_tests::{
     Item as Viewed, OwnedView, body, call, encode, image, outcome, text, thinking as thought, views,
 };
 use epitome_thread::{OutcomeStatus, ThoughtLevel};

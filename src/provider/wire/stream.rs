@@ -87,19 +87,16 @@ impl Decoding {
             return Ok(());
         }
         self.decoder.end(out).map_err(|unfinished| match unfinished {
-            Unfinished::Empty if !self.endpoint.own_api => ProviderError {
-                class: ErrorClass::TooLong { used: None, limit: None, window: false },
-                message: format!(
-                    "{} answered with nothing at all; the conversation may be too long for the model (model {}).",
-                    failure::subject(&self.endpoint),
-                    self.endpoint.name
-                ),
-                hint: Some(
+            Unfinished::Empty if !self.endpoint.own_api => failure::error(
+                &self.endpoint,
+                ErrorClass::TooLong { used: None, limit: None, window: false },
+                "answered with nothing at all; the conversation may be too long for the model",
+                Some(
                     "Start the server with a larger context and set context_window for the model in config.toml; \
                      /context shows what takes the room."
                         .into(),
                 ),
-            },
+            ),
             Unfinished::Empty | Unfinished::Cut => self.lost("the stream was cut before its end"),
         })
     }
@@ -175,6 +172,11 @@ pub(super) fn without_nulls(mut item: Value) -> Value {
         fields.retain(|_, value| !value.is_null());
     }
     item
+}
+
+/// The index of a call or an item in our events: its position.
+pub(super) fn index_of(at: usize) -> u32 {
+    u32::try_from(at).expect("a reply's bytes are bounded, so its parts are few")
 }
 
 /// Appends an event, merged with the previous one if both are fragments of the same part.

@@ -65,12 +65,12 @@ impl ModelLink {
             Choice::Named(name) => Some(name),
             Choice::SearchLocal(_) => None,
         });
-        let first = || server.as_ref()?.models.first().map(|(name, _)| name.clone());
+        let first = || server.as_ref()?.first_model();
         if let (Some(name), Some(server)) = (chosen.clone().or_else(first), &server) {
             match endpoint::resolve_local(&name, server, settings, environment) {
                 Ok(endpoint) => {
                     let before = self.model_name(choices);
-                    self.learned.learn_list(&endpoint, &server.listed());
+                    self.learned.learn_list(&endpoint, &server.models);
                     self.local = Some(server.clone());
                     let effects = Vec::from_iter(self.use_endpoint(endpoint, settings));
                     return Searched::Found { effects, renamed: self.model_name(choices) != before };

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::listing::{Facts, LISTED_MAX, Life, Listed};
 use epitome_tokens::Calibration;
@@ -20,9 +21,9 @@ const LEARNT_AGE_MAX: u64 = 30 * 24 * 60 * 60 * 1000;
 
 /// A context window revealed by a rejected request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Learnt {
+pub struct LearnedWindow {
     pub tokens: u64,
-    pub by: Lesson,
+    pub by: WindowOrigin,
     /// Milliseconds since the epoch.
     pub at: u64,
 }
@@ -30,7 +31,7 @@ pub struct Learnt {
 /// How a window was learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Lesson {
+pub enum WindowOrigin {
     /// A request was rejected as too long: the limit, or, if that was not reported, the size of the rejected
     /// request.
     Overflow,
@@ -39,7 +40,7 @@ pub enum Lesson {
 /// Knowledge of one model at one place. Times are milliseconds since the epoch, 0 for never.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Known {
+pub struct ModelEntry {
     /// From the provider's list.
     pub facts: Facts,
     pub life: Life,
@@ -47,20 +48,20 @@ pub struct Known {
     pub listed_at: u64,
     /// When the listed window last changed: lessons from before refer to another window.
     pub window_since: u64,
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "lesson")]
-    pub learnt: Option<Learnt>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "learned_window")]
+    pub learnt: Option<LearnedWindow>,
     /// When the user was told that the window is unknown.
     pub told_at: u64,
 }
 
-impl Known {
+impl ModelEntry {
     /// The learned window, while it is valid.
-    pub fn learnt(&self, now: u64) -> Option<Learnt> {
+    pub fn learnt(&self, now: u64) -> Option<LearnedWindow> {
         let limit = now.saturating_sub(LEARNT_AGE_MAX);
         self.learnt.filter(|learnt| learnt.at >= self.window_since && learnt.at >= limit)
     }
 
-    fn merge(&mut self, other: Known) {
+    fn merge(&mut self, other: ModelEntry) {
         if other.listed_at > self.listed_at {
             (self.facts, self.life) = (other.facts, other.life);
             (self.listed_at, self.window_since) = (other.listed_at, other.window_since);
@@ -77,24 +78,26 @@ impl Known {
 }
 
 /// The models of one provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProviderEntry {
     /// When it was last asked for its list, successfully or not.
     pub asked_at: u64,
     /// When it last returned one.
     pub listed_at: u64,
     /// By name.
-    pub models: BTreeMap<String, Known>,
+    #[serde(deserialize_with = "known_entries")]
+    pub models: BTreeMap<String, ModelEntry>,
 }
 
-impl Place {
-    fn merge(&mut self, other: Place) {
+impl ProviderEntry {
+    fn merge(&mut self, other: ProviderEntry) {
         self.asked_at = self.asked_at.max(other.asked_at);
         self.listed_at = self.listed_at.max(other.listed_at);
         for (name, known) in other.models {
             self.models.entry(name).or_default().merge(known);
         }
-        shrink(&mut self.models, LISTED_MAX, Known::newest);
+        shrink(&mut self.models, LISTED_MAX, ModelEntry::newest);
     }
 }
 
@@ -108,16 +111,19 @@ pub struct Calibrated {
 }
 
 /// Everything learned.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Book {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LearnedCache {
     /// By URL without user and query.
-    pub places: BTreeMap<String, Place>,
+    #[serde(deserialize_with = "known_entries")]
+    pub places: BTreeMap<String, ProviderEntry>,
     /// By `provider/name`: a model counts the same way at every place.
+    #[serde(deserialize_with = "known_entries")]
     pub calibrations: BTreeMap<String, Calibrated>,
 }
 
-impl Book {
-    pub fn model(&self, place: &str, model: &str) -> Option<&Known> {
+impl LearnedCache {
+    pub fn model(&self, place: &str, model: &str) -> Option<&ModelEntry> {
         self.places.get(place)?.models.get(model)
     }
 
@@ -139,7 +145,7 @@ impl Book {
 
     /// Replaces a place's list. Facts that the new list omits keep their known values.
     pub fn list(&mut self, place: &str, listed: &[Listed], now: u64) {
-        let mut new = Place { asked_at: now, listed_at: now, models: BTreeMap::new() };
+        let mut new = ProviderEntry { asked_at: now, listed_at: now, models: BTreeMap::new() };
         for model in listed.iter().take(LISTED_MAX) {
             let old = self.model(place, &model.name).cloned().unwrap_or_default();
             // The first listed window isn't a change.
@@ -147,12 +153,12 @@ impl Book {
                 (Some(new), Some(old)) => new != old,
                 (None, _) | (_, None) => false,
             };
-            let known = Known {
+            let known = ModelEntry {
                 window_since: if changed { now } else { old.window_since },
                 facts: model.facts.clone().or(old.facts),
                 life: model.life.clone(),
                 listed_at: now,
-                ..Known::default()
+                ..ModelEntry::default()
             };
             new.models.insert(model.name.clone(), known);
         }
@@ -161,40 +167,45 @@ impl Book {
 
     /// Records that the place was asked but returned no list.
     pub fn asked(&mut self, place: &str, now: u64) {
-        let asked = Place { asked_at: now, ..Place::default() };
+        let asked = ProviderEntry { asked_at: now, ..ProviderEntry::default() };
         self.merge_place(place, asked);
     }
 
-    pub fn learn(&mut self, place: &str, model: &str, learnt: Learnt) {
-        self.note(place, model, Known { learnt: Some(learnt), ..Known::default() });
+    pub fn learn(&mut self, place: &str, model: &str, learnt: LearnedWindow) {
+        self.note(place, model, ModelEntry { learnt: Some(learnt), ..ModelEntry::default() });
     }
 
-    pub fn told(&mut self, place: &str, model: &str, now: u64) {
-        self.note(place, model, Known { told_at: now, ..Known::default() });
+    pub fn mark_told(&mut self, place: &str, model: &str, now: u64) {
+        self.note(place, model, ModelEntry { told_at: now, ..ModelEntry::default() });
     }
 
-    fn note(&mut self, place: &str, model: &str, known: Known) {
+    fn note(&mut self, place: &str, model: &str, known: ModelEntry) {
         let models = BTreeMap::from([(model.to_owned(), known)]);
-        let noted = Place { models, ..Place::default() };
+        let noted = ProviderEntry { models, ..ProviderEntry::default() };
         self.merge_place(place, noted);
     }
 
     pub fn calibrate(&mut self, model: &str, calibrated: Calibrated) {
         let calibrations = BTreeMap::from([(model.to_owned(), calibrated)]);
-        self.merge(Book { calibrations, ..Book::default() });
+        self.merge(LearnedCache { calibrations, ..LearnedCache::default() });
     }
 
-    fn merge_place(&mut self, name: &str, place: Place) {
-        self.merge(Book { places: BTreeMap::from([(name.to_owned(), place)]), ..Book::default() });
+    fn merge_place(&mut self, name: &str, place: ProviderEntry) {
+        self.merge(LearnedCache {
+            places: BTreeMap::from([(name.to_owned(), place)]),
+            ..LearnedCache::default()
+        });
     }
 
-    /// Merges newer facts of another book. The order of merging makes no difference, unless both learned
+    /// Merges newer facts of another cache. The order of merging makes no difference, unless both learned
     /// something in the same millisecond.
-    pub fn merge(&mut self, other: Book) {
+    pub fn merge(&mut self, other: LearnedCache) {
         for (name, place) in other.places {
             self.places.entry(name).or_default().merge(place);
         }
-        let newest = |place: &Place| place.models.values().map(Known::newest).fold(place.asked_at, u64::max);
+        let newest = |place: &ProviderEntry| {
+            place.models.values().map(ModelEntry::newest).fold(place.asked_at, u64::max)
+        };
         shrink(&mut self.places, PLACES_MAX, newest);
         for (model, calibrated) in other.calibrations {
             let known = self.calibrations.entry(model).or_insert(calibrated);
@@ -207,50 +218,36 @@ impl Book {
 
     /// The text of the file.
     pub fn to_text(&self) -> String {
-        let places: BTreeMap<&str, Value> = self
-            .places
-            .iter()
-            .map(|(name, place)| {
-                let Place { asked_at, listed_at, models } = place;
-                (name.as_str(), json!({ "asked_at": asked_at, "listed_at": listed_at, "models": models }))
-            })
-            .collect();
-        let mut text = format!("{:#}", json!({ "places": places, "calibrations": self.calibrations }));
+        let mut text = serde_json::to_string_pretty(self).expect("plain data can always be written");
         text.push('\n');
         text
     }
 
     /// Parses the file's text. Unknown fields, and models in an unknown format, are skipped: a newer version
     /// may have written them. An error explains why the file is invalid.
-    pub fn from_text(text: &str) -> Result<Book, String> {
-        let file: BTreeMap<String, Value> =
+    pub fn from_text(text: &str) -> Result<LearnedCache, String> {
+        let object: serde_json::Map<String, Value> =
             serde_json::from_str(text).map_err(|error| format!("it is not a JSON object: {error}"))?;
-        let mut book = Book::default();
-        let places = file.get("places").and_then(Value::as_object).into_iter().flatten();
-        for (name, place) in places {
-            let number = |field: &str| place[field].as_u64().unwrap_or(0);
-            let models = place["models"].as_object().into_iter().flatten();
-            let models = models
-                .filter_map(|(name, known)| Some((name.clone(), Known::deserialize(known).ok()?)))
-                .collect();
-            let (asked_at, listed_at) = (number("asked_at"), number("listed_at"));
-            let place = Place { asked_at, listed_at, models };
-            book.merge_place(name, place);
-        }
-        let calibrations = file.get("calibrations").and_then(Value::as_object).into_iter().flatten();
-        for (model, calibrated) in calibrations {
-            if let Ok(calibrated) = Calibrated::deserialize(calibrated) {
-                book.calibrate(model, calibrated);
-            }
-        }
-        Ok(book)
+        let read = LearnedCache::deserialize(Value::Object(object)).map_err(|error| error.to_string())?;
+        // Merging applies the bounds.
+        let mut cache = LearnedCache::default();
+        cache.merge(read);
+        Ok(cache)
     }
 }
 
-/// Deserializes a lesson; `None` for kinds that are no longer used, such as windows guessed from a server's
+/// Deserializes a map without the entries in an unknown format.
+fn known_entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    entries: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    let entries = BTreeMap::<String, Value>::deserialize(entries)?.into_iter();
+    Ok(entries.filter_map(|(name, entry)| Some((name, serde_json::from_value(entry).ok()?))).collect())
+}
+
+/// Deserializes a learned_window; `None` for kinds that are no longer used, such as windows guessed from a server's
 /// low token counts.
-fn lesson<'de, D: Deserializer<'de>>(known: D) -> Result<Option<Learnt>, D::Error> {
-    Ok(Learnt::deserialize(Value::deserialize(known)?).ok())
+fn learned_window<'de, D: Deserializer<'de>>(known: D) -> Result<Option<LearnedWindow>, D::Error> {
+    Ok(LearnedWindow::deserialize(Value::deserialize(known)?).ok())
 }
 
 /// Keeps the newest entries.
@@ -263,5 +260,5 @@ fn shrink<T>(map: &mut BTreeMap<String, T>, most: usize, newest: impl Fn(&T) -> 
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
+#[path = "cache_tests.rs"]
 mod tests;

@@ -60,7 +60,7 @@ const NEWEST: (u32, u32) = (u32::MAX, 0);
 
 /// A parsed model name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named<'a> {
+pub struct ParsedName<'a> {
     pub family: Family,
     /// Without the provider or gateway prefix and without a release date.
     pub name: &'a str,
@@ -69,9 +69,9 @@ pub struct Named<'a> {
     pub version: Option<(u32, u32)>,
 }
 
-impl Named<'_> {
+impl ParsedName<'_> {
     /// Parses a model name, with or without a provider prefix.
-    pub fn of(model: &str) -> Named<'_> {
+    pub fn of(model: &str) -> ParsedName<'_> {
         let family = Family::of(model);
         let name = undated(last(model));
         let version = match family {
@@ -81,7 +81,7 @@ impl Named<'_> {
             Family::Gemini => name.strip_prefix("gemini-").map(|rest| dotted(rest).unwrap_or(NEWEST)),
             Family::Qwen | Family::Chinese | Family::Mistral | Family::Llama | Family::Other => None,
         };
-        Named { family, name, version }
+        ParsedName { family, name, version }
     }
 
     /// Whether `word` is one of the dash-separated words of the name.
@@ -167,7 +167,7 @@ mod tests {
             ("p/m", Family::Other, None),
             ("", Family::Other, None),
         ] {
-            let named = Named::of(name);
+            let named = ParsedName::of(name);
             assert_eq!((named.family, named.version), (family, version), "{name}");
         }
     }

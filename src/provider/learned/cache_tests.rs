@@ -1,11 +1,12 @@
 //! Tests the validity and storage of learned facts.
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
-use crate::listing::Steering;
+use crate::abilities::{Effort, Thinking};
 use epitome_tokens::Tally;
-use epitome_tokens::family::Family;
+use epitome_tokens::model_name::Family;
 
 const DAY: u64 = 24 * 60 * 60 * 1000;
 const PLACE: &str = "http://127.0.0.1:11434/v1";
@@ -14,8 +15,8 @@ fn listed(name: &str, window: Option<u64>) -> Listed {
     Listed { name: name.into(), facts: Facts { window, ..Facts::default() }, life: Life::Active }
 }
 
-fn overflow(tokens: u64, at: u64) -> Learnt {
-    Learnt { tokens, by: Lesson::Overflow, at }
+fn overflow(tokens: u64, at: u64) -> LearnedWindow {
+    LearnedWindow { tokens, by: WindowOrigin::Overflow, at }
 }
 
 /// The calibration of a model that reports this many tokens per thousand of ours.
@@ -25,34 +26,34 @@ fn calibrated(of_thousand: u64, at: u64) -> Calibrated {
     Calibrated { calibration, at }
 }
 
-fn tokens(book: &Book, now: u64) -> Option<u64> {
-    book.model(PLACE, "m")?.learnt(now).map(|learnt| learnt.tokens)
+fn tokens(cache: &LearnedCache, now: u64) -> Option<u64> {
+    cache.model(PLACE, "m")?.learnt(now).map(|learnt| learnt.tokens)
 }
 
 #[test]
 fn lesson_is_valid_until_the_listed_window_changes() {
-    let mut book = Book::default();
-    book.list(PLACE, &[listed("m", Some(131_072))], 10);
-    book.learn(PLACE, "m", overflow(32_768, 20));
-    book.list(PLACE, &[listed("m", Some(131_072))], 30);
-    assert_eq!(tokens(&book, 40), Some(32_768), "the list says nothing new");
-    book.list(PLACE, &[listed("m", None)], 50);
-    assert_eq!(tokens(&book, 60), Some(32_768), "the list says nothing at all");
-    book.list(PLACE, &[listed("m", Some(65_536))], 70);
-    assert_eq!(tokens(&book, 80), None, "it was started anew with another window");
-    book.learn(PLACE, "m", overflow(60_000, 90));
-    assert_eq!(tokens(&book, 90), Some(60_000));
-    assert_eq!(tokens(&book, 91 + 30 * DAY), None, "it is too long ago");
+    let mut cache = LearnedCache::default();
+    cache.list(PLACE, &[listed("m", Some(131_072))], 10);
+    cache.learn(PLACE, "m", overflow(32_768, 20));
+    cache.list(PLACE, &[listed("m", Some(131_072))], 30);
+    assert_eq!(tokens(&cache, 40), Some(32_768), "the list says nothing new");
+    cache.list(PLACE, &[listed("m", None)], 50);
+    assert_eq!(tokens(&cache, 60), Some(32_768), "the list says nothing at all");
+    cache.list(PLACE, &[listed("m", Some(65_536))], 70);
+    assert_eq!(tokens(&cache, 80), None, "it was started anew with another window");
+    cache.learn(PLACE, "m", overflow(60_000, 90));
+    assert_eq!(tokens(&cache, 90), Some(60_000));
+    assert_eq!(tokens(&cache, 91 + 30 * DAY), None, "it is too long ago");
 }
 
 /// A provider's list is fetched while the first prompt is in progress. If it arrived after that prompt was
-/// rejected, its window was mistaken for a changed one, which invalidated the lesson.
+/// rejected, its window was mistaken for a changed one, which invalidated the learned_window.
 #[test]
 fn first_list_after_a_lesson_keeps_it() {
-    let mut book = Book::default();
-    book.learn(PLACE, "m", overflow(6_000, 10));
-    book.list(PLACE, &[listed("m", Some(200_000))], 20);
-    assert_eq!(tokens(&book, 30), Some(6_000));
+    let mut cache = LearnedCache::default();
+    cache.learn(PLACE, "m", overflow(6_000, 10));
+    cache.list(PLACE, &[listed("m", Some(200_000))], 20);
+    assert_eq!(tokens(&cache, 30), Some(6_000));
 }
 
 /// Windows were once guessed from a server's low token counts. Such guesses in files of older versions are
@@ -62,38 +63,38 @@ fn window_guessed_from_a_count_is_dropped() {
     let learnt = json!({ "tokens": 4_096, "by": "truncation", "at": 20 });
     let known = json!({ "facts": { "window": 32_768 }, "listed_at": 10, "learnt": learnt });
     let file = json!({ "places": { PLACE: { "listed_at": 10, "models": { "m": known } } } });
-    let book = Book::from_text(&file.to_string()).expect("it is such a file");
-    assert_eq!(tokens(&book, 30), None);
-    assert_eq!(book.model(PLACE, "m").expect("it is kept").facts.window, Some(32_768));
+    let cache = LearnedCache::from_text(&file.to_string()).expect("it is such a file");
+    assert_eq!(tokens(&cache, 30), None);
+    assert_eq!(cache.model(PLACE, "m").expect("it is kept").facts.window, Some(32_768));
 }
 
 #[test]
 fn list_replaces_the_previous_one() {
-    let mut book = Book::default();
-    book.list(PLACE, &[listed("m", Some(4_096)), listed("gone", None)], 10);
-    book.list(PLACE, &[listed("m", None), listed("new", Some(1_024))], 20);
-    assert_eq!(book.listed(PLACE), [listed("m", Some(4_096)), listed("new", Some(1_024))]);
-    assert!(book.listed("http://other").is_empty());
+    let mut cache = LearnedCache::default();
+    cache.list(PLACE, &[listed("m", Some(4_096)), listed("gone", None)], 10);
+    cache.list(PLACE, &[listed("m", None), listed("new", Some(1_024))], 20);
+    assert_eq!(cache.listed(PLACE), [listed("m", Some(4_096)), listed("new", Some(1_024))]);
+    assert!(cache.listed("http://other").is_empty());
 }
 
 #[test]
 fn places_and_models_are_bounded_keeping_the_newest() {
-    let mut book = Book::default();
+    let mut cache = LearnedCache::default();
     for at in 1..=100 {
-        book.learn(&format!("http://box:{at}"), "m", overflow(4_096, at));
+        cache.learn(&format!("http://box:{at}"), "m", overflow(4_096, at));
     }
-    assert_eq!(book.places.len(), PLACES_MAX);
-    assert!(book.model("http://box:100", "m").is_some());
+    assert_eq!(cache.places.len(), PLACES_MAX);
+    assert!(cache.model("http://box:100", "m").is_some());
     for at in 1..=2 * LISTED_MAX as u64 {
-        book.learn(PLACE, &format!("m{at}"), overflow(4_096, 1_000 + at));
+        cache.learn(PLACE, &format!("m{at}"), overflow(4_096, 1_000 + at));
     }
-    assert_eq!(book.places[PLACE].models.len(), LISTED_MAX);
-    assert!(book.model(PLACE, &format!("m{}", 2 * LISTED_MAX)).is_some());
+    assert_eq!(cache.places[PLACE].models.len(), LISTED_MAX);
+    assert!(cache.model(PLACE, &format!("m{}", 2 * LISTED_MAX)).is_some());
     for at in 1..=2 * CALIBRATIONS_MAX as u64 {
-        book.calibrate(&format!("p/{at}"), calibrated(1_500, at));
+        cache.calibrate(&format!("p/{at}"), calibrated(1_500, at));
     }
-    assert_eq!(book.calibrations.len(), CALIBRATIONS_MAX);
-    assert!(book.calibrations.contains_key(&format!("p/{}", 2 * CALIBRATIONS_MAX)));
+    assert_eq!(cache.calibrations.len(), CALIBRATIONS_MAX);
+    assert!(cache.calibrations.contains_key(&format!("p/{}", 2 * CALIBRATIONS_MAX)));
 }
 
 #[test]
@@ -103,22 +104,22 @@ fn data_of_newer_versions_is_skipped() {
         "n":{"life":{"reborn":{"as":"o"}},"listed_at":5},
         "o":"a word"}}},
         "calibrations":{"p/m":{"ratio":1.5,"overhead":40,"replies":3,"at":9,"taste":"sweet"},"p/n":{"ratio":[1.5]}}}"#;
-    let book = Book::from_text(text).expect("it is an object");
-    assert_eq!(book.calibrations.keys().collect::<Vec<_>>(), ["p/m"]);
-    assert_eq!(book.listed("http://box"), [listed("m", Some(4_096))]);
+    let cache = LearnedCache::from_text(text).expect("it is an object");
+    assert_eq!(cache.calibrations.keys().collect::<Vec<_>>(), ["p/m"]);
+    assert_eq!(cache.listed("http://box"), [listed("m", Some(4_096))]);
     for broken in ["", "[]", "{\"places\":", "7"] {
-        assert!(Book::from_text(broken).is_err(), "{broken}");
+        assert!(LearnedCache::from_text(broken).is_err(), "{broken}");
     }
-    assert_eq!(Book::from_text("{}"), Ok(Book::default()));
+    assert_eq!(LearnedCache::from_text("{}"), Ok(LearnedCache::default()));
 }
 
-fn any_book() -> impl Strategy<Value = Book> {
+fn any_cache() -> impl Strategy<Value = LearnedCache> {
     let learnt = (1_000u64..9_000, 0u64..50).prop_map(|(tokens, at)| overflow(tokens, at));
     let facts = (proptest::option::of(1u64..9_000), proptest::option::of(any::<bool>())).prop_map(
         |(window, images)| Facts {
             window,
             images,
-            thinking: Some(Steering::Efforts(vec!["low".into()])),
+            thinking: Some(Thinking::Efforts(&[Effort::Low])),
             ..Facts::default()
         },
     );
@@ -127,11 +128,11 @@ fn any_book() -> impl Strategy<Value = Book> {
             // A model that was never listed has no facts.
             let facts = if listed_at == 0 { Facts::default() } else { facts };
             let window_since = window_since.min(listed_at);
-            Known { facts, life: Life::Active, listed_at, window_since, learnt, told_at }
+            ModelEntry { facts, life: Life::Active, listed_at, window_since, learnt, told_at }
         },
     );
     let models = proptest::collection::btree_map("[abc]", known, 0..3);
-    let place = (0u64..50, 0u64..50, models).prop_map(|(asked_at, listed_at, models)| Place {
+    let place = (0u64..50, 0u64..50, models).prop_map(|(asked_at, listed_at, models)| ProviderEntry {
         asked_at,
         listed_at,
         models,
@@ -141,28 +142,28 @@ fn any_book() -> impl Strategy<Value = Book> {
         proptest::collection::btree_map("[xyz]", place, 0..3),
         proptest::collection::btree_map("[abc]", calibrations, 0..3),
     )
-        .prop_map(|(places, calibrations)| Book { places, calibrations })
+        .prop_map(|(places, calibrations)| LearnedCache { places, calibrations })
 }
 
 proptest! {
     #[test]
-    fn book_survives_a_round_trip(book in any_book()) {
-        prop_assert_eq!(Book::from_text(&book.to_text()), Ok(book));
+    fn book_survives_a_round_trip(cache in any_cache()) {
+        prop_assert_eq!(LearnedCache::from_text(&cache.to_text()), Ok(cache));
     }
 
     /// Two processes write the same file; each merges what the other knew.
     #[test]
-    fn merging_keeps_newer_data(mine in any_book(), other in any_book()) {
+    fn merging_keeps_newer_data(mine in any_cache(), other in any_cache()) {
         let mut both = mine.clone();
         both.merge(other.clone());
         let mut again = both.clone();
         again.merge(other.clone());
         prop_assert_eq!(&again, &both);
-        for book in [&mine, &other] {
-            for (model, calibrated) in &book.calibrations {
+        for cache in [&mine, &other] {
+            for (model, calibrated) in &cache.calibrations {
                 prop_assert!(both.calibrations[model].at >= calibrated.at);
             }
-            for (name, place) in &book.places {
+            for (name, place) in &cache.places {
                 prop_assert!(both.places[name].asked_at >= place.asked_at);
                 for (model, known) in &place.models {
                     let merged = &both.places[name].models[model];

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The parsed fields of an error body.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ErrorBody {
     /// `error.type`, `error.code`, `error.status` and the reasons in the details, where they are strings.
     words: Vec<String>,
     pub message: String,
@@ -22,12 +22,12 @@ pub(super) struct Said {
     pub is_daily: bool,
 }
 
-impl Said {
-    pub(super) fn read(body: &str) -> Said {
+impl ErrorBody {
+    pub(super) fn read(body: &str) -> ErrorBody {
         let Ok(value) = serde_json::from_str::<Value>(body) else {
             let is_page = body.trim_start().starts_with('<');
             let message = if is_page { String::new() } else { body.trim().to_owned() };
-            return Said { message, ..Said::default() };
+            return ErrorBody { message, ..ErrorBody::default() };
         };
         // Gemini wraps the errors of a list of replies in a list.
         let value = value.get(0).unwrap_or(&value);
@@ -52,7 +52,7 @@ impl Said {
             .unwrap_or_default();
         // OpenRouter passes the upstream provider's message separately; it may be an error object itself.
         if let Some(raw) = error["metadata"]["raw"].as_str() {
-            let inner = Said::read(raw);
+            let inner = ErrorBody::read(raw);
             if !inner.message.is_empty() {
                 message = format!("{message}: {}", inner.message);
             }
@@ -62,7 +62,7 @@ impl Said {
             message = value["detail"].to_string();
         }
         let quotas = listed.iter().filter_map(|detail| detail["violations"].as_array()).flatten();
-        Said {
+        ErrorBody {
             words,
             message,
             request_id: text(&value["request_id"]),
