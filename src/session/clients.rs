@@ -383,7 +383,7 @@ impl Session {
             return required("a command is not for the model");
         }
         if self.inbox.has_prompts() {
-            return required("a command waits for the turn's end, and this would come before it");
+            return required("a command is waiting for the end of the turn, and this would overtake it");
         }
         self.queue(client, content).map(|_| Steered::Injected)
     }
@@ -516,7 +516,7 @@ impl Session {
     /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
     pub(super) fn background_panicked(&mut self) {
         if let Some(rendering) = self.recipes.take_failed() {
-            let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
+            let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
         if self.core.model.is_searching() {

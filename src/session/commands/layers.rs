@@ -76,7 +76,7 @@ pub(super) fn redo(core: &mut Core, typed: &str) -> Ran {
 pub(super) fn show_history(core: &mut Core, typed: &str) -> Ran {
     if !typed.is_empty() {
         let text = format!(
-            "Not listed: /history takes nothing behind it, and {:?} is. /why and an entry tells of one.",
+            "Not listed: /history takes no arguments, and got {:?}. /why with an entry explains one.",
             why::line(typed)
         );
         return said(core, text).with("history", json!({ "status": "refused" }));

@@ -43,7 +43,7 @@ pub(super) fn permissions(core: &mut Core, typed: &str) -> Ran {
             Err(why) => refused_permissions(core, &why),
         },
         ["keep", number] => match named(number, &remembered) {
-            Ok((_, Term::Workspace)) => said(core, "It is kept already."),
+            Ok((_, Term::Workspace)) => said(core, "It is already kept."),
             Ok((rule, Term::Session)) => keep(core, rule.clone()),
             Err(why) => refused_permissions(core, &why),
         },
@@ -159,6 +159,6 @@ fn named<'r>(number: &str, remembered: &'r [(Rule, Term)]) -> Result<&'r (Rule, 
     let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     at.and_then(|at| remembered.get(at)).ok_or_else(|| match remembered.len() {
         0 => "Nothing is remembered of what you allowed.".to_owned(),
-        count => format!("{number:?} is none of 1 to {count}; /permissions lists them."),
+        count => format!("{number:?} is not a number from 1 to {count}; /permissions lists them."),
     })
 }

@@ -74,12 +74,12 @@ fn parse(typed: &str) -> Result<Wish, String> {
             "undo" => wish.undo = true,
             other => match entry_named(other) {
                 Some(entry) => wish.entry = Some(entry),
-                None => return Err(format!("{other:?} is none of its words. {HOW}")),
+                None => return Err(format!("{other:?} is not an option of /rewind. {HOW}")),
             },
         }
     }
     match wish.undo && wish.entry.is_some() {
-        true => Err(format!("undo takes the last rewind back, whichever it was. {HOW}")),
+        true => Err(format!("undo always undoes the last rewind and takes no entry. {HOW}")),
         false => Ok(wish),
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn rewind(core: &mut Core, typed: &str) -> Ran {
 
 pub(super) fn checkpoints(core: &mut Core, typed: &str) -> Ran {
     let Some(checkpoints) = core.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
-        return said(core, "/checkpoints takes nothing behind it; /rewind takes changes back.");
+        return said(core, "/checkpoints takes no arguments; /rewind undoes changes.");
     };
     Ran::later(Box::new(move || OnDisk::Checkpoints(checkpoints.turns())))
 }

@@ -189,8 +189,9 @@ impl HookHost {
         self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
         if core.clients.is_empty() {
-            let text =
-                format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
+            let text = format!(
+                "{count} {kind} of this repository are not run: no client is attached that could allow them."
+            );
             core.say(Severity::Warning, text);
             return false;
         }
