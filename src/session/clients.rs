@@ -9,7 +9,7 @@ use super::core::Core;
 use super::model_link::Located;
 use super::replies::sentence;
 use super::subagents::lost_agent;
-use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
+use super::work::{Attaching, Background, Closer, Prompt, Responder, Work};
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError,
     Severity, Steered, Ticket,
@@ -161,13 +161,13 @@ impl Session {
     }
 
     /// Refuses what came too late; gives back a client that wanted to attach.
-    pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<TooLate> {
+    pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<Attaching> {
         let asker = command.asker();
         match (command, asker) {
             (SessionCommand::Watch(watcher), _) => self.watch(watcher),
             (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
             (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                return Some(TooLate { ticket, opening, replay });
+                return Some(Attaching { ticket, opening, replay });
             }
             (_, Some((ticket, client))) => {
                 if let Some(responder) = self.core.responder(ticket, client) {

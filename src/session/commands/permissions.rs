@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::saved_permissions;
-use super::{Ran, noted, said, why};
+use super::{Beside, Ran, noted, said, why};
 use epitome_thread::{Change, Rule};
 
 /// Rules that are listed; a user with more reads their files.
@@ -28,7 +28,7 @@ impl Term {
     }
 }
 
-pub(super) fn permissions(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn permissions(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let kept = match saved_permissions::read(&core.services.paths, core.thread.cwd()) {
         Ok(kept) => kept,
         Err(why) => return refused_permissions(core, &why),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::layers::entry_named;
 use super::why::{counted, line_of, more};
-use super::{NoRoom, OnDisk, Ran, noted, said};
+use super::{Beside, NoRoom, OnDisk, Ran, noted, said};
 use crate::checkpoints::BY;
 use crate::core::Core;
 use epitome_checkpoint::{Asked, CheckpointError, Checkpoints, Report, TurnRecord};
@@ -95,7 +95,7 @@ pub struct Plan {
     target: Seq,
 }
 
-pub(super) fn rewind(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn rewind(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
         Ok(plan) => plan,
         Err(why) => return not_rewound(core, &why),
@@ -109,7 +109,7 @@ pub(super) fn rewind(core: &mut Core, typed: &str) -> Ran {
     }))
 }
 
-pub(super) fn checkpoints(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn checkpoints(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let Some(checkpoints) = core.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
         return said(core, "/checkpoints takes no arguments; /rewind undoes changes.");
     };

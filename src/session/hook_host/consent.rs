@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 use super::HookHost;
 use crate::actor::Session;
 use crate::core::Core;
-use crate::services::ServiceDoor;
 use crate::work::{Background, OpenConsent, Prompt};
 use crate::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
 use epitome_hooks::discover::{self, Found, Search};
@@ -128,7 +127,7 @@ impl HookHost {
                 http,
                 residents: Arc::default(),
                 transcript: Arc::new(Transcript::of(&core.services.paths, &core.id().0)),
-                services: Arc::new(ServiceDoor { calls: self.calls.0.clone() }),
+                services: Arc::new(self.calls.sender()),
             },
         };
         self.runner.insert(Arc::new(runner)).clone()
