@@ -24,7 +24,7 @@ use super::registry::Services;
 use super::services::ServiceCall;
 use super::subagents::Subagents;
 use super::tool_host::ToolHost;
-use super::work::{Background, Done, TooLate, Work};
+use super::work::{Attaching, Background, Done, Work};
 use super::{ClientId, Opening, Out, SessionCommand};
 use epitome_mcp::McpEvent;
 use epitome_store::Journal;
@@ -107,7 +107,7 @@ impl Session {
     /// Lives until it is closed, its last client has gone, or it rests. Gives back those who wanted in when it was
     /// too late: the log can be opened again for them.
     /// Boxed, because a future keeps what is moved into it in several places, and a session is large.
-    pub(super) async fn run(mut self: Box<Self>) -> Vec<TooLate> {
+    pub(super) async fn run(mut self: Box<Self>) -> Vec<Attaching> {
         self.watch_idle();
         self.take_up_checkpoints();
         loop {

@@ -233,6 +233,6 @@ impl Session {
 
 /// The outcome of a call whose tool panicked.
 fn internal_error(call: CallId) -> ToolOutcome {
-    let text = "The tool failed by a fault of Epitome's own; the log has the details.";
+    let text = "The tool failed with an internal error of Epitome; its log has the details.";
     ToolOutcome::text(call, OutcomeStatus::Failed, text)
 }

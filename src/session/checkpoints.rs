@@ -53,7 +53,10 @@ impl Core {
         let troubles =
             { self.services.checkpoints.iter() }.flat_map(Checkpoints::take_troubles).collect::<Vec<_>>();
         for trouble in troubles {
-            self.say(Severity::Warning, format!("What a call changes may not be taken back: {trouble}."));
+            self.say(
+                Severity::Warning,
+                format!("It may not be possible to undo what a call changes: {trouble}."),
+            );
         }
     }
 

@@ -35,7 +35,7 @@ impl Session {
                 if !self.core.thread.rules().contains(&rule)
                     && let Err(error) = self.core.commit(Change::Allowed { rule })
                 {
-                    tracing::error!(session = %self.core.id(), %error, "a rule of the person's could not be written");
+                    tracing::error!(session = %self.core.id(), %error, "a rule of the user's could not be written");
                 }
             }
             Some(ForLog::Spent(model, usage, by)) => self.spend(model, usage, by),

@@ -9,7 +9,7 @@ use super::core::Core;
 use super::model_link::Located;
 use super::replies::sentence;
 use super::subagents::lost_agent;
-use super::work::{Background, Closer, Prompt, Responder, TooLate, Work};
+use super::work::{Attaching, Background, Closer, Prompt, Responder, Work};
 use super::{
     Answer, AskId, Attachment, ClientId, Decision, Opening, Out, Replay, SessionCommand, SessionError,
     Severity, Steered, Ticket,
@@ -161,13 +161,13 @@ impl Session {
     }
 
     /// Refuses what came too late; gives back a client that wanted to attach.
-    pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<TooLate> {
+    pub(super) fn refuse(&mut self, command: SessionCommand) -> Option<Attaching> {
         let asker = command.asker();
         match (command, asker) {
             (SessionCommand::Watch(watcher), _) => self.watch(watcher),
             (SessionCommand::Unwatch { client }, _) => self.core.clients.unwatch(client),
             (SessionCommand::Attach { ticket, opening, replay }, _) => {
-                return Some(TooLate { ticket, opening, replay });
+                return Some(Attaching { ticket, opening, replay });
             }
             (_, Some((ticket, client))) => {
                 if let Some(responder) = self.core.responder(ticket, client) {
@@ -383,7 +383,7 @@ impl Session {
             return required("a command is not for the model");
         }
         if self.inbox.has_prompts() {
-            return required("a command waits for the turn's end, and this would come before it");
+            return required("a command is waiting for the end of the turn, and this would overtake it");
         }
         self.queue(client, content).map(|_| Steered::Injected)
     }
@@ -516,7 +516,7 @@ impl Session {
     /// Work outside of turns panicked; which it was is not known, so whoever may wait for it goes on.
     pub(super) fn background_panicked(&mut self) {
         if let Some(rendering) = self.recipes.take_failed() {
-            let message = "the recipe's commands failed by a fault of Epitome's own".to_owned();
+            let message = "the recipe's commands failed with an internal error of Epitome".to_owned();
             rendering.prompt.responder.answer(Err(SessionError::Internal(message)));
         }
         if self.core.model.is_searching() {

@@ -69,89 +69,61 @@ const fn built_in(
 
 /// In the order in which `/help` tells of them. Their names are `command::RESERVED`.
 const BUILT_IN: &[BuiltIn] = &[
-    built_in("help", "List the commands, and where recipes come from", None, |core, beside, _| {
-        help(core, beside)
-    }),
-    built_in("context", "Show how full the context window is, and with what", None, |core, beside, _| {
-        show_context(core, beside)
-    }),
-    built_in(
-        "usage",
-        "Show usage: tokens and cost by model, agents, tool calls and time",
-        None,
-        |core, _, _| show_usage(core),
-    ),
+    built_in("help", "List the commands, and where recipes come from", None, help),
+    built_in("context", "Show how full the context window is, and with what", None, show_context),
+    built_in("usage", "Show usage: tokens and cost by model, agents, tool calls and time", None, show_usage),
     built_in(
         "goal",
         "Show, set or clear the goal of the work; it survives every compaction",
         Some("[the goal | clear]"),
-        |core, _, typed| goal(core, typed),
+        goal,
     ),
-    built_in(
-        "hooks",
-        "Show the hooks of this session, in the order in which they run",
-        None,
-        |core, beside, _| show_hooks(core, beside),
-    ),
-    built_in(
-        "mcp",
-        "Show the MCP servers of this session, their status and their tools",
-        None,
-        |core, beside, _| show_mcp(core, beside),
-    ),
+    built_in("hooks", "Show the hooks of this session, in the order in which they run", None, show_hooks),
+    built_in("mcp", "Show the MCP servers of this session, their status and their tools", None, show_mcp),
     built_in(
         "permissions",
         "Show what may run without asking; revoke it, or keep it for this workspace",
         Some("[forget N | forget all | keep N]"),
-        |core, _, typed| permissions::permissions(core, typed),
+        permissions::permissions,
     ),
-    built_in("rename", "Give this session another title", Some("the title"), |core, _, typed| {
-        rename(core, typed)
-    }),
+    built_in("rename", "Give this session another title", Some("the title"), rename),
     built_in(
         "undo",
         "Undo the last compaction or a hook's change of the history, or an older one",
         Some("[an entry, as e12]"),
-        |core, _, typed| layers::undo(core, typed),
+        layers::undo,
     ),
-    built_in(
-        "redo",
-        "Redo what was undone last, or another one",
-        Some("[an entry, as e12]"),
-        |core, _, typed| layers::redo(core, typed),
-    ),
+    built_in("redo", "Redo what was undone last, or another one", Some("[an entry, as e12]"), layers::redo),
     built_in(
         "rewind",
         "Undo a turn: the files that it changed, the conversation, or both",
         Some("[an entry, as e12] [files | conversation] [dry] [force] | undo"),
-        |core, _, typed| rewind::rewind(core, typed),
+        rewind::rewind,
     ),
     built_in(
         "checkpoints",
         "List the turns with the files that each of them changed",
         None,
-        |core, _, typed| rewind::checkpoints(core, typed),
+        rewind::checkpoints,
     ),
     built_in(
         "history",
         "List what changed the history, who asked for it, and what can be undone now",
         None,
-        |core, _, typed| layers::show_history(core, typed),
+        layers::show_history,
     ),
     built_in(
         "pin",
         "Pin an entry or some words, so that every compaction keeps them unchanged; or list the pins",
         Some("[an entry, as e12 | some words]"),
-        |core, _, typed| pins::pin(core, typed),
+        pins::pin,
     ),
-    built_in("unpin", "Unpin an entry, or all", Some("an entry, as e12 | all"), |core, _, typed| {
-        pins::unpin(core, typed)
-    }),
+    built_in("unpin", "Unpin an entry, or all", Some("an entry, as e12 | all"), pins::unpin),
     built_in(
         "why",
         "Explain what compactions and hooks did here, who asked for it, and why",
         Some("[an entry, as e12 | a hook]"),
-        |core, _, typed| why(core, typed),
+        why,
     ),
 ];
 
@@ -320,13 +292,13 @@ fn said(core: &mut Core, text: impl Into<String>) -> Ran {
     Ran::of(vec![noted(core, text)])
 }
 
-fn help(core: &mut Core, beside: &Beside<'_>) -> Ran {
+fn help(core: &mut Core, beside: &Beside<'_>, _: &str) -> Ran {
     let built_in: Vec<CommandInfo> = listed().collect();
     let text = help::text(&built_in, beside.recipes.catalog(), &core.services.paths.home);
     said(core, text)
 }
 
-fn show_context(core: &mut Core, Beside { compactor, .. }: &Beside<'_>) -> Ran {
+fn show_context(core: &mut Core, Beside { compactor, .. }: &Beside<'_>, _: &str) -> Ran {
     let facts = context::Facts {
         used: core.tokens_in_context(),
         model: core.model.endpoint().map(|endpoint| context::Window {
@@ -346,18 +318,18 @@ fn show_context(core: &mut Core, Beside { compactor, .. }: &Beside<'_>) -> Ran {
     said(core, text)
 }
 
-fn show_hooks(core: &mut Core, beside: &Beside<'_>) -> Ran {
+fn show_hooks(core: &mut Core, beside: &Beside<'_>, _: &str) -> Ran {
     let text = hooks::text(beside.hooks.found(), core.settings.hooks.enabled, &core.thread);
     said(core, text)
 }
 
-fn show_mcp(core: &mut Core, Beside { mcp, hooks, .. }: &Beside<'_>) -> Ran {
+fn show_mcp(core: &mut Core, Beside { mcp, hooks, .. }: &Beside<'_>, _: &str) -> Ran {
     let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|(_, what)| what).collect();
     let text = mcp::text(&mcp.statuses(), &waiting);
     said(core, text)
 }
 
-fn show_usage(core: &mut Core) -> Ran {
+fn show_usage(core: &mut Core, _: &Beside<'_>, _: &str) -> Ran {
     let text = usage::text(&core.settings, &core.thread);
     said(core, text)
 }
@@ -399,7 +371,7 @@ pub(super) fn dry_run(core: &mut Core, preview: &Preview, budget: &Budget, comma
     said(core, text).with("compaction", told)
 }
 
-fn goal(core: &mut Core, typed: &str) -> Ran {
+fn goal(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let goal = match typed {
         "" => {
             let text = match core.thread.goal() {
@@ -424,7 +396,7 @@ fn goal(core: &mut Core, typed: &str) -> Ran {
     Ran::of(vec![Change::GoalSet { goal }])
 }
 
-fn rename(core: &mut Core, typed: &str) -> Ran {
+fn rename(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let title = typed.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = title.chars().count();
     if title.is_empty() {
@@ -443,7 +415,7 @@ fn rename(core: &mut Core, typed: &str) -> Ran {
     Ran::of(vec![Change::Titled { title }, noted]).with("rename", meta)
 }
 
-fn why(core: &mut Core, typed: &str) -> Ran {
+fn why(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let text = why::text(&core.thread, typed);
     said(core, text)
 }

@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 64;
 const NICENESS: i32 = 10;
 
 /// What is said where the work panicked.
-pub const FAULT: &str = "it met a fault of Epitome's own; its log has the details";
+pub const FAULT: &str = "Epitome had an internal error; its log has the details";
 
 type Work = Box<dyn FnOnce() + Send>;
 

@@ -258,7 +258,9 @@ pub fn panicked() -> ModelStep {
 pub fn internal_error() -> ProviderError {
     ProviderError {
         class: ErrorClass::Broken,
-        message: "the model's answer met a fault of Epitome's own; the log has the details".to_owned(),
+        message:
+            "reading the model's answer failed with an internal error of Epitome; its log has the details"
+                .to_owned(),
         hint: None,
     }
 }

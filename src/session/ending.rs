@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::actor::Session;
 use super::core::Core;
 use super::registry::Sessions;
-use super::work::{Background, Done, Fault, TooLate, Work};
+use super::work::{Attaching, Background, Done, Fault, Work};
 use super::{Answer, CompactionState, SessionError, Ticket};
 use epitome_thread::{Change, Cut, StopReason, Usage};
 use epitome_turn::{HookAsk, interrupted};
@@ -199,7 +199,7 @@ pub(super) fn cancelled() -> Answer {
 
 impl Session {
     /// Refuses what came too late; those who looked on wait for the next time.
-    fn take_no_more(&mut self) -> Vec<TooLate> {
+    fn take_no_more(&mut self) -> Vec<Attaching> {
         let others = self.core.process.sessions();
         // Under the lock, so that who stops looking on is found here or there.
         let mut parked = others.as_ref().map(Sessions::parked);
@@ -214,7 +214,7 @@ impl Session {
 
     /// Refuses what still comes, brings the log to the disk and gives its lock back; only then are those
     /// who asked for the end answered, so that they may delete or load the session at once.
-    pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<TooLate> {
+    pub(super) async fn end_for_good(mut self: Box<Self>) -> Vec<Attaching> {
         self.subagents.end_all_calls(&self.core.clients);
         let too_late = self.take_no_more();
         self.core.trace.end("closed");

@@ -265,9 +265,11 @@ fn internal_error(event: HookEvent) -> Resolution {
     let run = HookRun {
         hook: "epitome".to_owned(),
         event: event.name().to_owned(),
-        end: "a fault of Epitome's own".to_owned(),
+        end: "an internal error".to_owned(),
         verdict: Verdict::Failed,
-        remarks: vec!["Running the hooks met a fault of Epitome's own; its log has the details.".to_owned()],
+        remarks: vec![
+            "Running the hooks failed with an internal error of Epitome; its log has the details.".to_owned(),
+        ],
         ..HookRun::default()
     };
     Resolution { trail: vec![run], ..Resolution::default() }

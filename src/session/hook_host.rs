@@ -4,13 +4,11 @@ mod consent;
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-
 use consent::Consent;
 pub(super) use consent::MayRun;
 
 use super::background_callback::BackgroundCallback;
-use super::services::{SERVICE_CALLS_MAX, ServiceCall};
+use super::services::{ServiceCall, ServiceCalls};
 use super::work::Pending;
 use epitome_hooks::chain::{self, Link};
 use epitome_hooks::discover::Found;
@@ -23,6 +21,7 @@ use epitome_hooks::trust::{Item, Verdict};
 use epitome_recipe::watch::Registration;
 
 /// The hooks of one session.
+#[derive(Default)]
 pub struct HookHost {
     found: Arc<Found>,
     /// Whether hooks were looked for.
@@ -39,7 +38,7 @@ pub struct HookHost {
     /// What hooks add to the system text, until that is frozen.
     contexts: Vec<String>,
     /// What resident hooks ask of the session.
-    calls: (mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>),
+    calls: ServiceCalls,
     background_callback: BackgroundCallback,
     turn: TurnHooks,
 }
@@ -58,25 +57,6 @@ pub struct TurnHooks {
     pub(super) paid_calls: u32,
     /// The round's end that waits for its action.
     pub(super) pending: Option<Pending>,
-}
-
-impl Default for HookHost {
-    fn default() -> HookHost {
-        HookHost {
-            found: Arc::default(),
-            is_read: false,
-            watch: None,
-            consent: Consent::default(),
-            runner: None,
-            fired: Fired::default(),
-            has_started: false,
-            source: None,
-            contexts: Vec::new(),
-            calls: mpsc::channel(SERVICE_CALLS_MAX),
-            background_callback: BackgroundCallback::default(),
-            turn: TurnHooks::default(),
-        }
-    }
 }
 
 impl HookHost {
@@ -161,7 +141,7 @@ impl HookHost {
 
     /// The next call of a resident hook.
     pub(super) async fn next_call(&mut self) -> Option<ServiceCall> {
-        self.calls.1.recv().await
+        self.calls.next().await
     }
 
     pub(super) fn background_callback(&mut self) -> &mut BackgroundCallback {

@@ -611,7 +611,7 @@ pub enum SessionError {
     InUse(SessionId),
     #[error("{0}")]
     Store(String),
-    #[error("the session is busy: {0} commands wait already")]
+    #[error("the session is busy: {0} commands are already waiting")]
     Busy(usize),
     #[error("{0}")]
     Internal(String),

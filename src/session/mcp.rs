@@ -134,7 +134,7 @@ impl Mcp {
                 .collect();
             if !others.is_empty() {
                 let text = format!(
-                    "This session is open already, with the MCP servers of who opened it. Left aside: {}.",
+                    "This session is already open with the MCP servers of the client that opened it. Not started: {}.",
                     others.join(", ")
                 );
                 core.say(Severity::Warning, text);

@@ -28,7 +28,7 @@ const MASK_WRITTEN: &str = "Not run: this has a mask in it ([secret masked: …]
                             as it is, or ask the user to put the key in.";
 
 /// The answer to the model's question if no client has a user to ask.
-const NOBODY_THERE: &str = "This needs the person's permission, and nobody is there to give it.";
+const NOBODY_THERE: &str = "This needs the user's permission, and no user is present to give it.";
 
 /// What a hook decided about a call: the decision, the hook's name, and why.
 pub(super) type HookDecision = (PermissionDecision, String, Option<String>);
@@ -130,7 +130,7 @@ impl Permissions {
     pub fn saved(&mut self, paths: &Paths, cwd: &Path) -> Result<Arc<[Rule]>, Problem> {
         self.saved.read(paths, cwd).map_err(|message| {
             let path = saved_permissions::file(paths);
-            let hint = "nothing that was kept is allowed; move the file away to begin anew".to_owned();
+            let hint = "no saved permission applies until then; move the file away to start over".to_owned();
             Problem { path, place: None, message, hint: Some(hint) }
         })
     }
@@ -157,7 +157,7 @@ impl Permissions {
             ));
         }
         if given.wraps_up {
-            let why = "No call is run any more. Report now.".to_owned();
+            let why = "No more calls are run. Report now.".to_owned();
             return Ruling::Settled(Permit::Denied(why), None);
         }
         if given.allowed_tools.is_some_and(|allowed| !allowed.contains(&call.name)) {
@@ -296,10 +296,9 @@ impl Permissions {
                            want.";
                 (Permit::Denied(why.to_owned()), person(Answered::No))
             }
-            Decision::Dismissed => (
-                Permit::Denied("The person did not allow this call.".to_owned()),
-                person(Answered::Dismissed),
-            ),
+            Decision::Dismissed => {
+                (Permit::Denied("The user did not allow this call.".to_owned()), person(Answered::Dismissed))
+            }
             Decision::Absent => (Permit::Denied(NOBODY_THERE.to_owned()), Decider::Nobody),
         };
         let decided = Decided { allowed: permit == Permit::Allowed, by };

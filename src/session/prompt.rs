@@ -99,7 +99,7 @@ fn read(path: &Path, within: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
     }
     // Opening a pipe would wait for its writer.
     if !real.metadata().map_err(|error| error.to_string())?.is_file() {
-        return Err("it is no ordinary file".to_owned());
+        return Err("it is not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
     let file = File::open(&real).map_err(|error| error.to_string())?;
@@ -237,7 +237,7 @@ mod tests {
         let texts: Vec<&str> = found.iter().map(|file| file.text.as_str()).collect();
         assert_eq!(texts, ["inside"]);
         let told: Vec<String> = problems.iter().map(|problem| problem.message.clone()).collect();
-        assert!(told[0].contains("no ordinary file"), "{told:?}");
+        assert!(told[0].contains("not a regular file"), "{told:?}");
         assert!(told[1].contains("leads out of the repository"), "{told:?}");
     }
 

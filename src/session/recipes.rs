@@ -199,7 +199,7 @@ impl Session {
             ))
         });
         let Some((at, typed, recipe, rest)) = found else {
-            let gone = "the recipe is gone; send the prompt again".to_owned();
+            let gone = "the recipe no longer exists; send the prompt again".to_owned();
             return prompt.responder.answer(Err(SessionError::Invalid(gone)));
         };
         let mut arguments = match command::bind(&recipe, &rest) {

@@ -20,7 +20,7 @@ use super::client_list::{Activity, ActivityNow, Watcher};
 use super::core::Process;
 use super::counts::{Counts, Reading};
 use super::resting::Resting;
-use super::work::Responder;
+use super::work::{Attaching, Responder};
 use super::{Attachment, ClientId, Opening, Out, Replay, SessionCommand, SessionError, Ticket};
 use epitome_checkpoint::Checkpoints;
 use epitome_config::{Settings, Threshold, Trust};
@@ -203,7 +203,9 @@ impl Sessions {
         self.wake(&mut live, &session);
         let sent = match live.get(&session) {
             Some(found) => found.commands.try_send(SessionCommand::Attach { ticket, opening, replay }),
-            None => return self.open(&mut live, session, Origin::Client { ticket, opening, replay }),
+            None => {
+                return self.open(&mut live, session, Origin::Client(Attaching { ticket, opening, replay }));
+            }
         };
         match sent {
             Ok(()) => {}
@@ -213,7 +215,7 @@ impl Sessions {
             }
             // It is just ending: it is opened again from its log.
             Err(mpsc::error::TrySendError::Closed(SessionCommand::Attach { opening, .. })) => {
-                self.open(&mut live, session, Origin::Client { ticket, opening, replay });
+                self.open(&mut live, session, Origin::Client(Attaching { ticket, opening, replay }));
             }
             Err(mpsc::error::TrySendError::Closed(_)) => unreachable!("the command that was sent comes back"),
         }

@@ -106,7 +106,7 @@ pub fn change(paths: &Paths, cwd: &Path, with: impl FnOnce(&mut Vec<Rule>)) -> R
     kept.workspaces[at].rules.truncate(KEPT_MAX);
     kept.workspaces.retain(|workspace| !workspace.rules.is_empty());
     let bytes = serde_json::to_vec_pretty(&kept)
-        .map_err(|error| format!("what is kept can't be written: {error}"))?;
+        .map_err(|error| format!("your saved permissions can't be written: {error}"))?;
     trust::replace(&file, &bytes).map_err(trouble)
 }
 
@@ -117,7 +117,7 @@ fn named(cwd: &Path) -> PathBuf {
 
 fn load(file: &Path) -> Result<Kept, String> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        format!("what you keep allowed can't be read from {}: {error}", file.display())
+        format!("your saved permissions can't be read from {}: {error}", file.display())
     };
     let mut bytes = Vec::new();
     match File::open(file) {
@@ -135,7 +135,7 @@ fn load(file: &Path) -> Result<Kept, String> {
     let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
     match kept.version {
         VERSION => Ok(kept),
-        other => Err(unreadable(&format!("it has the unknown form {other}"))),
+        other => Err(unreadable(&format!("it has the unknown version {other}"))),
     }
 }
 

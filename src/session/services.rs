@@ -24,7 +24,7 @@ use epitome_thread::{Change, HookRun, Role, Verdict, View};
 use epitome_turn::Why;
 
 /// Calls that may wait for the session; a hook that sends more waits.
-pub const SERVICE_CALLS_MAX: usize = 64;
+const SERVICE_CALLS_MAX: usize = 64;
 
 /// Model calls and recipes that resident hooks may start in one turn.
 const PAID_CALLS_MAX: u32 = 8;
@@ -43,12 +43,29 @@ pub struct ServiceCall {
     answer: Reply,
 }
 
-/// The way from a resident hook to its session.
-pub struct ServiceDoor {
-    pub calls: mpsc::Sender<ServiceCall>,
+/// The way from resident hooks to their session.
+pub struct ServiceCalls(mpsc::Sender<ServiceCall>, mpsc::Receiver<ServiceCall>);
+
+impl Default for ServiceCalls {
+    fn default() -> ServiceCalls {
+        let (sender, receiver) = mpsc::channel(SERVICE_CALLS_MAX);
+        ServiceCalls(sender, receiver)
+    }
 }
 
-impl Services for ServiceDoor {
+impl ServiceCalls {
+    pub(super) fn sender(&self) -> ServiceSender {
+        ServiceSender(self.0.clone())
+    }
+
+    pub(super) async fn next(&mut self) -> Option<ServiceCall> {
+        self.1.recv().await
+    }
+}
+
+pub(super) struct ServiceSender(mpsc::Sender<ServiceCall>);
+
+impl Services for ServiceSender {
     fn call<'a>(
         &'a self,
         hook: &'a str,
@@ -59,7 +76,7 @@ impl Services for ServiceDoor {
             let (answer, answered) = oneshot::channel();
             let call = ServiceCall { hook: hook.to_owned(), method: method.to_owned(), params, answer };
             let gone = "the session is ending";
-            self.calls.send(call).await.map_err(|_| gone.to_owned())?;
+            self.0.send(call).await.map_err(|_| gone.to_owned())?;
             answered.await.map_err(|_| gone.to_owned())?
         }
         .boxed()

@@ -265,7 +265,7 @@ impl Subagents {
             if let Some(open) = open {
                 clients.announce(&Out::Withdrawn { ask: open.ask });
             }
-            let text = "Who made this call was stopped.";
+            let text = "The agent that made this call was stopped.";
             let outcome = Arc::new(ToolOutcome::text(call, OutcomeStatus::Interrupted, text));
             clients.announce(&Out::CallFinished { outcome });
         }

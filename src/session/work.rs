@@ -43,8 +43,8 @@ pub enum Closer {
     Gone(ClientId),
 }
 
-/// A client that wanted to attach to a session that was just ending.
-pub struct TooLate {
+/// A client that wants to attach to a session.
+pub struct Attaching {
     pub ticket: Ticket,
     pub opening: Opening,
     pub replay: Replay,

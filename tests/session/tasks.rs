@@ -202,7 +202,7 @@ fn a_subagent_that_reaches_a_limit_reports_its_partial_result() {
             "{config}"
         );
         let work = outcome.whole.as_deref().unwrap_or_default();
-        assert!(work.contains("No call is run any more"), "the call behind the last words is denied: {work}");
+        assert!(work.contains("No more calls are run"), "the call behind the last words is denied: {work}");
     }
 }
 

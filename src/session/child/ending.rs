@@ -92,7 +92,7 @@ impl Child {
             let (sender, last) = oneshot::channel();
             outlet.await_answer(LAST_WORDS, sender);
             let text = format!(
-                "You reached your limit of {}. Nothing is run any more. Report now what you have found and done so \
+                "You reached your limit of {}. No more calls are run. Report now what you have found and done so \
                  far, and what is missing.",
                 bound.what()
             );

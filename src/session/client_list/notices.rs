@@ -20,7 +20,7 @@ impl Clients {
     /// Shows each problem once, and waits for a client if none is attached.
     pub fn tell_problems(&mut self, problems: &[Problem]) {
         for problem in problems {
-            tracing::warn!(%problem, "a file of the person's has a problem");
+            tracing::warn!(%problem, "a file of the user's has a problem");
             if self.is_empty() {
                 self.notices.untold_problems.push(problem.clone());
             } else if self.notices.problems.insert(problem.clone()) {

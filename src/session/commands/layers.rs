@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::NoRoom;
-use super::{Ran, said, why};
+use super::{Beside, Ran, said, why};
 use epitome_thread::text::trigger as trigger_word;
 use epitome_thread::{Change, Entry, Layer, Part, Seq, Thread};
 
@@ -65,18 +65,18 @@ pub(super) fn entry_named(typed: &str) -> Option<Seq> {
     part.part.is_none().then_some(part.entry)
 }
 
-pub(super) fn undo(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn undo(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     turn_layer(core, Way::Undo, typed)
 }
 
-pub(super) fn redo(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn redo(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     turn_layer(core, Way::Redo, typed)
 }
 
-pub(super) fn show_history(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn show_history(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     if !typed.is_empty() {
         let text = format!(
-            "Not listed: /history takes nothing behind it, and {:?} is. /why and an entry tells of one.",
+            "Not listed: /history takes no arguments, and got {:?}. /why with an entry explains one.",
             why::line(typed)
         );
         return said(core, text).with("history", json!({ "status": "refused" }));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::saved_permissions;
-use super::{Ran, noted, said, why};
+use super::{Beside, Ran, noted, said, why};
 use epitome_thread::{Change, Rule};
 
 /// Rules that are listed; a user with more reads their files.
@@ -28,7 +28,7 @@ impl Term {
     }
 }
 
-pub(super) fn permissions(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn permissions(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let kept = match saved_permissions::read(&core.services.paths, core.thread.cwd()) {
         Ok(kept) => kept,
         Err(why) => return refused_permissions(core, &why),
@@ -43,7 +43,7 @@ pub(super) fn permissions(core: &mut Core, typed: &str) -> Ran {
             Err(why) => refused_permissions(core, &why),
         },
         ["keep", number] => match named(number, &remembered) {
-            Ok((_, Term::Workspace)) => said(core, "It is kept already."),
+            Ok((_, Term::Workspace)) => said(core, "It is already kept."),
             Ok((rule, Term::Session)) => keep(core, rule.clone()),
             Err(why) => refused_permissions(core, &why),
         },
@@ -159,6 +159,6 @@ fn named<'r>(number: &str, remembered: &'r [(Rule, Term)]) -> Result<&'r (Rule, 
     let at = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
     at.and_then(|at| remembered.get(at)).ok_or_else(|| match remembered.len() {
         0 => "Nothing is remembered of what you allowed.".to_owned(),
-        count => format!("{number:?} is none of 1 to {count}; /permissions lists them."),
+        count => format!("{number:?} is not a number from 1 to {count}; /permissions lists them."),
     })
 }

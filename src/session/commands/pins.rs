@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::rounds::{apply_to, text_content};
-use super::{Ran, said, why};
+use super::{Beside, Ran, said, why};
 use epitome_compaction as compaction;
 use epitome_thread::{Change, Edit, Fate, Message, PINNED_BY_PERSON, Part, Role, Thread};
 use epitome_tokens::Ruler;
@@ -26,7 +26,7 @@ enum How {
     Again(String),
 }
 
-pub(super) fn pin(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn pin(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     match typed.parse::<Part>() {
         _ if typed.is_empty() => list_pins(core),
         Ok(part) => match how(&core.thread, part) {
@@ -51,7 +51,7 @@ pub(super) fn pin(core: &mut Core, typed: &str) -> Ran {
     }
 }
 
-pub(super) fn unpin(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn unpin(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let pinned = core.thread.pinned();
     let wanted: Vec<Part> = match (typed, typed.parse::<Part>()) {
         ("all", _) => pinned,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::layers::entry_named;
 use super::why::{counted, line_of, more};
-use super::{NoRoom, OnDisk, Ran, noted, said};
+use super::{Beside, NoRoom, OnDisk, Ran, noted, said};
 use crate::checkpoints::BY;
 use crate::core::Core;
 use epitome_checkpoint::{CheckpointError, Checkpoints, RewindReport, RewindTarget, TurnRecord};
@@ -74,12 +74,12 @@ fn parse(typed: &str) -> Result<Wish, String> {
             "undo" => wish.undo = true,
             other => match entry_named(other) {
                 Some(entry) => wish.entry = Some(entry),
-                None => return Err(format!("{other:?} is none of its words. {HOW}")),
+                None => return Err(format!("{other:?} is not an option of /rewind. {HOW}")),
             },
         }
     }
     match wish.undo && wish.entry.is_some() {
-        true => Err(format!("undo takes the last rewind back, whichever it was. {HOW}")),
+        true => Err(format!("undo always undoes the last rewind and takes no entry. {HOW}")),
         false => Ok(wish),
     }
 }
@@ -95,7 +95,7 @@ pub struct Plan {
     target: Seq,
 }
 
-pub(super) fn rewind(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn rewind(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let plan = match parse(typed).and_then(|wish| plan_rewind(core, wish)) {
         Ok(plan) => plan,
         Err(why) => return not_rewound(core, &why),
@@ -109,9 +109,9 @@ pub(super) fn rewind(core: &mut Core, typed: &str) -> Ran {
     }))
 }
 
-pub(super) fn checkpoints(core: &mut Core, typed: &str) -> Ran {
+pub(super) fn checkpoints(core: &mut Core, _: &Beside<'_>, typed: &str) -> Ran {
     let Some(checkpoints) = core.services.checkpoints.clone().filter(|_| typed.is_empty()) else {
-        return said(core, "/checkpoints takes nothing behind it; /rewind takes changes back.");
+        return said(core, "/checkpoints takes no arguments; /rewind undoes changes.");
     };
     Ran::later(Box::new(move || OnDisk::Checkpoints(checkpoints.turns())))
 }

@@ -9,7 +9,6 @@ use tokio::sync::mpsc;
 use super::HookHost;
 use crate::actor::Session;
 use crate::core::Core;
-use crate::services::ServiceDoor;
 use crate::work::{Background, OpenConsent, Prompt};
 use crate::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticket};
 use epitome_hooks::discover::{self, Found, Search};
@@ -128,7 +127,7 @@ impl HookHost {
                 http,
                 residents: Arc::default(),
                 transcript: Arc::new(Transcript::of(&core.services.paths, &core.id().0)),
-                services: Arc::new(ServiceDoor { calls: self.calls.0.clone() }),
+                services: Arc::new(self.calls.sender()),
             },
         };
         self.runner.insert(Arc::new(runner)).clone()
@@ -189,8 +188,9 @@ impl HookHost {
         self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
         let count = items.len();
         if core.clients.is_empty() {
-            let text =
-                format!("{count} {kind} of this repository do not run: nobody is there to allow them.");
+            let text = format!(
+                "{count} {kind} of this repository are not run: no client is attached that could allow them."
+            );
             core.say(Severity::Warning, text);
             return false;
         }

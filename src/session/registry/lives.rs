@@ -12,8 +12,8 @@ use crate::actor::Session;
 use crate::client_list::Activity;
 use crate::inbox::Channel;
 use crate::resting::Resting;
-use crate::work::{Responder, TooLate};
-use crate::{Opening, Replay, SessionCommand, SessionError, Ticket};
+use crate::work::{Attaching, Responder};
+use crate::{Replay, SessionCommand, SessionError};
 use epitome_store::{Journal, Store};
 use epitome_thread::{SessionId, Thread};
 
@@ -42,13 +42,14 @@ impl Sessions {
                 Err(error) => return origin.refuse(&session, channel.1, &error),
             };
             let (mut live, attach) = match origin {
-                Origin::Client { ticket, opening, replay } => {
-                    let mut live = Box::new(Session::new(services, thread, journal, channel, &opening));
-                    live.hooks.set_source(match replay {
+                Origin::Client(attaching) => {
+                    let mut live =
+                        Box::new(Session::new(services, thread, journal, channel, &attaching.opening));
+                    live.hooks.set_source(match attaching.replay {
                         Replay::Everything => "load",
                         Replay::Nothing | Replay::Repairs => "resume",
                     });
-                    (live, Some((ticket, opening, replay)))
+                    (live, Some(attaching))
                 }
                 Origin::Rest(resting) => match resting.resume(services, thread, journal, channel) {
                     Some(live) => (live, None),
@@ -59,15 +60,15 @@ impl Sessions {
             for watcher in again.parked().remove(&session).unwrap_or_default() {
                 live.watch(watcher);
             }
-            if let Some((ticket, opening, replay)) = attach {
+            if let Some(Attaching { ticket, opening, replay }) = attach {
                 live.attach(ticket, opening, replay);
             }
             again.attach_again(&session, live.run().await);
         });
     }
 
-    pub(super) fn attach_again(&self, session: &SessionId, too_late: Vec<TooLate>) {
-        for TooLate { ticket, opening, replay } in too_late {
+    pub(super) fn attach_again(&self, session: &SessionId, too_late: Vec<Attaching>) {
+        for Attaching { ticket, opening, replay } in too_late {
             self.attach(ticket, session.clone(), opening, replay);
         }
     }
@@ -127,7 +128,7 @@ pub(super) struct Entered {
 
 /// What has a session begin to live from its log.
 pub(super) enum Origin {
-    Client { ticket: Ticket, opening: Opening, replay: Replay },
+    Client(Attaching),
     Rest(Box<Resting>),
 }
 
@@ -135,7 +136,7 @@ impl Origin {
     /// Answers what was sent to a session that then could not be opened: who sends many requests at once
     /// does not wait for the first answer.
     fn refuse(self, session: &SessionId, mut commands: mpsc::Receiver<SessionCommand>, error: &SessionError) {
-        if let Origin::Client { ticket, opening, .. } = &self {
+        if let Origin::Client(Attaching { ticket, opening, .. }) = &self {
             let responder = Responder::new(*ticket, session.clone(), opening.attachment.clone());
             responder.answer(Err(error.clone()));
         }
@@ -144,7 +145,7 @@ impl Origin {
             let Some((ticket, client)) = command.asker() else { continue };
             let attachment = match (command, &self) {
                 (SessionCommand::Attach { opening, .. }, _) => Some(opening.attachment),
-                (_, Origin::Client { opening, .. }) => {
+                (_, Origin::Client(Attaching { opening, .. })) => {
                     Some(opening.attachment.clone()).filter(|opener| opener.client == client)
                 }
                 (_, Origin::Rest(resting)) => resting.attachment(client),
