@@ -169,7 +169,7 @@ fn kind(name: &str) -> Option<Kind> {
     match last {
         "password" | "passwd" | "pwd" | "pass" | "passphrase" => Some(Kind::Password),
         "token" | "secret" | "authtoken" | "accesstoken" | "clientsecret" | "credential" | "credentials"
-        | "pat" | "cookie" | "signature" | "auth"
+        | "pat" | "cookie" | "auth"
             if !NO_TOKENS.contains(&before) =>
         {
             Some(Kind::Token)
