@@ -25,11 +25,11 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let workspace = Workspace {
-            cwd: directory.path().canonicalize().expect("it exists"),
-            directories: Vec::new(),
-            environment: Arc::new(vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())]),
-        };
+        let workspace = Workspace::new(
+            directory.path().canonicalize().expect("it exists"),
+            Vec::new(),
+            Arc::new(vec![("PATH".into(), std::env::var_os("PATH").unwrap_or_default())]),
+        );
         Place {
             directory,
             workspace: Arc::new(workspace),

@@ -63,11 +63,7 @@ impl Place {
             ("TMPDIR".into(), root.join("tmp").into_os_string()),
         ];
         Place {
-            workspace: Workspace {
-                cwd: home.join("w"),
-                directories: Vec::new(),
-                environment: Arc::new(environment),
-            },
+            workspace: Workspace::new(home.join("w"), Vec::new(), Arc::new(environment)),
             tools: Toolbox::built_in(Arc::new(Reaper::none())),
             rules: Rules {
                 enabled: true,

@@ -37,11 +37,11 @@ impl Place {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut environment = vec![("PATH".into(), path)];
         environment.extend(variables.iter().map(|(name, value)| (name.into(), value.into())));
-        let workspace = Workspace {
-            cwd: directory.path().canonicalize().expect("it exists"),
-            directories: Vec::new(),
-            environment: Arc::new(environment),
-        };
+        let workspace = Workspace::new(
+            directory.path().canonicalize().expect("it exists"),
+            Vec::new(),
+            Arc::new(environment),
+        );
         Place {
             directory,
             workspace: Arc::new(workspace),

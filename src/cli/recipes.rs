@@ -169,11 +169,7 @@ impl Recipes {
             Source::BuiltIn | Source::User(_) => {}
         }
         let toolbox = Toolbox::built_in(Arc::new(Reaper::of_this_executable()));
-        let workspace = Arc::new(Workspace {
-            cwd: self.cwd.clone(),
-            directories: Vec::new(),
-            environment: serve::environment(),
-        });
+        let workspace = Arc::new(Workspace::new(self.cwd.clone(), Vec::new(), serve::environment()));
         serve::runtime()?.block_on(async {
             let mut outputs = ShellOutputs::new();
             for call in calls {

@@ -3,7 +3,7 @@
 //! `group`, `reaper` and `stragglers` end all processes of a command; `piped` starts one with pipes;
 //! `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
 //! `lean` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
-//! that holds a file lock; `unnamed_file` creates files without a name; `disk` opens files without following links
+//! that holds a file lock; `root` opens paths below a directory that can't be redirected; `unnamed_file` creates files without a name; `disk` opens files without following links
 //! and syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
 
 pub mod disk;
@@ -14,6 +14,7 @@ pub mod piped;
 pub mod priority;
 pub mod process;
 pub mod reaper;
+pub mod root;
 pub mod sandbox;
 pub mod signals;
 mod stragglers;

@@ -19,7 +19,6 @@ use epitome_provider::attachments::left_out;
 use epitome_recipe::command;
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{CallId, Change, Content, Message, Origin, Seq, StopReason, ToolCall};
-use epitome_tools::Workspace;
 use epitome_tools::question::Reply;
 use epitome_turn::Turn;
 
@@ -231,8 +230,7 @@ impl Core {
             // Keys and addresses are looked up in the new one.
             self.model.forget_endpoint();
         }
-        let cwd = self.thread.cwd().to_path_buf();
-        self.workspace = Arc::new(Workspace { cwd, directories, environment });
+        self.workspace = Arc::new(self.workspace.changed(directories, environment));
     }
 }
 

@@ -106,11 +106,11 @@ impl Core {
         };
         let (settings, problems) = Settings::load(&services.paths, Some(thread.cwd()), variable);
         let settings = opening.overrides.over(settings);
-        let workspace = Workspace {
-            cwd: thread.cwd().to_path_buf(),
-            directories: opening.directories.clone(),
-            environment: opening.environment.clone(),
-        };
+        let workspace = Workspace::new(
+            thread.cwd().to_path_buf(),
+            opening.directories.clone(),
+            opening.environment.clone(),
+        );
         let core = Core {
             log: Log::new(journal, &thread),
             clients: Clients::new(thread.session().clone()),

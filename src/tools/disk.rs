@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn card_displays_the_relative_path() {
-        let workspace = Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::default() };
+        let workspace = Workspace::new("/w", Vec::new(), Arc::default());
         let title = |input| card("Read", ToolKind::Read, &input, &workspace).title;
         assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
         assert_eq!(title(serde_json::json!({})), "Read a file");
@@ -391,7 +391,7 @@ mod tests {
         let cwd = directory.path().to_path_buf();
         fs::create_dir_all(cwd.join("crates/one/src")).expect("made");
         fs::write(cwd.join("crates/one/src/reader.rs"), "").expect("written");
-        let workspace = Workspace { cwd, directories: Vec::new(), environment: Arc::default() };
+        let workspace = Workspace::new(cwd, Vec::new(), Arc::default());
         let error = || io::ErrorKind::NotFound.into();
         for (path, suggested) in [
             ("crates/one/src/readers.rs", "Did you mean crates/one/src/reader.rs?"),

@@ -361,8 +361,7 @@ mod tests {
 
     #[test]
     fn empty_and_equal_texts_are_refused() {
-        let workspace =
-            Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };
+        let workspace = Workspace::new("/w", Vec::new(), Default::default());
         let call = |old: &str, new: &str| {
             let input = json!({"file_path": "a", "old_text": old, "new_text": new});
             FileEdit.parse(&input, &workspace).err()

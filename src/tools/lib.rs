@@ -49,6 +49,7 @@ pub use shell_run::shell;
 
 use read_state::Files;
 
+use epitome_platform::root::Roots;
 use epitome_recall::Log;
 use epitome_thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
 
@@ -170,12 +171,14 @@ impl ToolContext {
 /// The directories and the environment of a session. `Debug` omits the environment, which contains API keys.
 #[derive(Clone)]
 pub struct Workspace {
-    /// Absolute; tool inputs' relative paths are resolved against it.
+    /// Absolute; tool inputs' relative paths are resolved against it. Read only: `roots` has it too.
     pub cwd: PathBuf,
     /// Additional directories opened by the client; together with `cwd` they make up the workspace.
     pub directories: Vec<PathBuf>,
     /// The environment of the editor that sent the prompt. Commands get this environment and nothing else.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    /// `cwd` and `directories`, opened when the session began to work there.
+    roots: Roots,
 }
 
 impl fmt::Debug for Workspace {
@@ -188,6 +191,38 @@ impl fmt::Debug for Workspace {
 }
 
 impl Workspace {
+    /// Opens the directories.
+    pub fn new(
+        cwd: impl Into<PathBuf>,
+        directories: Vec<PathBuf>,
+        environment: Arc<Vec<(OsString, OsString)>>,
+    ) -> Workspace {
+        Workspace {
+            cwd: cwd.into(),
+            directories: Vec::new(),
+            environment: Arc::default(),
+            roots: Roots::default(),
+        }
+        .changed(directories, environment)
+    }
+
+    /// The same working directory with other directories and another environment. Directories that it has already
+    /// are not opened again.
+    pub fn changed(
+        &self,
+        directories: Vec<PathBuf>,
+        environment: Arc<Vec<(OsString, OsString)>>,
+    ) -> Workspace {
+        let all = std::iter::once(&self.cwd).chain(&directories).map(PathBuf::as_path);
+        let roots = self.roots.reopened(all);
+        Workspace { cwd: self.cwd.clone(), directories, environment, roots }
+    }
+
+    /// The directories, opened.
+    pub fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
     /// Returns the absolute, lexically normalised form of a path from a tool's input.
     pub fn resolve(&self, path: &str) -> PathBuf {
         match path.strip_prefix("~/").zip(self.home()) {
@@ -207,8 +242,7 @@ impl Workspace {
 
     /// Whether the path is inside the workspace once every symbolic link is resolved.
     pub fn contains(&self, path: &Path) -> bool {
-        let real = real_path(path);
-        std::iter::once(&self.cwd).chain(&self.directories).any(|root| real.starts_with(real_path(root)))
+        self.roots.containing(&real_path(path)).is_some()
     }
 
     /// Returns the path as displayed to users: relative to `cwd` if it is below it.

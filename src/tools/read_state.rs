@@ -404,7 +404,7 @@ mod tests {
     use epitome_thread::{CallId, FORMAT_VERSION, Message, MessageId, Origin, OutcomeStatus, Seq, SessionId};
 
     fn workspace() -> Workspace {
-        Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::default() }
+        Workspace::new("/w", Vec::new(), Arc::default())
     }
 
     fn thread(changes: Vec<Change>) -> Thread {

@@ -137,8 +137,7 @@ mod tests {
     #[tokio::test]
     async fn skill_is_found_by_name_and_errors_list_the_names() {
         let tool = SkillTool::new(vec![skill("pdf", ""), skill("logs", "")]);
-        let workspace =
-            Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Default::default() };
+        let workspace = Workspace::new("/w", Vec::new(), Default::default());
         let skill = |name| tool.parse(&json!({"name": name}), &workspace);
         assert_eq!(skill("/pdf").map(|skill| skill.name).as_deref(), Ok("pdf"));
         let why = skill("csv").expect_err("there is none");

@@ -115,8 +115,7 @@ mod tests {
 
     #[test]
     fn task_is_parsed_and_titled_with_its_agent() {
-        let workspace =
-            Workspace { cwd: PathBuf::from("/w"), directories: Vec::new(), environment: Arc::default() };
+        let workspace = Workspace::new(PathBuf::from("/w"), Vec::new(), Arc::default());
         let title = |input: &Value| Task.card(input, &workspace).title;
         let input = json!({"description": "Find the parser", "prompt": "Where is it?", "agent": "explore"});
         assert_eq!(title(&input), "explore: Find the parser");

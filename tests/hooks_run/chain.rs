@@ -38,8 +38,7 @@ impl Services for NoServices {
 }
 
 fn runner(folder: &Path) -> Runner {
-    let workspace =
-        Workspace { cwd: folder.to_path_buf(), directories: Vec::new(), environment: environment() };
+    let workspace = Workspace::new(folder.to_path_buf(), Vec::new(), environment());
     Runner {
         session: "s_01".to_owned(),
         at: At { workspace: Arc::new(workspace), functions: Functions::default() },

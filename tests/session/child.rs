@@ -38,11 +38,7 @@ fn order(desk: &Desk, prompt: &str) -> ChildOrder {
         depth: 1,
         ..Lineage::default()
     };
-    let workspace = Workspace {
-        cwd: desk.cwd().to_path_buf(),
-        directories: Vec::new(),
-        environment: Arc::new(desk.environment()),
-    };
+    let workspace = Workspace::new(desk.cwd().to_path_buf(), Vec::new(), Arc::new(desk.environment()));
     ChildOrder {
         lineage,
         prompt: prompt.into(),

@@ -136,11 +136,7 @@ fn a_missing_restriction_is_reported_once_and_in_each_permission_request() {
         ("HOME".into(), scratch.path().as_os_str().to_owned()),
         (WITHIN.into(), "1".into()),
     ];
-    let workspace = Workspace {
-        cwd: scratch.path().to_path_buf(),
-        directories: Vec::new(),
-        environment: Arc::new(environment),
-    };
+    let workspace = Workspace::new(scratch.path().to_path_buf(), Vec::new(), Arc::new(environment));
     let rules = Rules { enabled: true, temporary: TEMPORARY.map(Into::into).into(), ..Rules::default() };
     let context =
         ToolContext { mode: Mode::Ask, sandbox: Arc::new(rules), ..ToolContext::bare(Arc::new(workspace)) };

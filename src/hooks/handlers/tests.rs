@@ -58,8 +58,7 @@ fn called(text: &str, metadata: Option<Value>) -> Moment {
 }
 
 fn workspace(cwd: &Path) -> At {
-    let workspace =
-        Workspace { cwd: cwd.to_path_buf(), directories: Vec::new(), environment: Arc::default() };
+    let workspace = Workspace::new(cwd.to_path_buf(), Vec::new(), Arc::default());
     At { workspace: Arc::new(workspace), functions: Functions::default() }
 }
 

@@ -12,7 +12,7 @@ fn written(word: Word, text: &str) -> Written {
 
 fn workspace() -> Workspace {
     let environment = vec![("HOME".into(), "/home/me".into())];
-    Workspace { cwd: "/w".into(), directories: Vec::new(), environment: Arc::new(environment) }
+    Workspace::new("/w", Vec::new(), Arc::new(environment))
 }
 
 fn judged(tool: &str, access: &Access, mode: Mode, rules: &[Written]) -> Judged {
@@ -223,7 +223,7 @@ fn deny_rule_for_a_link_applies_to_its_target() {
     std::fs::create_dir_all(root.join("w")).expect("made");
     std::fs::create_dir_all(root.join("elsewhere")).expect("made");
     std::os::unix::fs::symlink(root.join("elsewhere"), root.join("w/link")).expect("linked");
-    let workspace = Workspace { cwd: root.join("w"), ..workspace() };
+    let workspace = Workspace::new(root.join("w"), Vec::new(), workspace().environment);
     let access = Access::Read(vec![workspace.real("link/a")]);
     let rules = [written(Word::Deny, "Read(link/**)")];
     let asked = Asked {

@@ -410,11 +410,8 @@ mod tests {
 
         fn places(&self, cwd: &str, support: Support) -> Places {
             let home = self.root.join("home").into_os_string();
-            let workspace = Workspace {
-                cwd: self.root.join(cwd),
-                directories: Vec::new(),
-                environment: Arc::new(vec![("HOME".into(), home)]),
-            };
+            let workspace =
+                Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(vec![("HOME".into(), home)]));
             let rules = Rules { hide: vec![self.root.join("home/.epitome/data")], ..Rules::default() };
             find(&rules, &workspace, &support)
         }
