@@ -446,7 +446,8 @@ async fn other_processes_are_out_of_reach() {
     let root = format!("cat /proc/{number}/root/etc/passwd");
     hold(&place, &[(&environment, false), (&root, false), ("sleep 9 & kill $!", true)]).await;
     if has("signals in landlock", support().landlock >= 6) {
-        hold(&place, &[(&format!("kill {number}"), false), ("kill -9 $PPID", false)]).await;
+        hold(&place, &[(&format!("kill {number}"), false), ("kill -9 $PPID; test -e /proc/$PPID", true)])
+            .await;
         assert!(matches!(other.try_wait(), Ok(None)), "it still runs");
     }
     other.kill().expect("it is ours");

@@ -33,6 +33,7 @@ use rustix::process::{
 };
 
 use super::group::{KILL_GRACE, Running};
+use super::sandbox::Confinement;
 use super::stragglers::Mark;
 
 /// The hidden argument: `epitome __reap`.
@@ -91,23 +92,33 @@ impl Reaper {
     /// The new session detaches it from the terminal; otherwise password prompts would appear on the screen
     /// of an editor that runs in that terminal. Blocks for the duration of a fork and an exec.
     pub fn spawn(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
-        self.spawn_with(command, false)
+        self.spawn_with(command, None, false)
     }
 
-    /// Like `spawn`, but also marks the command, so that processes that leave its group are ended too.
-    pub fn spawn_marked(self: &Arc<Reaper>, command: &mut Command) -> io::Result<Running> {
-        self.spawn_with(command, true)
+    /// Like `spawn`, but in a sandbox if there is one, and marked, so that processes that leave the group are ended
+    /// too.
+    pub fn spawn_marked(
+        self: &Arc<Reaper>,
+        command: &mut Command,
+        sandbox: Option<Confinement>,
+    ) -> io::Result<Running> {
+        self.spawn_with(command, sandbox, true)
     }
 
-    fn spawn_with(self: &Arc<Reaper>, command: &mut Command, is_marked: bool) -> io::Result<Running> {
+    fn spawn_with(
+        self: &Arc<Reaper>,
+        command: &mut Command,
+        mut sandbox: Option<Confinement>,
+        is_marked: bool,
+    ) -> io::Result<Running> {
         let (key, pipe) = self.prepare();
         let mark = is_marked.then(|| self.mark.of_command(key));
         if let Some(mark) = &mark {
             mark.put_on(command);
         }
         let before = DESCRIPTORS_BEFORE.get().copied();
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes
-        // three system calls (setsid, setrlimit, write) on data that it owns, and allocates nothing.
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed. The closure makes system calls
+        // (setsid, setrlimit, write, and those of the sandbox) on data that it owns, and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 let group = setsid()?;
@@ -118,7 +129,8 @@ impl Reaper {
                     let mut line = [0; LINE_BYTES];
                     rustix::io::write(&**pipe, announcement(key, group.as_raw_nonzero().get(), &mut line))?;
                 }
-                Ok(())
+                // Last: the process that goes on has another number inside of the sandbox.
+                sandbox.as_mut().map_or(Ok(()), Confinement::enter)
             });
         }
         let child = command.spawn().inspect_err(|_| self.forget(key))?;

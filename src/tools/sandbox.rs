@@ -65,5 +65,5 @@ pub fn confinement(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Co
     let places = places::find(rules, workspace, support);
     let reach =
         Reach { network: rules.network, unix_sockets: rules.unix_sockets, processes: rules.processes };
-    Confinement::prepare(&places, reach, support).map(Some)
+    Confinement::prepare(&places, &workspace.cwd, reach, support).map(Some)
 }

@@ -101,10 +101,7 @@ pub(super) fn start(
     let confinement =
         confinement.map_err(|error| format!("The command's sandbox could not be made: {error}."))?.flatten();
     let is_held = confinement.is_some();
-    if let Some(confinement) = confinement {
-        confinement.hold(&mut command);
-    }
-    let running = reaper.spawn_marked(&mut command).map_err(failed)?;
+    let running = reaper.spawn_marked(&mut command, confinement).map_err(failed)?;
     // `command` contains our copies of the pipe's write end, and the reader sees no end of file while they
     // are open.
     drop(command);

@@ -4,17 +4,20 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::{Namespaces, Places};
+use super::mounts::Mounts;
+use super::{Namespaces, Places, Support, processes};
 
 /// Capabilities that commands run by root lose, because they could undo the sandbox or change the machine.
 /// The remaining ones apply to files, owners and processes, which Landlock and the namespaces restrict.
-const RIGHTS_GIVEN_UP: [libc::c_int; 20] = [
+const RIGHTS_GIVEN_UP: [libc::c_int; 24] = [
     2,  // CAP_DAC_READ_SEARCH: permits opening files by handle.
+    6,  // CAP_SETGID
+    7,  // CAP_SETUID
+    8,  // CAP_SETPCAP
     9,  // CAP_LINUX_IMMUTABLE
     12, // CAP_NET_ADMIN
     13, // CAP_NET_RAW
@@ -27,6 +30,7 @@ const RIGHTS_GIVEN_UP: [libc::c_int; 20] = [
     24, // CAP_SYS_RESOURCE
     25, // CAP_SYS_TIME
     27, // CAP_MKNOD
+    31, // CAP_SETFCAP
     32, // CAP_MAC_OVERRIDE
     33, // CAP_MAC_ADMIN
     34, // CAP_SYSLOG
@@ -36,7 +40,7 @@ const RIGHTS_GIVEN_UP: [libc::c_int; 20] = [
     40, // CAP_CHECKPOINT_RESTORE
 ];
 
-/// The private mounts and network of a command.
+/// The private mounts, network and processes of a command.
 pub(super) struct World {
     namespaces: Namespaces,
     /// Whether it gets a network that consists only of a loopback.
@@ -44,86 +48,70 @@ pub(super) struct World {
     /// Limit of processes and threads in it; `None` if they would be counted together with the user's other
     /// processes.
     processes: Option<libc::rlimit>,
+    /// The same limit, as text for the process namespace.
+    numbers: Option<CString>,
     /// Contents of the user namespace's `uid_map` and `gid_map`.
     maps: [Vec<u8>; 2],
-    mounts: Vec<Mount>,
+    mounts: Mounts,
 }
 
-struct Mount {
-    at: CString,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    /// Bind mount over itself, unchanged, so that it can't be renamed.
-    Fixed,
-    /// Bind mount over itself, read-only; mounts inside of it stay unchanged.
-    Closed,
-    /// Bind mount over itself, recursively read-only.
-    Frozen,
-    /// An empty tmpfs over a directory.
-    Empty,
-    /// `/dev/null` over a file.
-    Null,
+/// What remains to be done in the world that was entered.
+#[derive(Default)]
+pub(super) struct Entered {
+    /// The new `/proc`, which no Landlock rule covers yet.
+    pub proc: Option<OwnedFd>,
+    /// This process is the first of its namespace, and must start the command.
+    pub command: Option<processes::Command>,
 }
 
 impl World {
     /// Returns `None` without namespaces.
     pub fn new(
         places: &Places,
-        namespaces: Namespaces,
+        start: &Path,
+        support: &Support,
         loopback: bool,
         processes: Option<u64>,
     ) -> io::Result<Option<World>> {
-        if namespaces == Namespaces::None {
+        if support.namespaces == Namespaces::None {
             return Ok(None);
         }
-        let processes = processes.map(limit).filter(|_| namespaces.count_processes());
-        let mut world = World { loopback, processes, ..World::bare(namespaces)? };
-        // Fix directories before freezing their contents: a later mount of the directory would hide the
-        // others.
-        for path in &places.fixed {
-            world.mount(path, Kind::Fixed)?;
-        }
-        for path in &places.closed {
-            world.mount(path, Kind::Closed)?;
-        }
-        for path in &places.frozen {
-            world.mount(path, Kind::Frozen)?;
-        }
-        for path in &places.covered {
-            world.mount(path, if path.is_dir() { Kind::Empty } else { Kind::Null })?;
-        }
+        let mounts = Mounts::new(places, start, support.own_processes)?;
+        let mut world = World { loopback, mounts, ..World::bare(support.namespaces, support.own_processes) };
+        world.processes = processes.map(limit).filter(|_| support.namespaces.count_processes());
+        let numbers = processes.map(|processes| processes.max(PROCESS_NUMBERS_MIN).to_string());
+        world.numbers = numbers.and_then(|numbers| CString::new(numbers).ok());
         Ok(Some(world))
     }
 
-    /// Namespaces without mounts and limits, to test for support.
-    pub fn bare(namespaces: Namespaces) -> io::Result<World> {
+    /// Namespaces in which nothing may be written, to test for support.
+    pub fn bare(namespaces: Namespaces, own_processes: bool) -> World {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let map = |id: u32| format!("{id} {id} 1\n").into_bytes();
+        let mounts = Mounts::none(own_processes);
         let maps = [map(user), map(group)];
-        Ok(World { namespaces, loopback: true, processes: None, maps, mounts: Vec::new() })
-    }
-
-    fn mount(&mut self, path: &Path, kind: Kind) -> io::Result<()> {
-        self.mounts.push(Mount { at: CString::new(path.as_os_str().as_bytes())?, kind });
-        Ok(())
+        World { namespaces, loopback: true, processes: None, numbers: None, maps, mounts }
     }
 
     /// Enters the namespaces and sets up the mounts, the process limit and the loopback.
-    pub fn enter(&self) -> io::Result<()> {
+    pub fn enter(&mut self) -> io::Result<Entered> {
         let network = if self.loopback { libc::CLONE_NEWNET } else { 0 };
+        let processes = if self.mounts.have_own_proc() { libc::CLONE_NEWPID } else { 0 };
+        let all = libc::CLONE_NEWNS | libc::CLONE_NEWIPC | network | processes;
         match self.namespaces {
-            Namespaces::None => return Ok(()),
-            Namespaces::OfAdministrator => unshare(libc::CLONE_NEWNS | network)?,
+            Namespaces::None => return Ok(Entered::default()),
+            Namespaces::OfAdministrator => unshare(all)?,
             Namespaces::OfUser => {
-                unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS | network)?;
+                unshare(libc::CLONE_NEWUSER | all)?;
                 // The kernel requires this before a group may be mapped.
                 tell(c"/proc/self/setgroups", b"deny")?;
                 tell(c"/proc/self/uid_map", &self.maps[0])?;
                 tell(c"/proc/self/gid_map", &self.maps[1])?;
             }
+        }
+        let mut entered = Entered::default();
+        if self.mounts.have_own_proc() {
+            entered.command = Some(processes::begin()?);
         }
         if let Some(limit) = &self.processes {
             // SAFETY: the kernel reads a structure that outlives the call.
@@ -132,27 +120,23 @@ impl World {
         if self.loopback {
             raise_loopback()?;
         }
-        // Mounts made here don't propagate out; mounts that the user makes later still propagate in.
-        mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
-        for Mount { at, kind } in &self.mounts {
-            let mounted = match kind {
-                Kind::Fixed => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC),
-                Kind::Closed => {
-                    mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC).and_then(|()| freeze(at, 0))
-                }
-                Kind::Frozen => mount(Some(at), at, None, libc::MS_BIND | libc::MS_REC)
-                    .and_then(|()| freeze(at, libc::AT_RECURSIVE)),
-                Kind::Empty => mount(Some(c"none"), at, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID),
-                Kind::Null => mount(Some(c"/dev/null"), at, None, libc::MS_BIND),
-            };
-            match mounted {
-                // Deleted since it was looked up.
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                other => other?,
-            }
+        self.mounts.make()?;
+        if self.mounts.have_own_proc() {
+            entered.proc = Some(self.mounts.mount_proc(self.numbers.as_deref())?);
         }
-        Ok(())
+        self.mounts.enter_start()?;
+        Ok(entered)
     }
+}
+
+/// The smallest limit that the kernel accepts for a namespace.
+const PROCESS_NUMBERS_MIN: u64 = 301;
+
+/// Makes the kernel end this process's descendants before others when memory runs out. Errors are ignored: the
+/// sandbox does not depend on it.
+pub(super) fn raise_oom_score() {
+    // Between other programs (0) and the first to go (1000).
+    let _ = tell(c"/proc/self/oom_score_adj", b"500");
 }
 
 /// Returns a process limit, soft and hard, capped at the current maximum, which can't be raised.
@@ -183,6 +167,24 @@ pub(super) fn landlock_version() -> u32 {
     u32::try_from(version).unwrap_or(0)
 }
 
+/// Adds a rule for files and directories that are opened for reading at or below this one.
+pub(super) fn allow_reading(ruleset: &OwnedFd, below: &OwnedFd) -> io::Result<()> {
+    /// `struct landlock_path_beneath_attr` of the kernel.
+    #[repr(C, packed)]
+    struct PathBeneath {
+        allowed_access: u64,
+        parent_fd: i32,
+    }
+    const READ_FILE_AND_DIRECTORY: u64 = 1 << 2 | 1 << 3;
+    const PATH_BENEATH: libc::c_int = 1;
+    let rule = PathBeneath { allowed_access: READ_FILE_AND_DIRECTORY, parent_fd: below.as_raw_fd() };
+    // SAFETY: the kernel reads a structure that outlives the call.
+    let done = unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0_u32)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Irrevocably restricts this thread to the rules.
 pub(super) fn restrict(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: a system call with a descriptor that stays open while it is borrowed.
@@ -199,35 +201,6 @@ fn tell(path: &std::ffi::CStr, text: &[u8]) -> io::Result<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, text)?;
     Ok(())
-}
-
-fn mount(
-    from: Option<&std::ffi::CStr>,
-    at: &std::ffi::CStr,
-    kind: Option<&std::ffi::CStr>,
-    flags: libc::c_ulong,
-) -> io::Result<()> {
-    let pointer = |text: Option<&std::ffi::CStr>| text.map_or(std::ptr::null(), std::ffi::CStr::as_ptr);
-    // SAFETY: the kernel reads strings that outlive the call, or null.
-    check(unsafe { libc::mount(pointer(from), at.as_ptr(), pointer(kind), flags, std::ptr::null()) })
-}
-
-/// Makes a mount read-only. Leaves its other attributes alone, some of which could not be set again.
-fn freeze(at: &std::ffi::CStr, how: libc::c_int) -> io::Result<()> {
-    let attributes =
-        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: the kernel reads a string and a structure of the given size, both of which outlive the call.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            libc::AT_FDCWD,
-            at.as_ptr(),
-            how,
-            &raw const attributes,
-            size_of::<libc::mount_attr>(),
-        )
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Brings up the loopback of a new network. Errors are ignored: a sandbox without a loopback is still a

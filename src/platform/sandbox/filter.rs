@@ -8,16 +8,20 @@ use seccompiler::{
     TargetArch,
 };
 
-/// Calls that are not needed to build or test software: they change the system or its mounts, or reach files
-/// and keys without a path. `mount_setattr` would make a read-only mount writable, `open_by_handle_at` needs
-/// no path, session keyrings contain tickets and secrets, and requests through an `io_uring` bypass every
-/// filter; programs fall back when it is unavailable.
-const NEVER: [i64; 24] = [
+/// Calls that are not needed to build or test software: they change the system, its mounts or namespaces, or reach
+/// files and keys without a path. `mount_setattr` would make a read-only mount writable, `open_by_handle_at` needs
+/// no path, session keyrings contain tickets and secrets, requests through an `io_uring` bypass every filter, and
+/// `userfaultfd` is mostly of use to attacks on the kernel; programs fall back when it is unavailable.
+const NEVER: [i64; 31] = [
     libc::SYS_add_key,
     libc::SYS_bpf,
+    libc::SYS_chroot,
     libc::SYS_clock_settime,
     libc::SYS_delete_module,
     libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
     libc::SYS_init_module,
     libc::SYS_io_uring_setup,
     libc::SYS_kexec_load,
@@ -27,6 +31,7 @@ const NEVER: [i64; 24] = [
     libc::SYS_move_mount,
     libc::SYS_open_by_handle_at,
     libc::SYS_open_tree,
+    OPEN_TREE_ATTR,
     libc::SYS_perf_event_open,
     libc::SYS_pivot_root,
     libc::SYS_quotactl,
@@ -37,6 +42,29 @@ const NEVER: [i64; 24] = [
     libc::SYS_swapoff,
     libc::SYS_swapon,
     libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+];
+
+/// Since Linux 6.15, with the same number on every architecture.
+const OPEN_TREE_ATTR: i64 = 467;
+
+/// Flags of `clone` that create namespaces.
+const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
+
+/// Calls that change a file's mode, and the position of the mode in their arguments.
+const MODE_CALLS: &[(i64, u8)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
 ];
 
 /// Sockets that reach local devices or hosts other than through IP; never allowed, even with a network.
@@ -46,23 +74,50 @@ const NEVER_FAMILIES: [libc::c_int; 3] = [libc::AF_PACKET, libc::AF_VSOCK, libc:
 #[cfg(target_arch = "x86_64")]
 const X32_BIT: i64 = 0x4000_0000;
 
-/// Builds the filter. `internet`: whether IP sockets may be created at all, even for a loopback only;
+/// Builds the filters. `internet`: whether IP sockets may be created at all, even for a loopback only;
 /// `routes`: whether the kernel may be queried about the network (netlink); `unix`: whether Unix sockets may
 /// be created. Socket pairs are always allowed. Empty if seccomp doesn't support this architecture.
-pub(super) fn program(internet: bool, routes: bool, unix: bool) -> io::Result<BpfProgram> {
+pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<Vec<BpfProgram>> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(Vec::new()) };
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for number in NEVER {
         rules.insert(number, Vec::new());
     }
     rules.insert(libc::SYS_socket, sockets(internet, routes, unix)?);
+    rules.insert(libc::SYS_clone, has_any(0, NEW_NAMESPACES)?);
+    for (call, position) in MODE_CALLS {
+        // A program with the rights of whoever owns it, for the other users of the machine.
+        rules.insert(*call, has_any(*position, libc::S_ISUID.cast_signed())?);
+    }
+    let refused = filter(rules, libc::EPERM, arch)?;
+    // Its flags are in memory, where no filter sees them. The C library falls back to `clone`.
+    let unknown = filter(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS, arch)?;
+    Ok(vec![refused, unknown])
+}
+
+fn filter(
+    mut rules: BTreeMap<i64, Vec<SeccompRule>>,
+    error: libc::c_int,
+    arch: TargetArch,
+) -> io::Result<BpfProgram> {
     #[cfg(target_arch = "x86_64")]
     for (number, same) in rules.clone() {
         rules.insert(number | X32_BIT, same);
     }
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let refuse = SeccompAction::Errno(error.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(io::Error::other)?;
     BpfProgram::try_from(filter).map_err(io::Error::other)
+}
+
+/// Rules that match if any of the bits is set in an argument.
+fn has_any(argument: u8, bits: libc::c_int) -> io::Result<Vec<SeccompRule>> {
+    let bits = (0..31).map(|bit| 1_u64 << bit).filter(|bit| u64::from(bits.unsigned_abs()) & bit != 0);
+    let rule = |bit| {
+        let is_set = SeccompCmpOp::MaskedEq(bit);
+        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is_set, bit)?;
+        SeccompRule::new(vec![condition])
+    };
+    bits.map(rule).collect::<Result<_, _>>().map_err(io::Error::other)
 }
 
 /// Rules for the socket families that are rejected. An empty list rejects every family.
@@ -98,8 +153,8 @@ mod tests {
     fn filters_compile_for_all_network_settings() {
         for (internet, routes) in [(false, false), (true, false), (true, true)] {
             for unix in [false, true] {
-                let program = program(internet, routes, unix).expect("it compiles");
-                assert!(!program.is_empty(), "{internet} {routes} {unix}");
+                let programs = programs(internet, routes, unix).expect("they compile");
+                assert!(programs.iter().all(|program| !program.is_empty()), "{internet} {routes} {unix}");
             }
         }
     }

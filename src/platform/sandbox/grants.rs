@@ -7,11 +7,14 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetError, Scope,
 };
 
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
 use super::Places;
+use crate::root::open_at;
 
 /// The newest ABI version whose rights are handled here. Older kernels enforce the rights that they know. The
 /// next version would also restrict Unix sockets, which are rejected by other means.
@@ -55,8 +58,9 @@ pub(super) fn ruleset(places: &Places, network: bool) -> io::Result<Option<Owned
 
 /// Adds one rule. Paths that are gone or can't be opened need none.
 fn allow(ruleset: RulesetCreated, path: &Path, rights: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
-    let Ok(file) = PathFd::new(path) else { return Ok(ruleset) };
-    let is_directory = fs::metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    // The file that is judged is the one that is allowed, whatever is at the path by then.
+    let Ok(file) = open_at(CWD, path, OFlags::PATH, Mode::empty()) else { return Ok(ruleset) };
+    let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::Directory;
     let rights = if is_directory { rights } else { rights & AccessFs::from_file(KNOWN) };
     ruleset.add_rule(PathBeneath::new(file, rights)).map_err(failed)
 }

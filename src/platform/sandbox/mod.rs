@@ -4,24 +4,26 @@
 //!
 //! - *Landlock* lists what may be opened: reading everywhere except the user's secrets; writing in the
 //!   workspace, the temporary directory and the usual build caches.
-//! - *Mount and network namespaces* remove what Landlock can't exclude below an allowed directory: workspace
-//!   files that are executed later without a prompt (`.git/hooks`) are mounted read-only. The only network is
-//!   a private loopback. In a user namespace the kernel also counts a command's processes separately from the
-//!   user's others, so that they can be limited.
+//! - *Namespaces*: all mounts are read-only but those of the places that may be written, which also covers what
+//!   Landlock doesn't know (modes, owners, times); inside of those, files that are executed later without a prompt
+//!   (`.git`) are read-only again. The only network is a private loopback. The command sees no processes but its
+//!   own, and none of them survives it. In a user namespace the kernel also counts a command's processes
+//!   separately from the user's others, so that they can be limited.
 //! - *A system call filter* (seccomp) rejects sockets, and calls that would bypass the other two.
 //!
 //! Everything is prepared before the fork (`Confinement::prepare`) and applied between fork and exec
-//! (`Confinement::enter`), where nothing may allocate. It can't be undone, and children inherit it.
+//! (`Confinement::enter`), where nothing may allocate. It can't be undone, and children inherit it. Whatever a path
+//! led to when it was prepared is what is mounted and allowed: if it leads elsewhere by then, the start fails.
 
 mod enter;
 mod filter;
 mod grants;
+mod mounts;
+mod processes;
 mod support;
 
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
 pub use grants::all_but;
 pub use support::{Namespaces, Support, support};
@@ -61,50 +63,49 @@ pub struct Reach {
 /// Everything needed to sandbox one command, prepared before the fork.
 pub struct Confinement {
     ruleset: Option<std::os::fd::OwnedFd>,
-    filter: seccompiler::BpfProgram,
+    filters: Vec<seccompiler::BpfProgram>,
     world: Option<enter::World>,
 }
 
 impl Confinement {
-    /// Looks up the readable and writable paths on the disk; blocks.
-    pub fn prepare(places: &Places, reach: Reach, support: &Support) -> io::Result<Confinement> {
+    /// Looks up the readable and writable paths on the disk; blocks. `start`: the directory that the command
+    /// starts in.
+    pub fn prepare(
+        places: &Places,
+        start: &Path,
+        reach: Reach,
+        support: &Support,
+    ) -> io::Result<Confinement> {
         let Reach { network, unix_sockets, processes } = reach;
         let loopback = !network && support.namespaces != Namespaces::None;
         let ruleset = match support.landlock {
             0 => None,
             _ => grants::ruleset(places, network || loopback)?,
         };
-        let world = enter::World::new(places, support.namespaces, loopback, processes)?;
-        let filter = match support.filter {
-            true => filter::program(network || loopback, network, unix_sockets)?,
+        let world = enter::World::new(places, start, support, loopback, processes)?;
+        let filters = match support.filter {
+            true => filter::programs(network || loopback, network, unix_sockets)?,
             false => Vec::new(),
         };
-        Ok(Confinement { ruleset, filter, world })
-    }
-
-    /// Makes a command enter the sandbox before its exec.
-    pub fn hold(self, command: &mut Command) {
-        // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on data
-        // that the closure owns, and allocates nothing.
-        unsafe {
-            command.pre_exec(move || self.enter());
-        }
+        Ok(Confinement { ruleset, filters, world })
     }
 
     /// Enters the sandbox irrevocably. For use between fork and exec: makes system calls only and allocates
-    /// nothing.
-    fn enter(&self) -> io::Result<()> {
-        if let Some(world) = &self.world {
-            world.enter()?;
-        }
+    /// nothing. The process that returns may be another than the one that called, which then waits for it.
+    pub(crate) fn enter(&mut self) -> io::Result<()> {
+        enter::raise_oom_score();
+        let entered = self.world.as_mut().map(enter::World::enter).transpose()?.unwrap_or_default();
         enter::give_up_rights()?;
         if let Some(ruleset) = &self.ruleset {
+            if let Some(proc) = &entered.proc {
+                enter::allow_reading(ruleset, proc)?;
+            }
             enter::restrict(ruleset)?;
         }
-        if self.filter.is_empty() {
-            return Ok(());
+        for filter in self.filters.iter().filter(|filter| !filter.is_empty()) {
+            // Take the error of the system call: the conversion of the crate's error would allocate.
+            seccompiler::apply_filter(filter).map_err(|_| io::Error::last_os_error())?;
         }
-        // Take the error of the system call: the conversion of the crate's error would allocate.
-        seccompiler::apply_filter(&self.filter).map_err(|_| io::Error::last_os_error())
+        entered.command.map_or(Ok(()), processes::Command::start)
     }
 }

@@ -13,6 +13,8 @@ pub struct Support {
     /// The Landlock ABI version; 0 if unsupported.
     pub landlock: u32,
     pub namespaces: Namespaces,
+    /// Whether a command can have a process namespace with a `/proc` of its own.
+    pub own_processes: bool,
     /// Whether system calls can be filtered on this architecture.
     pub filter: bool,
 }
@@ -44,25 +46,29 @@ const WHOLE_FROM: u32 = 3;
 /// Probes the system, once per process; the first call forks.
 pub fn support() -> &'static Support {
     static SUPPORT: OnceLock<Support> = OnceLock::new();
-    SUPPORT.get_or_init(|| Support {
-        landlock: enter::landlock_version(),
-        namespaces: [Namespaces::OfAdministrator, Namespaces::OfUser]
+    SUPPORT.get_or_init(|| {
+        let namespaces = [Namespaces::OfAdministrator, Namespaces::OfUser]
             .into_iter()
-            .find(|namespaces| can_have(*namespaces))
-            .unwrap_or(Namespaces::None),
-        filter: filter::program(false, false, false).is_ok_and(|program| !program.is_empty()),
+            .find(|namespaces| can_have(*namespaces, false))
+            .unwrap_or(Namespaces::None);
+        Support {
+            landlock: enter::landlock_version(),
+            namespaces,
+            own_processes: namespaces != Namespaces::None && can_have(namespaces, true),
+            filter: filter::programs(false, false, false).is_ok_and(|programs| !programs.is_empty()),
+        }
     })
 }
 
 /// Whether a child can enter them. The program deliberately doesn't exist: a not-found error means that
 /// everything before the exec succeeded.
-fn can_have(namespaces: Namespaces) -> bool {
-    let Ok(world) = enter::World::bare(namespaces) else { return false };
+fn can_have(namespaces: Namespaces, own_processes: bool) -> bool {
+    let mut world = enter::World::bare(namespaces, own_processes);
     let mut command = Command::new("/proc/self/no-such-program");
     // SAFETY: between fork and exec only async-signal-safe calls are allowed. `enter` makes system calls on
     // data that was prepared before, and allocates nothing.
     unsafe {
-        command.pre_exec(move || world.enter());
+        command.pre_exec(move || world.enter()?.command.map_or(Ok(()), super::processes::Command::start));
     }
     match command.spawn() {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
@@ -91,8 +97,13 @@ impl Support {
             Namespaces::OfAdministrator => "mount and network namespaces",
             Namespaces::OfUser => "user, mount and network namespaces",
         };
+        let processes = match self.own_processes {
+            _ if self.namespaces == Namespaces::None => "",
+            true => "a process namespace, ",
+            false => "no process namespace, ",
+        };
         let filter = if self.filter { "seccomp" } else { "no seccomp" };
-        format!("{landlock}, {namespaces}, {filter}")
+        format!("{landlock}, {namespaces}, {processes}{filter}")
     }
 
     /// Describes, for the user, what isn't enforced on this system.
@@ -119,6 +130,9 @@ impl Support {
                 gaps.push("commands reach the network".to_owned());
             }
         }
+        if self.namespaces != Namespaces::None && !self.own_processes {
+            gaps.push("commands see the command lines of your other processes".to_owned());
+        }
         if !self.filter {
             gaps.push("commands reach the sockets of other programs".to_owned());
         }
@@ -136,7 +150,13 @@ mod tests {
 
     #[test]
     fn gap_names_only_missing_mechanisms() {
-        let gap = |landlock, namespaces, filter| Support { landlock, namespaces, filter }.gap();
+        let gap = |landlock, namespaces, filter| {
+            let own_processes = namespaces != Namespaces::None;
+            Support { landlock, namespaces, own_processes, filter }.gap()
+        };
+        let complete =
+            Support { landlock: 7, namespaces: Namespaces::OfUser, own_processes: false, filter: true };
+        assert!(complete.gap().is_some_and(|gap| gap.contains("command lines")));
         assert_eq!(gap(7, Namespaces::OfUser, true), None);
         for (support, said) in [
             (gap(0, Namespaces::None, false), "without a sandbox"),

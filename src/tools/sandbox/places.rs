@@ -386,7 +386,8 @@ mod tests {
 
     use super::*;
 
-    const ALL: Support = Support { landlock: 7, namespaces: Namespaces::OfUser, filter: true };
+    const ALL: Support =
+        Support { landlock: 7, namespaces: Namespaces::OfUser, own_processes: true, filter: true };
 
     struct Disk {
         root: PathBuf,

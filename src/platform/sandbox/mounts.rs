@@ -1,0 +1,257 @@
+//! The mounts of a command: everything is read-only, except for what it may change.
+//!
+//! Paths are looked up and compared before the fork. After it they are opened again, because a mount belongs to a
+//! namespace, and must still lead to the same file: a directory that was exchanged meanwhile is an error.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsmount,
+    fsopen, move_mount, open_tree,
+};
+
+use super::Places;
+use crate::root::{Identity, open_at};
+
+/// The mounts, in the order in which they are made.
+#[derive(Default)]
+pub(super) struct Mounts {
+    /// Mounted over themselves, and therefore not renamable: writable before everything else becomes read-only.
+    writable: Vec<Mount>,
+    inner: Vec<Mount>,
+    /// The directory that the command starts in.
+    start: Option<Target>,
+    /// Whether `/proc` shows the processes of the command's own namespace.
+    own_proc: bool,
+}
+
+struct Mount {
+    target: Target,
+    kind: Kind,
+    /// Set after the fork, in preallocated memory.
+    made: Option<(OwnedFd, OwnedFd)>,
+}
+
+/// A file and the path that leads to it.
+struct Target {
+    path: CString,
+    identity: Identity,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Bind mount over itself, unchanged, so that it can't be renamed.
+    Fixed,
+    /// The same, read-only; mounts inside of it stay unchanged.
+    Closed,
+    /// The same, recursively read-only.
+    Frozen,
+    /// An empty, read-only directory.
+    Empty,
+    /// `/dev/null` over a file.
+    Null,
+}
+
+impl Mounts {
+    pub fn new(places: &Places, start: &Path, own_proc: bool) -> io::Result<Mounts> {
+        let mut mounts = Mounts { own_proc, ..Mounts::default() };
+        mounts.start = Target::of(start)?;
+        for path in outermost(places.writable.iter().chain(&places.devices)) {
+            mounts.writable.extend(Mount::of(path, Kind::Fixed)?);
+        }
+        // Fix directories before freezing their contents: a later mount of the directory would hide the others.
+        let kinds = [
+            (&places.fixed, Kind::Fixed),
+            (&places.closed, Kind::Closed),
+            (&places.frozen, Kind::Frozen),
+            (&places.covered, Kind::Empty),
+        ];
+        for (paths, kind) in kinds {
+            for path in paths {
+                mounts.inner.extend(Mount::of(path, kind)?);
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// Everything read-only.
+    pub fn none(own_proc: bool) -> Mounts {
+        Mounts { own_proc, ..Mounts::default() }
+    }
+
+    pub fn have_own_proc(&self) -> bool {
+        self.own_proc
+    }
+
+    /// Makes the mounts in this process's own mount namespace.
+    pub fn make(&mut self) -> io::Result<()> {
+        // Mounts made here don't propagate out; mounts that the user makes later still propagate in.
+        // SAFETY: the kernel reads a string that outlives the call, and ignores the null pointers.
+        check(unsafe {
+            let null = std::ptr::null();
+            libc::mount(null, c"/".as_ptr(), null.cast(), libc::MS_REC | libc::MS_SLAVE, null.cast())
+        })?;
+        // Copied while they are what they are outside: writable, or read-only for a reason of the user's.
+        for mount in &mut self.writable {
+            let target = mount.target.open()?;
+            mount.made = Some((copy(target.as_fd())?, target));
+        }
+        set_read_only(CWD, c"/", libc::AT_RECURSIVE)?;
+        for mount in &self.writable {
+            if let Some((copied, target)) = &mount.made {
+                attach(copied, target)?;
+            }
+        }
+        for mount in &self.inner {
+            mount.make()?;
+        }
+        Ok(())
+    }
+
+    /// Mounts a `/proc` of this process's namespace; returns it, opened.
+    pub fn mount_proc(&self, processes: Option<&CStr>) -> io::Result<OwnedFd> {
+        let proc = new_file_system(c"proc")?;
+        if let Some(most) = processes {
+            // Since Linux 6.14 each namespace has a limit of its own, which binds root too. Without it, the limit
+            // on the processes of a user remains.
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            if let Ok(file) = rustix::fs::openat(&proc, c"sys/kernel/pid_max", flags, Mode::empty()) {
+                let _ = rustix::io::write(&file, most.to_bytes());
+            }
+        }
+        set_read_only(proc.as_fd(), c"", libc::AT_EMPTY_PATH)?;
+        let at = rustix::fs::openat(CWD, c"/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        attach(&proc, &at)?;
+        Ok(proc)
+    }
+
+    /// Changes into the start directory, as it is after mounting.
+    pub fn enter_start(&self) -> io::Result<()> {
+        let Some(start) = &self.start else { return Ok(()) };
+        Ok(rustix::process::fchdir(start.open()?)?)
+    }
+}
+
+impl Mount {
+    /// `None` if nothing is at the path.
+    fn of(path: &Path, kind: Kind) -> io::Result<Option<Mount>> {
+        let Some((target, is_directory)) = Target::look_up(path)? else { return Ok(None) };
+        let kind = if kind == Kind::Empty && !is_directory { Kind::Null } else { kind };
+        Ok(Some(Mount { target, kind, made: None }))
+    }
+
+    fn make(&self) -> io::Result<()> {
+        let target = match self.target.open() {
+            // Deleted since it was looked up.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let new = match self.kind {
+            Kind::Fixed | Kind::Closed | Kind::Frozen => copy(target.as_fd())?,
+            Kind::Empty => new_file_system(c"tmpfs")?,
+            Kind::Null => copy(rustix::fs::openat(CWD, c"/dev/null", PATH, Mode::empty())?.as_fd())?,
+        };
+        match self.kind {
+            Kind::Fixed | Kind::Null => {}
+            Kind::Closed | Kind::Empty => set_read_only(new.as_fd(), c"", libc::AT_EMPTY_PATH)?,
+            Kind::Frozen => set_read_only(new.as_fd(), c"", libc::AT_EMPTY_PATH | libc::AT_RECURSIVE)?,
+        }
+        attach(&new, &target)
+    }
+}
+
+const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Target {
+    fn look_up(path: &Path) -> io::Result<Option<(Target, bool)>> {
+        let file = match open_at(CWD, path, OFlags::PATH, Mode::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+        let target =
+            Target { path: CString::new(path.as_os_str().as_bytes())?, identity: Identity::of(file)? };
+        Ok(Some((target, kind == rustix::fs::FileType::Directory)))
+    }
+
+    fn of(path: &Path) -> io::Result<Option<Target>> {
+        Ok(Target::look_up(path)?.map(|(target, _)| target))
+    }
+
+    /// Opens it in the present namespace. Fails with `ESTALE` if something else is there by now.
+    fn open(&self) -> io::Result<OwnedFd> {
+        let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let file = match rustix::fs::openat2(CWD, self.path.as_c_str(), PATH, Mode::empty(), how) {
+            Err(rustix::io::Errno::LOOP) => return Err(rustix::io::Errno::STALE.into()),
+            other => other?,
+        };
+        match Identity::of(&file)? == self.identity {
+            true => Ok(file),
+            false => Err(rustix::io::Errno::STALE.into()),
+        }
+    }
+}
+
+/// The paths that are below none of the others.
+fn outermost<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> Vec<&'a PathBuf> {
+    let mut paths: Vec<&PathBuf> = paths.collect();
+    paths.sort();
+    let mut kept: Vec<&PathBuf> = Vec::new();
+    for path in paths {
+        if !kept.last().is_some_and(|last| path.starts_with(last)) {
+            kept.push(path);
+        }
+    }
+    kept
+}
+
+/// A copy of a file's or directory's mount, with the mounts inside of it.
+fn copy(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // `AT_RECURSIVE` and `AT_EMPTY_PATH` have the same meaning here as in other calls.
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    Ok(open_tree(file, c"", flags)?)
+}
+
+fn attach(mount: &OwnedFd, at: &OwnedFd) -> io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, c"", at, c"", flags)?)
+}
+
+fn new_file_system(name: &CStr) -> io::Result<OwnedFd> {
+    let context = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
+/// Makes a mount read-only. Leaves its other attributes alone, some of which could not be set again.
+fn set_read_only(directory: BorrowedFd<'_>, path: &CStr, how: libc::c_int) -> io::Result<()> {
+    let attributes =
+        libc::mount_attr { attr_set: libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: the kernel reads a string and a structure of the given size, both of which outlive the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            directory.as_raw_fd(),
+            path.as_ptr(),
+            how,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn check(done: libc::c_int) -> io::Result<()> {
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
