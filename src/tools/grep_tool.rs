@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use epitome_thread::{Card, Location, ToolKind, ToolSpec};
 
 use super::disk::Stop;
+use super::secret_places::is_secret_name;
 use super::walk::{self, Ignored, Pattern};
-use super::{
-    Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, permission, truncate,
-};
+use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, disk, input, truncate};
 
 /// Default maximum of matching lines.
 pub const RESULTS: u64 = 100;
@@ -185,7 +184,7 @@ fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult,
             if include.as_ref().is_some_and(|include| !include.matches(relative)) {
                 return true;
             }
-            if permission::is_secret(path) {
+            if is_secret_name(path) {
                 found.secrets += 1;
                 return true;
             }

@@ -24,6 +24,7 @@ pub mod question;
 pub mod read_state;
 mod recall_tool;
 pub mod sandbox;
+pub mod secret_places;
 pub mod shell_output;
 mod shell_run;
 pub mod skill_tool;

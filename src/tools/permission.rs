@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::Access;
+use super::secret_places::is_secret_name;
 
 pub mod ruled;
 
@@ -55,7 +56,7 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path
 }
 
 fn read(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -> bool) -> Verdict {
-    let is_secret = paths.iter().any(|path| is_secret(path));
+    let is_secret = paths.iter().any(|path| is_secret_name(path));
     let outside: Vec<&PathBuf> = paths.iter().filter(|path| !inside(path)).collect();
     if outside.is_empty() && !is_secret {
         return Verdict::Allow { by: AllowedBy::Harmless };
@@ -100,7 +101,7 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
     // The error of an edit that doesn't match quotes the file to the model, so an edit is also a read.
-    if paths.iter().any(|path| may_run_later(path, &inside) || is_secret(path)) {
+    if paths.iter().any(|path| may_run_later(path, &inside) || is_secret_name(path)) {
         return Verdict::Ask { always: None };
     }
     if mode == Mode::AcceptEdits {
@@ -230,39 +231,6 @@ fn may_run_later(path: &Path, inside: impl Fn(&Path) -> bool) -> bool {
     };
     let below = path.ancestors().any(|part| named(part, &DIRECTORIES_THAT_RUN) && inside(part));
     below || named(path, &FILES_THAT_RUN)
-}
-
-/// Whether a file's name suggests that it contains keys or passwords. Templates of such files don't count.
-pub fn is_secret(path: &Path) -> bool {
-    let Some(name) = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()) else {
-        return false;
-    };
-    let template =
-        [".example", ".sample", ".template", ".dist", ".pub"].iter().any(|end| name.ends_with(end));
-    let exact = [
-        ".netrc",
-        "_netrc",
-        ".pgpass",
-        ".npmrc",
-        ".pypirc",
-        ".git-credentials",
-        ".htpasswd",
-        ".dockercfg",
-        "credentials",
-        "credentials.json",
-        "credentials.toml",
-        "secrets.json",
-        "secrets.yaml",
-        "secrets.yml",
-        "secrets.toml",
-    ];
-    let environment = name == ".env" || name.starts_with(".env.");
-    let key = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"]
-        .iter()
-        .any(|end| name.ends_with(end));
-    // Names of SSH keys; `id_map.rs` and the like are sources.
-    let ssh = name.starts_with("id_") && !name.contains('.');
-    !template && (exact.contains(&name.as_str()) || environment || key || ssh)
 }
 
 #[cfg(test)]
@@ -402,15 +370,5 @@ mod tests {
     #[test]
     fn full_mode_says_that_the_mode_allowed_it() {
         assert_eq!(judge(&running("ls", true), Mode::Full, &[]), by_mode(Mode::Full));
-    }
-
-    #[test]
-    fn secrets_are_recognised_by_name() {
-        for secret in [".env", ".env.local", "server.pem", "id_rsa", ".netrc", "credentials", "TLS.KEY"] {
-            assert!(is_secret(Path::new(secret)), "{secret}");
-        }
-        for ordinary in [".env.example", "id_rsa.pub", "id_map.rs", "environment.rs", "keys.rs", "pem.rs"] {
-            assert!(!is_secret(Path::new(ordinary)), "{ordinary}");
-        }
     }
 }

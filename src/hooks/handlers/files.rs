@@ -13,6 +13,7 @@ use epitome_platform::piped::open_for_appending;
 use epitome_thread::Mode;
 use epitome_tools::disk::{self, Stop};
 use epitome_tools::permission::{self, Verdict};
+use epitome_tools::secret_places::is_secret_name;
 use epitome_tools::{Access, Workspace};
 
 /// Maximum size in bytes of a file that is appended to; nobody wants an endlessly growing log.
@@ -57,7 +58,7 @@ pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Re
 /// Reads a file of the workspace.
 pub fn read(path: &str, workspace: &Workspace) -> Result<Vec<u8>, String> {
     let real = inside(path, workspace)?;
-    if permission::is_secret(&real) {
+    if is_secret_name(&real) {
         return Err(format!("{path} may hold secrets, so a recipe may not read it"));
     }
     disk::read_whole(&real, workspace)

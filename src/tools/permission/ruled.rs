@@ -12,9 +12,10 @@ use globset::{GlobBuilder, GlobMatcher};
 use epitome_rules::{Pattern, Word, Written};
 use epitome_thread::{Decided, Decider, Mode, Rule};
 
-use super::{AllowedBy, Verdict, decide, is_secret, may_run_later};
+use super::{AllowedBy, Verdict, decide, may_run_later};
 use crate::command_line::parts::Parts;
 use crate::command_line::{self, fits};
+use crate::secret_places::is_secret_name;
 use crate::{Access, PATH_BYTES_MAX, Workspace, normal, real_path};
 
 /// Sample names of files that usually contain secrets, matched against shell patterns in commands.
@@ -277,7 +278,7 @@ impl<'a> Call<'a> {
     fn covers(&self, pattern: &Pattern, path: &Path, writes: bool) -> bool {
         let workspace = self.asked.workspace;
         let inside = |path: &Path| workspace.contains(path);
-        let needs_caution = |path: &Path| is_secret(path) || (writes && may_run_later(path, inside));
+        let needs_caution = |path: &Path| is_secret_name(path) || (writes && may_run_later(path, inside));
         let Some(about) = &pattern.about else { return inside(path) && !needs_caution(path) };
         let globs = Globs::new(about, workspace, Case::Told);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
@@ -293,7 +294,7 @@ fn is_of_files(tool: &str) -> bool {
 /// Whether a command may name a file that usually contains secrets.
 fn names_secret(parts: &Parts) -> bool {
     parts.names().any(|name| {
-        name.path().is_some_and(|path| is_secret(Path::new(path)))
+        name.path().is_some_and(|path| is_secret_name(Path::new(path)))
             || SECRET_NAMES.iter().any(|secret| name.may_end_in(secret))
     })
 }

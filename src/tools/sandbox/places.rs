@@ -7,72 +7,9 @@ use std::path::{Path, PathBuf};
 use super::{Namespaces, Rules, Support};
 use crate::Workspace;
 use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+use crate::secret_places::SecretPlaces;
 use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::sandbox::{Places, all_but};
-
-/// Paths below a home directory with keys, tokens, passwords and browser data. Most belong to programs that
-/// use a network, which a sandboxed command can't.
-const HIDDEN_IN_HOME: [&str; 56] = [
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".pgpass",
-    ".my.cnf",
-    ".s3cfg",
-    ".boto",
-    ".vault-token",
-    ".git-credentials",
-    ".password-store",
-    ".terraform.d",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".gem/credentials",
-    ".m2/settings.xml",
-    ".gradle/gradle.properties",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/glab-cli",
-    ".config/hub",
-    ".config/git/credentials",
-    ".config/github-copilot",
-    ".config/rclone",
-    ".config/sops",
-    ".config/op",
-    ".config/doctl",
-    ".config/containers",
-    ".config/pip",
-    ".local/share/keyrings",
-    ".claude/.credentials.json",
-    ".codex/auth.json",
-    ".gemini/oauth_creds.json",
-    ".mozilla",
-    ".thunderbird",
-    ".config/google-chrome",
-    ".config/chromium",
-    ".config/BraveSoftware",
-    ".config/microsoft-edge",
-    ".config/vivaldi",
-    ".config/opera",
-    "snap/firefox",
-    "snap/chromium",
-    ".var/app",
-    ".bash_history",
-    ".zsh_history",
-    ".python_history",
-    ".node_repl_history",
-    ".psql_history",
-    ".mysql_history",
-    ".local/share/fish/fish_history",
-];
-
-/// The same outside of home directories; most are unreadable without root anyway.
-const HIDDEN: [&str; 5] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private", "/etc/ssh"];
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file
 /// next to the cache is executed when programs start, the entry is narrowed to exclude that file.
@@ -145,8 +82,7 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     let in_home = |names: &[&str]| -> Vec<PathBuf> {
         home.iter().flat_map(|home| names.iter().map(|name| home.join(name))).collect()
     };
-    let mut hidden = real(in_home(&HIDDEN_IN_HOME));
-    hidden.extend(real(HIDDEN.map(PathBuf::from)));
+    let mut hidden = SecretPlaces::find(home.as_deref()).paths().to_vec();
     hidden.extend(real(rules.hide.clone()));
     hidden.sort();
     hidden.dedup();

@@ -1,0 +1,451 @@
+//! Places in which programs keep keys, tokens, passwords, browser data and what the user typed. One list for the
+//! sandbox, which hides them from commands, for the file tools, which ask for them in every mode but full access,
+//! and for searches, which skip them.
+//!
+//! Names of files that are secret wherever they are (`.env`, `*.pem`) count too, but only below the directories
+//! in which programs keep their data are they hidden from commands: a build may need them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Places below a home directory that no rule below covers. Most belong to programs that use a network, which a
+/// sandboxed command can't.
+const IN_HOME: &[&str] = &[
+    // Keys, and the tools around them.
+    ".ssh",
+    ".gnupg",
+    ".local/share/gnupg",
+    ".pki",
+    ".age",
+    ".config/age",
+    ".config/sops",
+    ".minisign",
+    ".putty",
+    ".step",
+    ".yubico",
+    ".config/Yubico",
+    ".password-store",
+    ".local/share/password-store",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".local/share/lpass",
+    ".config/op",
+    ".op",
+    ".config/keepassxc",
+    ".cache/keepassxc",
+    // Infrastructure.
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".oci",
+    ".aliyun",
+    ".tccli",
+    ".bluemix",
+    ".fly",
+    ".vercel",
+    ".netlify",
+    ".config/netlify",
+    ".local/share/com.vercel.cli",
+    ".config/com.vercel.cli",
+    ".wrangler",
+    ".config/.wrangler",
+    ".cloudflared",
+    ".config/gcloud",
+    ".config/doctl",
+    ".config/hcloud",
+    ".config/scw",
+    ".config/linode-cli",
+    ".config/openstack",
+    ".config/exoscale",
+    ".config/railway",
+    ".railway",
+    ".config/configstore/firebase-tools.json",
+    ".config/firebase",
+    ".config/argocd",
+    ".config/helm/registry",
+    ".config/containers",
+    ".config/rclone",
+    ".config/stripe",
+    ".config/ngrok",
+    ".ngrok2",
+    ".config/doppler",
+    ".doppler",
+    ".infisical",
+    ".supabase",
+    ".config/planetscale",
+    ".config/turso",
+    ".tsh",
+    ".minikube",
+    ".rancher",
+    ".terraform.d",
+    ".terraformrc",
+    ".chef",
+    ".vault-token",
+    ".databrickscfg",
+    ".databricks",
+    ".snowsql",
+    ".snowflake",
+    ".config/snowflake",
+    ".dbt/profiles.yml",
+    ".ovh.conf",
+    ".s3cfg",
+    ".boto",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".mongodb",
+    // Source code and packages.
+    ".config/gh",
+    ".config/glab-cli",
+    ".config/hub",
+    ".config/github-copilot",
+    ".config/pip",
+    ".config/pypoetry",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".gradle/gradle.properties",
+    ".bundle/config",
+    ".nuget/NuGet",
+    ".config/NuGet",
+    ".hex/hex.config",
+    ".sentryclirc",
+    ".wakatime.cfg",
+    ".android/adbkey",
+    ".expo/state.json",
+    ".kaggle",
+    ".config/kaggle",
+    ".config/wandb",
+    // Other agents.
+    ".claude.json",
+    ".claude/.credentials.json",
+    ".codex/auth.json",
+    ".gemini/oauth_creds.json",
+    ".config/io.datasette.llm/keys.json",
+    // Wallets.
+    ".bitcoin",
+    ".litecoin",
+    ".dogecoin",
+    ".monero",
+    ".bitmonero",
+    ".ethereum",
+    ".electrum",
+    ".config/solana",
+    ".config/Exodus",
+    ".near-credentials",
+    ".foundry/keystores",
+    ".sui",
+    ".aptos",
+    // Browsers, mail and chat.
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/vivaldi",
+    ".config/opera",
+    ".mozilla",
+    ".librewolf",
+    ".thunderbird",
+    ".config/Bitwarden CLI",
+    ".local/share/TelegramDesktop",
+    ".local/share/signal-cli",
+    ".purple",
+    ".weechat",
+    ".config/weechat",
+    ".irssi",
+    ".msmtprc",
+    ".config/msmtp",
+    ".fetchmailrc",
+    ".mbsyncrc",
+    ".offlineimaprc",
+    ".config/filezilla",
+    ".local/share/remmina",
+    ".config/remmina",
+    "snap/firefox",
+    "snap/chromium",
+    ".var/app",
+    ".Xauthority",
+    // What was typed, where its file is not named a history.
+    ".lesshst",
+    ".viminfo",
+    ".local/share/atuin",
+];
+
+/// The same outside of home directories; most are unreadable without root anyway.
+const ELSEWHERE: &[&str] = &[
+    "/etc/shadow",
+    "/etc/gshadow",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssl/private",
+    "/etc/ssh",
+    "/etc/wireguard",
+    "/etc/openvpn",
+    "/etc/krb5.keytab",
+    "/etc/NetworkManager/system-connections",
+    "/run/secrets",
+];
+
+/// Directories below a home directory of which each entry belongs to one program. The hidden directories of the
+/// home itself are the others.
+const OF_PROGRAMS: [&str; 4] = [".config", ".local/share", ".local/state", ".cache"];
+
+/// What only the profile of a Chromium browser or of an Electron program has: its cookies and logins.
+const OF_CHROMIUM: [&str; 4] = ["Cookies", "Local Storage", "Local State", "Login Data"];
+
+/// Words of names below the directories of programs: `auth.json`, `access_tokens.db`, `.credentials`.
+const SECRET_WORDS: &[&str] = &[
+    "apikey",
+    "apikeys",
+    "auth",
+    "authinfo",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "creds",
+    "globalstorage",
+    "keyring",
+    "keystore",
+    "oauth",
+    "passwd",
+    "password",
+    "passwords",
+    "secret",
+    "secrets",
+    "token",
+    "tokens",
+];
+
+/// Programs of one directory that are looked at, and entries of one program. More of them is not a home.
+const ENTRIES_MAX: usize = 4_096;
+
+/// The secret places of one user that exist, canonical.
+#[derive(Clone, Debug, Default)]
+pub struct SecretPlaces(Vec<PathBuf>);
+
+impl SecretPlaces {
+    /// Looks for them on the disk: some hundred system calls, a millisecond or two.
+    pub fn find(home: Option<&Path>) -> SecretPlaces {
+        let mut found: Vec<PathBuf> = ELSEWHERE.iter().map(PathBuf::from).collect();
+        if let Some(home) = home {
+            found.extend(IN_HOME.iter().map(|place| home.join(place)));
+            find_in_home(home, &mut found);
+        }
+        let mut places: Vec<PathBuf> =
+            found.into_iter().filter_map(|place| place.canonicalize().ok()).collect();
+        // A link to the home or above it would hide everything.
+        let home = home.and_then(|home| home.canonicalize().ok());
+        places.retain(|place| home.as_ref().is_none_or(|home| !home.starts_with(place)));
+        places.sort();
+        // Sorted, what is below a directory comes after it.
+        places.dedup_by(|later, kept| later.starts_with(kept));
+        SecretPlaces(places)
+    }
+
+    /// The places, each canonical and none below another.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.0
+    }
+
+    /// Whether this resolved path is one of the places or below one.
+    pub fn contain(&self, path: &Path) -> bool {
+        self.0.iter().any(|place| path.starts_with(place))
+    }
+
+    /// Whether one of the places is this resolved directory, below it, or above it.
+    pub fn touch(&self, directory: &Path) -> bool {
+        self.contain(directory) || self.0.iter().any(|place| place.starts_with(directory))
+    }
+}
+
+/// The places that the rules find.
+fn find_in_home(home: &Path, found: &mut Vec<PathBuf>) {
+    for (name, path) in entries(home).filter(|(name, _)| name.starts_with('.')) {
+        if is_secret_entry(&name, &path) {
+            found.push(path);
+        } else {
+            find_of_program(&path, found);
+        }
+    }
+    for directory in OF_PROGRAMS {
+        for (name, path) in entries(&home.join(directory)) {
+            if is_secret_entry(&name, &path) || OF_CHROMIUM.iter().any(|own| path.join(own).exists()) {
+                found.push(path);
+            } else {
+                find_of_program(&path, found);
+                find_of_program(&path.join("User"), found);
+            }
+        }
+    }
+}
+
+fn find_of_program(directory: &Path, found: &mut Vec<PathBuf>) {
+    let secret = entries(directory).filter(|(name, path)| is_secret_entry(name, path));
+    found.extend(secret.map(|(_, path)| path));
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(ENTRIES_MAX);
+    entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path()))
+}
+
+/// Whether an entry of a home or of a program's directory is secret by its name.
+fn is_secret_entry(name: &str, path: &Path) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let (stem, _) = lower.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).unwrap_or((&lower, ""));
+    is_secret_name(path)
+        || stem.ends_with("history")
+        || lower.ends_with("history")
+        || stem.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| SECRET_WORDS.contains(&word))
+}
+
+/// Whether a file's name suggests that it contains keys or passwords, wherever it is. Templates of such files
+/// don't count.
+pub fn is_secret_name(path: &Path) -> bool {
+    let Some(name) = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase()) else {
+        return false;
+    };
+    // Android's debug key has a known password, and builds need it.
+    let template = name == "debug.keystore"
+        || [".example", ".sample", ".template", ".dist", ".pub"].iter().any(|end| name.ends_with(end));
+    let exact = [
+        ".netrc",
+        "_netrc",
+        ".pgpass",
+        ".npmrc",
+        ".pypirc",
+        ".git-credentials",
+        ".htpasswd",
+        ".dockercfg",
+        "credentials",
+        "credentials.json",
+        "credentials.toml",
+        "secrets.json",
+        "secrets.yaml",
+        "secrets.yml",
+        "secrets.toml",
+    ];
+    let environment = name == ".env" || name.starts_with(".env.");
+    let key = [".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    // Names of SSH keys; `id_map.rs` and the like are sources.
+    let ssh = name.starts_with("id_") && !name.contains('.');
+    !template && (exact.contains(&name.as_str()) || environment || key || ssh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A home with these files.
+    fn home(files: &[&str]) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let home = directory.path().canonicalize().expect("it is there").join("me");
+        for file in files {
+            let path = home.join(file);
+            fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+            fs::write(path, "").expect("written");
+        }
+        (directory, home)
+    }
+
+    /// The file tools knew 5 of 15 places that the sandbox hid, and neither knew the rest: one list was by file
+    /// name and the other by path, and new programs were in none.
+    #[test]
+    fn places_of_secrets_are_found() {
+        let secret = [
+            ".ssh/config",
+            ".gnupg/pubring.kbx",
+            ".aws/config",
+            ".config/gh/hosts.yml",
+            ".docker/config.json",
+            ".kube/config",
+            ".bash_history",
+            ".sqlite_history",
+            ".local/share/fish/fish_history",
+            ".config/nushell/history.txt",
+            ".local/share/atuin/history.db",
+            ".codex/auth.json",
+            ".claude/.credentials.json",
+            ".claude.json",
+            ".config/rclone/rclone.conf",
+            ".config/op/config",
+            ".config/Bitwarden CLI/data.json",
+            ".config/age/keys.txt",
+            ".config/Signal/Local State",
+            ".config/Signal/config.json",
+            ".config/Slack/Cookies",
+            ".config/Slack/storage/x",
+            ".config/Code/User/globalStorage/state.vscdb",
+            ".config/Cursor/User/globalStorage/state.vscdb",
+            ".config/solana/id.json",
+            ".bitcoin/wallet.dat",
+            ".electrum/wallets/default_wallet",
+            ".local/share/com.vercel.cli/auth.json",
+            ".config/netlify/config.json",
+            ".fly/config.yml",
+            ".config/.wrangler/config/default.toml",
+            ".config/configstore/firebase-tools.json",
+            ".config/hcloud/cli.toml",
+            ".databrickscfg",
+            ".pulumi/credentials.json",
+            ".config/composer/auth.json",
+            ".composer/auth.json",
+            ".nuget/NuGet/NuGet.Config",
+            ".kaggle/kaggle.json",
+            ".config/wandb/settings",
+            ".cache/huggingface/token",
+            ".cache/huggingface/stored_tokens",
+            ".cargo/credentials.toml",
+            ".local/share/opencode/auth.json",
+            ".config/some-new-tool/access_tokens.db",
+            ".some-new-tool/api-token",
+            ".config/some-new-tool/server.key",
+            ".netrc",
+        ];
+        let ordinary = [
+            ".bashrc",
+            ".config/nvim/init.lua",
+            ".config/Code/User/settings.json",
+            ".config/git/config",
+            ".cargo/config.toml",
+            ".cargo/registry/src/tokens-1.0/src/tokens.rs",
+            ".cache/pip/http/x",
+            ".npm/_cacache/index",
+            "work/src/auth/token.rs",
+            "notes.txt",
+        ];
+        let (_directory, home) = home(&[&secret[..], &ordinary[..]].concat());
+        let places = SecretPlaces::find(Some(&home));
+        let missed: Vec<_> = secret.iter().filter(|file| !places.contain(&home.join(file))).collect();
+        assert!(missed.is_empty(), "{missed:?}");
+        let wrong: Vec<_> = ordinary.iter().filter(|file| places.contain(&home.join(file))).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        for directory in ["", ".config", ".cache", ".local/share"] {
+            assert!(places.touch(&home.join(directory)), "{directory}");
+        }
+        assert!(!places.touch(&home.join("work")) && !places.touch(&home.join(".config/nvim")));
+        assert!(places.touch(home.parent().expect("it has one")));
+    }
+
+    #[test]
+    fn a_place_behind_a_link_is_secret_by_both_names() {
+        let (_directory, home) = home(&["dotfiles/keys/id"]);
+        std::os::unix::fs::symlink(home.join("dotfiles/keys"), home.join(".ssh")).expect("linked");
+        std::os::unix::fs::symlink(&home, home.join(".gnupg")).expect("linked");
+        let places = SecretPlaces::find(Some(&home));
+        assert!(places.contain(&home.join("dotfiles/keys/id")));
+        assert!(!places.contain(&home.join("work")), "a link to the home itself hides nothing");
+    }
+
+    #[test]
+    fn secrets_are_recognised_by_name() {
+        for secret in [".env", ".env.local", "server.pem", "id_rsa", ".netrc", "credentials", "TLS.KEY"] {
+            assert!(is_secret_name(Path::new(secret)), "{secret}");
+        }
+        for ordinary in [".env.example", "id_rsa.pub", "id_map.rs", "environment.rs", "keys.rs", "pem.rs"] {
+            assert!(!is_secret_name(Path::new(ordinary)), "{ordinary}");
+        }
+    }
+}
