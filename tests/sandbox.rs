@@ -75,6 +75,10 @@ impl Place {
         }
     }
 
+    fn work_in(&mut self, cwd: PathBuf) {
+        self.workspace = Workspace::new(cwd, Vec::new(), self.workspace.environment.clone());
+    }
+
     async fn call(&self, mode: Mode, input: Value) -> ToolResult {
         let context = ToolContext {
             mode,
@@ -87,6 +91,12 @@ impl Place {
 
     async fn bash(&self, line: &str) -> ToolResult {
         self.call(Mode::Ask, json!({"description": "a test", "command": line})).await
+    }
+
+    /// A command that the user let change the repository.
+    async fn bash_on_git(&self, line: &str) -> ToolResult {
+        let input = json!({"description": "a test", "command": line, "changes_git": true});
+        self.call(Mode::Ask, input).await
     }
 }
 
@@ -117,6 +127,14 @@ fn has_program(name: &str) -> bool {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .any(|directory| directory.join(name).is_file());
     has(name, found)
+}
+
+/// Runs each line as a command that may change the repository, and asserts whether it succeeds.
+async fn hold_on_git(place: &Place, rows: &[(&str, bool)]) {
+    for (line, works) in rows {
+        let result = place.bash_on_git(line).await;
+        assert_eq!(result.status == OutcomeStatus::Completed, *works, "{line}: {}", text(&result));
+    }
 }
 
 /// Runs each line and asserts whether it succeeds.
@@ -229,7 +247,7 @@ async fn files_that_run_later_are_protected_in_the_workspace() {
     }
     let place = Place::new();
     let evil = "printf '#!/bin/sh\\n' > .git/hooks/pre-commit";
-    hold(
+    hold_on_git(
         &place,
         &[
             ("echo x > .git/index && echo x > .git/objects/y && rm .git/index", true),
@@ -282,8 +300,8 @@ async fn a_worktree_commits_into_its_repository_but_not_into_its_hooks() {
                 git commit -q --allow-empty -m one && git worktree add -q ../tree";
     let status = std::process::Command::new("sh").args(["-c", made]).current_dir(&outside).status();
     assert!(status.expect("git runs").success());
-    place.workspace.cwd = outside.join("tree");
-    hold(
+    place.work_in(outside.join("tree"));
+    hold_on_git(
         &place,
         &[
             ("echo x > x && git add x && git commit -q -m two && git log --oneline | grep -q two", true),
@@ -320,7 +338,7 @@ async fn a_command_cannot_replace_a_repositorys_settings_and_git_still_works() {
     let evil = "mkdir -p $DIR/x && cp -r .git/objects .git/refs $DIR/x/ && printf '[core]\\n fsmonitor=\"touch \
                 ran; false\"\\n' > $DIR/x/config && echo x > $DIR/commondir";
     for directory in [".git", ".git/modules/lib", ".git/worktrees/tree"] {
-        hold(&place, &[(&evil.replace("$DIR", directory), false)]).await;
+        hold_on_git(&place, &[(&evil.replace("$DIR", directory), false)]).await;
     }
     hold(
         &place,
@@ -352,7 +370,7 @@ async fn a_worktree_of_a_bare_repository_commits_and_changes_nothing_else() {
     sh("git init -q -b main from && git -C from -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
         git clone -q --bare from .bare && echo 'gitdir: ./.bare' > .git && git worktree add -q tree
         git config user.name a && git config user.email a@b");
-    place.workspace.cwd = outside.join("tree");
+    place.work_in(outside.join("tree"));
     hold(
         &place,
         &[
@@ -374,7 +392,7 @@ async fn a_home_as_workspace_still_hides_its_secrets() {
         return;
     }
     let mut place = Place::new();
-    place.workspace.cwd = place.root.join("home");
+    place.work_in(place.root.join("home"));
     let rows = [
         ("cat notes.txt", true),
         ("grep -q the-private-key .ssh/id_ed25519", false),
@@ -499,4 +517,201 @@ async fn full_mode_is_sandboxed_only_if_configured() {
     assert_eq!(place.call(Mode::Full, touch.clone()).await.status, OutcomeStatus::Completed);
     place.rules.in_full_mode = true;
     assert_eq!(place.call(Mode::Full, touch).await.status, OutcomeStatus::Failed);
+}
+
+/// Runs a script as the user does, outside of every sandbox, in the workspace.
+fn as_user(place: &Place, script: &str) -> String {
+    let mut command = std::process::Command::new("sh");
+    command.args(["-ec", script]).current_dir(&place.workspace.cwd).env("HOME", place.root.join("home"));
+    let output = command.output().expect("sh runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{script}: {printed}{}", String::from_utf8_lossy(&output.stderr));
+    printed
+}
+
+/// What a command planted and the user's next `git status` or `git commit` ran, with all of their rights. A list of
+/// files that a command may not change knew three doors; Git had these.
+#[tokio::test]
+async fn git_runs_nothing_that_a_command_planted() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let new = "rm -rf .git .epitome .envrc src && git init -q -b main . && git config user.name a && git config \
+               user.email a@b && echo a > a && git add a && git commit -q -m one";
+    let evil = "printf '[core]\\n\\trepositoryformatversion = 0\\n\\tfsmonitor = \"touch ~/ran; false\"\\n'";
+    let lib = "git init -q ../lib && git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one && \
+               git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two";
+    let hook = "printf '#!/bin/sh\\ntouch ~/ran\\n'";
+    let rows = [
+        (
+            "another common directory",
+            String::new(),
+            format!(
+                "mkdir .git/x; cp -r .git/objects .git/refs .git/x/; {evil} > .git/x/config; echo x > .git/commondir"
+            ),
+        ),
+        (
+            "a nested repository in the index",
+            String::new(),
+            format!(
+                "mkdir -p v/lib && cd v/lib && git init -q . && git -c user.name=a -c user.email=a@b commit -q \
+                 --allow-empty -m x; {evil} > .git/config; cd ../..; git update-index --add --cacheinfo \
+                 160000,$(git -C v/lib rev-parse HEAD),v/lib"
+            ),
+        ),
+        (
+            "the file that names a submodule's repository",
+            lib.to_owned(),
+            format!("cp -r .git/modules/lib e; {evil} > e/config; echo \"gitdir: $PWD/e\" > lib/.git"),
+        ),
+        (
+            "the settings of a submodule",
+            lib.to_owned(),
+            format!("{evil} > .git/modules/lib/config; mv .git/modules m && cp -r m .git/modules"),
+        ),
+        (
+            "the settings of a repository below",
+            "git init -q b/c/d".to_owned(),
+            format!(
+                "{evil} > b/c/d/.git/config; {hook} > b/c/d/.git/hooks/pre-commit; chmod +x b/c/d/.git/hooks/*"
+            ),
+        ),
+        (
+            "hooks behind a link",
+            "rm -rf .git/hooks && mkdir h && ln -s ../h .git/hooks".to_owned(),
+            format!(
+                "{hook} > h/pre-commit; chmod +x h/pre-commit; rm .git/hooks; mkdir .git/hooks; cp h/* .git/hooks/"
+            ),
+        ),
+        (
+            "a directory of hooks that the settings name",
+            "mkdir .githooks && git config core.hooksPath .githooks".to_owned(),
+            format!(
+                "{hook} > .githooks/pre-commit; chmod +x .githooks/pre-commit; mv .githooks g; cp -r g .githooks"
+            ),
+        ),
+        (
+            "the repository, moved away",
+            String::new(),
+            format!("mv .git g; cp -r g .git; {evil} > .git/config"),
+        ),
+    ];
+    for (name, before, attempt) in rows {
+        let place = Place::new();
+        as_user(&place, &format!("{new}; {before}"));
+        // From a script, as a build would: the line itself calls no git.
+        fs::write(place.workspace.cwd.join("build.sh"), attempt).expect("written");
+        place.bash("sh build.sh").await;
+        as_user(
+            &place,
+            "git status > /dev/null; for d in b/c/d lib; do test -d $d && git -C $d status > /dev/null; done
+             git -c core.editor=true commit -q --allow-empty -m next; test ! -d b/c/d || git -C b/c/d -c user.name=a \
+             -c user.email=a@b commit -q --allow-empty -m next",
+        );
+        assert!(!place.root.join("home/ran").exists(), "{name}");
+    }
+}
+
+/// What people do with Git all day works for commands that they let change the repository.
+#[tokio::test]
+async fn git_works_in_all_its_forms_with_the_users_consent() {
+    if !has_namespaces() || !has_program("git") {
+        return;
+    }
+    let place = Place::new();
+    as_user(
+        &place,
+        "rm -rf .git .epitome .envrc src && git init -q -b main . && git config user.name a && git config user.email a@b
+         git commit -q --allow-empty -m one && git init -q -b main ../lib
+         git -C ../lib -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
+         git -c protocol.file.allow=always submodule --quiet add ../lib lib && git commit -q -m two",
+    );
+    let lines = [
+        "echo a > a && git add a && git commit -qm three && git commit -q --amend -m four",
+        "git status && git diff && git log --oneline && git show HEAD && git blame a",
+        "echo b > a && git stash -q && git stash pop -q && git checkout -q -- a && git restore a",
+        "git checkout -q -b topic && echo t > t && git add t && git commit -qm t && git checkout -q main",
+        "echo m > m && git add m && git commit -qm m && git checkout -q topic && git rebase -q main",
+        "git checkout -q main && git merge -q --no-ff topic -m merged && git tag v1 && git branch -d topic",
+        "git revert --no-edit HEAD~1 -m 1 || git revert --abort; git reset -q --hard v1",
+        "git checkout -q -b pick HEAD~1 && git cherry-pick v1^2 > /dev/null; git cherry-pick --abort; git checkout -q main",
+        "git rebase -q --exec true HEAD~1 && git bisect start > /dev/null && git bisect reset > /dev/null",
+        "git worktree add -q wt && git -C wt commit -q --allow-empty -m in-tree && git worktree remove --force wt",
+        "git submodule status && git submodule foreach --quiet git status && git add lib && git diff --submodule",
+        "cd lib && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m inner",
+        "git gc -q && git repack -qad && git fsck && git reflog > /dev/null && git notes add -m note",
+        "git clone -q . copy && git -C copy log --oneline && rm -rf copy",
+        "git init -q fresh && cd fresh && echo x > x && git add x && git -c user.name=a -c user.email=a@b commit -qm x",
+        "git archive HEAD | tar t && git format-patch -q -1 -o patches && git bundle create -q all.bundle main",
+        "git apply --check patches/*.patch 2> /dev/null; git clean -qn && git mv a moved && git rm -q --cached moved",
+    ];
+    hold(&place, &lines.map(|line| (line, true))).await;
+    // Git writes the submodule's settings at each update, and settings may name programs: only outside of the sandbox.
+    let update = "git -c protocol.file.allow=always submodule update --init --quiet";
+    let refused = place.bash(update).await;
+    assert!(text(&refused).contains("outside_sandbox"), "{}", text(&refused));
+    let outside =
+        json!({"description": "a test", "command": update, "outside_sandbox": true, "reason": "settings"});
+    assert_eq!(place.call(Mode::Ask, outside).await.status, OutcomeStatus::Completed);
+    // Without it they are read.
+    fs::write(place.workspace.cwd.join("s.sh"), "git status -s && git diff && git log -1 && git stash list")
+        .expect("written");
+    hold(&place, &[("sh s.sh", true)]).await;
+    fs::write(place.workspace.cwd.join("s.sh"), "git commit -q --allow-empty -m x").expect("written");
+    let refused = place.bash("sh s.sh").await;
+    assert!(text(&refused).contains("Set it if the command is meant to change"), "{}", text(&refused));
+    assert_eq!(place.bash_on_git("sh s.sh").await.status, OutcomeStatus::Completed);
+}
+
+/// A session below /tmp: a command moved its directory away and put a link to the home there, and the next command
+/// could change the home.
+#[tokio::test]
+async fn a_workspace_exchanged_for_a_link_is_not_used() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    let project = place.root.join("tmp/project");
+    fs::create_dir(&project).expect("made");
+    place.work_in(project.clone());
+    hold(
+        &place,
+        &[
+            ("mv ../project ../old", false),
+            ("mv $PWD /tmp/$$", false),
+            ("rm -rf ../project", false),
+            ("echo x > file", true),
+        ],
+    )
+    .await;
+    // Somebody else can.
+    fs::rename(&project, place.root.join("tmp/old")).expect("renamed");
+    std::os::unix::fs::symlink(place.root.join("home"), &project).expect("linked");
+    let refused = place.bash("echo evil >> .bashrc").await;
+    assert!(text(&refused).contains("was moved away or replaced"), "{}", text(&refused));
+    assert_eq!(fs::read_to_string(place.root.join("home/.bashrc")).expect("it is there"), "# mine\n");
+}
+
+/// Modes, owners and times of files are no reading and no writing for Landlock: `chmod 777 ~/.ssh` worked.
+#[tokio::test]
+async fn modes_owners_and_times_change_only_in_the_workspace() {
+    if !has_namespaces() {
+        return;
+    }
+    let place = Place::new();
+    hold(
+        &place,
+        &[
+            ("chmod 777 ~", false),
+            ("chmod 777 ~/.ssh", false),
+            ("chmod 644 ~/.ssh/id_ed25519", false),
+            ("chmod 777 ~/.epitome/data", false),
+            ("touch -d 2001-01-01 ~/notes.txt", false),
+            ("chown $(id -u) ~/notes.txt", false),
+            ("chmod 666 /etc/shadow", false),
+            ("cp /bin/true t && chmod 4755 t", false),
+            ("cp /bin/true t2 && chmod 755 t2 && ./t2 && touch -d 2001-01-01 t2", true),
+        ],
+    )
+    .await;
 }

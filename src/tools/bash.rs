@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use epitome_thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
+use super::git_commands::changes_repository;
 use super::output::{Finished, Output};
 use super::shell_run::{self, Live, Reading, Started};
 use super::{
@@ -91,6 +92,11 @@ impl ParsedTool for Bash {
                              session's end. At most {RUNNING_MAX} at a time."
                         )
                     },
+                    "changes_git": {
+                        "type": "boolean",
+                        "description": "Whether a program or script that the command runs changes .git, which is \
+                                        read-only otherwise. Not needed where the line itself calls git."
+                    },
                     "outside_sandbox": {
                         "type": "boolean",
                         "description": "Asks the user to run it outside of the sandbox. Only where the sandbox \
@@ -133,11 +139,14 @@ impl ParsedTool for Bash {
             }
         };
         let description = input::optional_text(input, "description").ok().flatten().unwrap_or_default();
-        Ok(Call { command, description, timeout: Duration::from_secs(seconds), background, outside })
+        let changes_git = input::flag(input, "changes_git")? || changes_repository(&command);
+        let timeout = Duration::from_secs(seconds);
+        Ok(Call { command, description, timeout, background, changes_git, outside })
     }
 
     fn access(&self, call: Call, _: &Workspace) -> Result<Access, String> {
-        Ok(Access::Command { line: call.command, confined: call.outside.is_none() })
+        let Call { command: line, changes_git, outside, .. } = call;
+        Ok(Access::Command { line, confined: outside.is_none(), changes_git })
     }
 
     fn preview(&self, call: Call, _: ToolContext) -> BoxFuture<Vec<Shown>> {
@@ -147,6 +156,9 @@ impl ParsedTool for Bash {
         }
         if call.background {
             text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
+        }
+        if call.changes_git && call.outside.is_none() {
+            text.push_str("\n\nMay change the Git repository (`.git`), except for its settings and hooks.");
         }
         if let Some(reason) = call.outside {
             text = format!(
@@ -168,7 +180,8 @@ impl ParsedTool for Bash {
             let rules = hold.then(|| context.sandbox.clone());
             let command = call.command.clone();
             let started = disk::blocking(move |stop| {
-                shell_run::start(&reaper, &command, &workspace, rules.as_deref(), stop)
+                let rules = rules.as_deref().map(|rules| (rules, call.changes_git));
+                shell_run::start(&reaper, &command, &workspace, rules, stop)
             });
             match started.await {
                 Ok(started) if call.background => {
@@ -186,6 +199,8 @@ pub struct Call {
     description: String,
     timeout: Duration,
     background: bool,
+    /// Whether it may change the workspace's Git repositories.
+    changes_git: bool,
     /// The reason for running outside of the sandbox, if requested.
     outside: Option<String>,
 }

@@ -14,6 +14,7 @@ pub mod disk;
 mod file_edit;
 mod file_read;
 mod file_write;
+mod git_commands;
 mod glob_tool;
 mod grep_tool;
 mod input;
@@ -180,6 +181,8 @@ pub struct Workspace {
     pub environment: Arc<Vec<(OsString, OsString)>>,
     /// `cwd` and `directories`, opened when the session began to work there.
     roots: Roots,
+    /// What commands may not change in them.
+    found: Arc<sandbox::Found>,
 }
 
 impl fmt::Debug for Workspace {
@@ -203,6 +206,7 @@ impl Workspace {
             directories: Vec::new(),
             environment: Arc::default(),
             roots: Roots::default(),
+            found: Arc::default(),
         }
         .changed(directories, environment)
     }
@@ -216,7 +220,11 @@ impl Workspace {
     ) -> Workspace {
         let all = std::iter::once(&self.cwd).chain(&directories).map(PathBuf::as_path);
         let roots = self.roots.reopened(all);
-        Workspace { cwd: self.cwd.clone(), directories, environment, roots }
+        Workspace { cwd: self.cwd.clone(), directories, environment, roots, found: self.found.clone() }
+    }
+
+    pub(crate) fn found(&self) -> &sandbox::Found {
+        &self.found
     }
 
     /// The directories, opened.
@@ -347,6 +355,8 @@ pub enum Access {
         /// Whether the command runs in the sandbox if the system supports one; the model may request to run
         /// outside of it.
         confined: bool,
+        /// Whether it may change the Git repositories of the workspace, which are read-only otherwise.
+        changes_git: bool,
     },
     /// Fetches this address from the network.
     Fetch {

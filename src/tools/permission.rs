@@ -49,7 +49,7 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path
         Access::Nothing => Verdict::Allow { by: AllowedBy::Harmless },
         Access::Read(paths) => read(paths, mode, rules, inside),
         Access::Write(paths) => write(paths, mode, rules, inside),
-        Access::Command { line, confined } => command(line, *confined, mode, rules),
+        Access::Command { line, confined, .. } => command(line, *confined, mode, rules),
         Access::Fetch { url: _, host } => fetch(host, mode, rules),
         Access::External { server, tool, reads_only } => external(server, tool, *reads_only, mode, rules),
     }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn running(line: &str, confined: bool) -> Access {
-        Access::Command { line: line.into(), confined }
+        Access::Command { line: line.into(), confined, changes_git: false }
     }
 
     fn external_tool(tool: &str, reads_only: bool) -> Access {

@@ -508,7 +508,7 @@ mod tests {
     async fn file_calls_run_in_order() {
         let files = Files::default();
         let (read, write) = (Access::Read(Vec::new()), Access::Write(Vec::new()));
-        let command = Access::Command { line: "make".into(), confined: true };
+        let command = Access::Command { line: "make".into(), confined: true, changes_git: false };
         let first = files.enter(&read);
         let mut second = files.enter(&write);
         let mut third = files.enter(&command);

@@ -6,8 +6,10 @@
 //! Only the model's commands are sandboxed. Hooks and the shell calls of recipes are programs that the user
 //! consented to; they run without it.
 
+mod git;
 mod hint;
 mod places;
+mod repositories;
 
 use std::io;
 use std::path::PathBuf;
@@ -16,6 +18,7 @@ use epitome_platform::sandbox::{Confinement, Reach};
 pub use epitome_platform::sandbox::{Namespaces, Support, support};
 use epitome_thread::Mode;
 pub use hint::{HOW_TO_ASK, hint};
+pub use repositories::Found;
 
 use super::Workspace;
 
@@ -56,13 +59,17 @@ impl Rules {
 }
 
 /// Prepares the sandbox for one command; reads the disk and blocks. `None` if this system supports none of the
-/// mechanisms.
-pub fn confinement(rules: &Rules, workspace: &Workspace) -> io::Result<Option<Confinement>> {
+/// mechanisms. `changes_git`: whether the user agreed that the command may change the workspace's repositories.
+pub fn confinement(
+    rules: &Rules,
+    workspace: &Workspace,
+    changes_git: bool,
+) -> io::Result<Option<Confinement>> {
     let support = support();
     if support.is_nothing() {
         return Ok(None);
     }
-    let places = places::find(rules, workspace, support);
+    let places = places::find(rules, workspace, changes_git, support);
     let reach =
         Reach { network: rules.network, unix_sockets: rules.unix_sockets, processes: rules.processes };
     Confinement::prepare(&places, &workspace.cwd, reach, support).map(Some)

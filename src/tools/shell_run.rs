@@ -56,12 +56,13 @@ pub(super) struct Started {
     pub is_held: bool,
 }
 
-/// Starts the shell, sandboxed if there are `rules`, and returns it with the pipe of its output. Blocks.
+/// Starts the shell, sandboxed if there are rules, and returns it with the pipe of its output. Blocks. `sandbox`: the
+/// rules, and whether the command may change the workspace's repositories.
 pub(super) fn start(
     reaper: &Arc<Reaper>,
     line: &str,
     workspace: &Workspace,
-    rules: Option<&Rules>,
+    sandbox: Option<(&Rules, bool)>,
     stop: &Stop,
 ) -> Result<Started, String> {
     if stop.requested() {
@@ -73,12 +74,27 @@ pub(super) fn start(
             workspace.cwd.display()
         ));
     }
-    let failed = |error: io::Error| match error.kind() {
+    if let Some(root) = workspace.roots().iter().find(|root| root.identity().is_some() && !root.is_in_place())
+    {
+        return Err(format!(
+            "The directory {} was moved away or replaced since the session was opened, so no command is run. The user \
+             can open the session again to work in what is there now.",
+            root.path().display()
+        ));
+    }
+    let failed = |error: io::Error| {
+        match error.kind() {
         io::ErrorKind::ArgumentListTooLong => {
             "The command line is too long for the system. Write a script with file_write and run that."
                 .to_string()
         }
+        io::ErrorKind::StaleNetworkFileHandle => {
+            "The command was not started: a file or directory that its sandbox protects was replaced at that moment. \
+             Run it again."
+                .to_string()
+        }
         _ => format!("The command could not be started: {error}."),
+    }
     };
     let (read, write) = io::pipe().map_err(failed)?;
     let mut command = Command::new(shell(&workspace.environment));
@@ -97,7 +113,8 @@ pub(super) fn start(
     }
     // The inherited value would be the editor's directory.
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
-    let confinement = rules.map(|rules| sandbox::confinement(rules, workspace)).transpose();
+    let confinement =
+        sandbox.map(|(rules, changes_git)| sandbox::confinement(rules, workspace, changes_git)).transpose();
     let confinement =
         confinement.map_err(|error| format!("The command's sandbox could not be made: {error}."))?.flatten();
     let is_held = confinement.is_some();

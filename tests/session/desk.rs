@@ -478,7 +478,7 @@ impl Tool for Does {
 
     fn access(&self, input: &Value, _: &Workspace) -> Result<Access, String> {
         match input["asks"].as_str() {
-            Some("person") => Ok(Access::Command { line: "do".into(), confined: true }),
+            Some("person") => Ok(Access::Command { line: "do".into(), confined: true, changes_git: false }),
             Some("the impossible") => Err("that can't be done".into()),
             _ => Ok(Access::Nothing),
         }

@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
             Access::Nothing => None,
             // Leaving the sandbox needs more than a rule about the command.
             Access::Command { confined: false, .. } => None,
-            Access::Command { line, confined: true } => {
+            Access::Command { line, confined: true, .. } => {
                 self.allowing_line(line, &of_tool.collect::<Vec<_>>())
             }
             Access::Read(paths) | Access::Write(paths) => {

@@ -30,7 +30,7 @@ fn letter(judged: &Judged) -> char {
 }
 
 fn line(line: &str) -> Access {
-    Access::Command { line: line.to_owned(), confined: true }
+    Access::Command { line: line.to_owned(), confined: true, changes_git: false }
 }
 
 fn rules(allow: &[&str], ask: &[&str], deny: &[&str]) -> Vec<Written> {
@@ -70,7 +70,7 @@ fn commands_are_judged_by_every_part_of_the_line() {
             modes.iter().map(|mode| letter(&judged("bash", &line(text), *mode, &rules))).collect();
         assert_eq!(letters, wanted, "{text}");
     }
-    let outside = Access::Command { line: "cargo test".into(), confined: false };
+    let outside = Access::Command { line: "cargo test".into(), confined: false, changes_git: false };
     assert_eq!(
         letter(&judged("bash", &outside, Mode::Ask, &rules)),
         'o',

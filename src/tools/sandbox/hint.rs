@@ -50,11 +50,18 @@ pub fn hint(output: &str, well: bool, network: bool) -> Option<String> {
                     side by side.]";
         return Some(text.to_owned());
     }
+    if !well && end.contains(".git") && says(&["read-only file system", "device or resource busy"]) {
+        let text = "[this ran in a sandbox in which .git is read-only unless the line calls git to change it or \
+                    `changes_git` is set. Set it if the command is meant to change the repository. Its settings and \
+                    hooks stay read-only even then: what changes them (git config, git remote add, git submodule \
+                    update) needs `outside_sandbox: true` and a `reason`; the user is asked then.]";
+        return Some(text.to_owned());
+    }
     let what = if !network && says(&NO_NETWORK) {
         "has no network but a loopback of its own"
     } else if !well && says(&NOT_ALLOWED) {
-        "can change files only in the workspace, the temporary directory and the caches of builds (of the workspace \
-         not .git/hooks, .git/config and the like), reads no secrets, and reaches no sockets and processes of others"
+        "can change files only in the workspace, the temporary directory and the caches of builds (in the workspace \
+         not .git, settings of editors and the like), reads no secrets, and reaches no sockets and processes of others"
     } else {
         return None;
     };
@@ -68,14 +75,15 @@ mod tests {
     #[test]
     fn sandbox_denials_are_recognised_in_output() {
         let (none, files, net) = (None, Some("can change files"), Some("no network"));
-        let processes = Some("bounds the processes");
+        let (processes, git) = (Some("bounds the processes"), Some("changes_git"));
         for (output, well, network, expected) in [
             ("curl: (6) Could not resolve host: crates.io\n", false, false, net),
             // `curl … | head` exits with success.
             ("curl: (6) Could not resolve host: crates.io\n", true, false, net),
             ("curl: (6) Could not resolve host: crates.io\n", false, true, none),
             ("touch: cannot touch '/etc/x': Permission denied\n", false, false, files),
-            ("error: could not lock config file .git/config: Read-only file system", false, true, files),
+            ("error: could not lock config file .git/config: Read-only file system", false, true, git),
+            ("touch: cannot touch '/etc/x': Read-only file system", false, true, files),
             ("test permission_denied ... ok: Permission denied", true, false, none),
             ("bash: fork: retry: Resource temporarily unavailable\n", false, false, processes),
             ("read: Resource temporarily unavailable\n", false, false, none),

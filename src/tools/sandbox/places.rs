@@ -1,14 +1,11 @@
 //! Determines which paths a command may read, change or not see at all. Reads the disk and decides;
 //! enforcement is elsewhere.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::{Namespaces, Rules, Support};
+use super::{Namespaces, Rules, Support, git};
 use crate::Workspace;
-use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
 use crate::secret_places::SecretPlaces;
-use epitome_files::atomic_file::AtomicFile;
 use epitome_platform::sandbox::{Places, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file
@@ -53,31 +50,8 @@ const DEVICES: [&str; 9] = [
     "/dev/shm",
 ];
 
-/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that
-/// names another directory for both.
-const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
-
-/// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
-const OF_WORKTREES: &str = "config.worktree";
-
-/// Names the directory with a repository's configuration and hooks if that is a different one, as for a
-/// worktree.
-const COMMON: &str = "commondir";
-
-/// Content for a `commondir` file that was missing: the same directory. Git also accepts ".", but libgit2
-/// then finds no repository.
-const COMMON_TEXT: &str = "./\n";
-
-/// Mode of created files; readable by others, like the files that Git writes.
-const READABLE: u32 = 0o644;
-
-/// Maximum number of submodules and worktrees of a repository that are looked up.
-const MODULES_MAX: usize = 64;
-
-/// Depth of the search for submodules: their paths are module names, which may contain slashes.
-const MODULES_DEPTH_MAX: usize = 4;
-
-pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> Places {
+/// `changes_git`: whether the user agreed that this command may change the repositories of the workspace.
+pub(super) fn find(rules: &Rules, workspace: &Workspace, changes_git: bool, support: &Support) -> Places {
     let home = workspace.home();
     let in_home = |names: &[&str]| -> Vec<PathBuf> {
         home.iter().flat_map(|home| names.iter().map(|name| home.join(name))).collect()
@@ -93,16 +67,35 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
         root.parent().is_none()
             || real_home.as_ref().is_some_and(|home| home != root && home.starts_with(root))
     };
-    let mut roots = real(std::iter::once(workspace.cwd.clone()).chain(workspace.directories.clone()));
+    // The paths that the directories had when they were opened: what is there by now may be a link.
+    let opened = workspace.roots().iter().filter(|root| root.identity().is_some());
+    let mut roots: Vec<PathBuf> = opened.map(|root| root.path().to_path_buf()).collect();
     roots.retain(|root| !is_too_wide(root));
-    let gits = roots.iter().filter_map(|root| git_directory(root)).collect::<Vec<_>>();
 
     let mut places = Places { devices: real(DEVICES.map(PathBuf::from)), hidden, ..Places::default() };
-    for root in &roots {
-        freeze(&mut places, root);
+    let mut gits = Vec::new();
+    for entry in workspace.found().entries(roots.iter().map(PathBuf::as_path)) {
+        let git = entry.ends_with(".git").then(|| entry.parent().and_then(git::directory)).flatten();
+        match git.filter(|_| changes_git) {
+            // Everything in a repository is read-only, so that no file with which Git could be made to run something
+            // has to be known. With the user's consent it is not, except for the files that are known.
+            Some(git) => {
+                git::freeze(&mut places, &git, support);
+                if git != entry {
+                    freeze(&mut places, entry);
+                }
+                gits.push(git);
+            }
+            None => {
+                places.frozen.extend(git::outside_links(&entry));
+                freeze(&mut places, entry);
+            }
+        }
     }
-    for git in &gits {
-        freeze_git(&mut places, git, support);
+    // Moving one away would make room for a link to another directory.
+    places.fixed.splice(..0, roots.iter().cloned());
+    for root in &roots {
+        places.frozen.extend(git::hooks_path(&root.join(".git"), home.as_deref()));
     }
     let temporary = real(temporary(rules, workspace));
     let mut wide = roots;
@@ -137,122 +130,12 @@ pub(super) fn find(rules: &Rules, workspace: &Workspace, support: &Support) -> P
     places
 }
 
-/// Freezes existing files and directories of a workspace directory that are executed later.
-fn freeze(places: &mut Places, root: &Path) {
-    let directories = DIRECTORIES_THAT_RUN.iter().filter(|name| **name != ".git");
-    for name in directories.chain(&FILES_THAT_RUN) {
-        let path = root.join(name);
-        // A link can't be mounted over, and its target is elsewhere.
-        if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink()) {
-            places.frozen.push(path);
-        }
+/// Makes a file or directory read-only. Of a link both itself and what it leads to.
+pub(super) fn freeze(places: &mut Places, path: PathBuf) {
+    if path.symlink_metadata().is_ok_and(|file| file.file_type().is_symlink()) {
+        places.frozen.extend(path.canonicalize().ok());
     }
-    let git = root.join(".git");
-    if git.symlink_metadata().is_ok_and(|file| file.is_file()) {
-        places.frozen.push(git);
-    }
-}
-
-/// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
-fn freeze_git(places: &mut Places, git: &Path, support: &Support) {
-    let has_namespaces = support.namespaces != Namespaces::None;
-    let mut found = Vec::new();
-    modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
-    if is_placed_by_its_settings(git) {
-        if has_namespaces {
-            // Git creates it with the first commit in a worktree, which would fail in a closed directory.
-            let _ = std::fs::create_dir(git.join("logs"));
-        }
-        let inner = directories(git).filter(|path| !path.ends_with("hooks"));
-        places.fixed.extend(inner.chain([git.to_path_buf()]));
-        places.closed.push(git.to_path_buf());
-    } else {
-        found.insert(0, git.to_path_buf());
-    }
-    for own in found {
-        if has_namespaces {
-            complete(&own);
-        }
-        freeze_in(places, &own, &OF_GIT);
-        fix_below(places, git, &own);
-    }
-    for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
-        if has_namespaces && is_true(git, "extensions", "worktreeconfig") {
-            put_new(&own.join(OF_WORKTREES), "");
-        }
-        freeze_in(places, &own, &[COMMON, OF_WORKTREES]);
-        fix_below(places, git, &own);
-    }
-    places.fixed.sort();
-    places.fixed.dedup();
-}
-
-fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
-    let there = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| !file.file_type().is_symlink());
-    places.frozen.extend(names.iter().map(|name| directory.join(name)).filter(there));
-}
-
-/// Fixes a directory and its parents up to `git`: renaming any of them would move it out of the way.
-fn fix_below(places: &mut Places, git: &Path, directory: &Path) {
-    let above = directory.ancestors().take_while(|path| path.starts_with(git));
-    places.fixed.extend(above.map(PathBuf::from));
-}
-
-/// Creates the missing entries through which a command could make Git execute something, because only
-/// existing paths can be frozen. They are left in place, because a mount ends with the file below it.
-fn complete(git: &Path) {
-    // Git itself creates this directory in most repositories.
-    let _ = std::fs::create_dir(git.join("hooks"));
-    put_new(&git.join(COMMON), COMMON_TEXT);
-    if is_true(git, "extensions", "worktreeconfig") {
-        put_new(&git.join(OF_WORKTREES), "");
-    }
-}
-
-/// Creates a file if the path doesn't exist. If that fails, a command can't create it either.
-fn put_new(path: &Path, text: &str) {
-    let Some(directory) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
-    let put = AtomicFile::begin(directory, READABLE).and_then(|mut new| {
-        new.file().write_all(text.as_bytes())?;
-        new.put_new(path)
-    });
-    if let Err(error) = put {
-        tracing::debug!(path = %path.display(), %error, "not put there to be frozen");
-    }
-}
-
-/// Whether a repository's configuration makes it bare or sets another work tree. Git honours that only
-/// without a `commondir`, or if each worktree has its own configuration.
-fn is_placed_by_its_settings(git: &Path) -> bool {
-    (is_true(git, "core", "bare") || setting(git, "core", "worktree").is_some())
-        && !is_true(git, "extensions", "worktreeconfig")
-}
-
-fn is_true(git: &Path, section: &str, key: &str) -> bool {
-    setting(git, section, key).is_some_and(|value| {
-        matches!(value.as_str(), "true" | "yes" | "on") || value.parse().is_ok_and(|number: i64| number != 0)
-    })
-}
-
-/// The last value of this key in a repository's own configuration, in lower case.
-fn setting(git: &Path, section: &str, key: &str) -> Option<String> {
-    let text = std::fs::read(git.join("config")).ok()?;
-    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
-    let (mut is_in_section, mut found) = (false, None);
-    for line in text.lines() {
-        let mut line = line.trim();
-        if let Some((header, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
-            is_in_section = header.trim() == section;
-            line = rest.trim();
-        }
-        let line = line.split(['#', ';']).next().unwrap_or_default();
-        // A key without a value is true.
-        let (name, value) = line.split_once('=').unwrap_or((line, "true"));
-        if is_in_section && name.trim() == key {
-            found = Some(value.trim().to_owned());
-        }
-    }
-    found
+    places.frozen.push(path);
 }
 
 /// Directories for temporary files.
@@ -262,52 +145,6 @@ fn temporary(rules: &Rules, workspace: &Workspace) -> Vec<PathBuf> {
         .map(|(_, path)| PathBuf::from(path))
         .filter(|path| path.is_absolute() && path.parent().is_some());
     named.into_iter().chain(rules.temporary.clone()).collect()
-}
-
-/// The Git directory of the repository with this root, or, for a worktree, that of its repository.
-///
-/// A worktree's `.git` file names that directory, but a command could write such a file. It is therefore
-/// accepted only if the directory names the worktree too: a command can't have written there.
-fn git_directory(root: &Path) -> Option<PathBuf> {
-    let git = root.join(".git");
-    let metadata = git.symlink_metadata().ok()?;
-    if metadata.is_dir() {
-        return git.join("HEAD").exists().then_some(git);
-    }
-    if !metadata.is_file() {
-        return None;
-    }
-    let text = std::fs::read_to_string(&git).ok()?;
-    let own = root.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
-    let back = std::fs::read_to_string(own.join("gitdir")).ok()?;
-    let is_ours = Path::new(back.trim()).canonicalize().is_ok_and(|back| back == git);
-    let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
-    let common = worktrees.parent()?.to_path_buf();
-    (is_ours && common.join("HEAD").exists()).then_some(common)
-}
-
-/// Collects the submodules' directories below this one.
-fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
-    if depth == 0 {
-        return;
-    }
-    for path in directories(directory) {
-        if found.len() >= MODULES_MAX {
-            return;
-        }
-        if path.join("HEAD").exists() {
-            found.push(path.clone());
-            modules(&path.join("modules"), depth - 1, found);
-        } else {
-            modules(&path, depth - 1, found);
-        }
-    }
-}
-
-/// The directories in this one, without symbolic links.
-fn directories(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
 
 /// The canonical forms of the paths that exist.
@@ -345,12 +182,17 @@ mod tests {
             Disk { root, _directory: directory }
         }
 
+        /// For a command that may change repositories.
         fn places(&self, cwd: &str, support: Support) -> Places {
+            self.places_of(cwd, true, support)
+        }
+
+        fn places_of(&self, cwd: &str, changes_git: bool, support: Support) -> Places {
             let home = self.root.join("home").into_os_string();
             let workspace =
                 Workspace::new(self.root.join(cwd), Vec::new(), Arc::new(vec![("HOME".into(), home)]));
             let rules = Rules { hide: vec![self.root.join("home/.epitome/data")], ..Rules::default() };
-            find(&rules, &workspace, &support)
+            find(&rules, &workspace, changes_git, &support)
         }
 
         fn below(&self, paths: &[PathBuf]) -> Vec<String> {
@@ -374,18 +216,53 @@ mod tests {
         let places = disk.places("w", ALL);
         assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache"]);
         let frozen = [
-            "w/.epitome",
             "w/.envrc",
+            "w/.epitome",
             "w/.git/hooks",
             "w/.git/config",
             "w/.git/commondir",
             "w/.git/modules/lib/deep/hooks",
             "w/.git/modules/lib/deep/commondir",
+            "w/src/.envrc",
         ];
         assert_eq!(disk.below(&places.frozen), frozen);
-        let fixed = ["w/.git", "w/.git/modules", "w/.git/modules/lib", "w/.git/modules/lib/deep"];
+        let fixed = ["w", "w/.git", "w/.git/modules", "w/.git/modules/lib", "w/.git/modules/lib/deep"];
         assert_eq!(disk.below(&places.fixed), fixed);
         assert_eq!(disk.below(&places.hidden), ["home/.ssh"]);
+    }
+
+    /// A list of files that make Git run something was never complete: `commondir`, settings of worktrees, entries of
+    /// the index for other repositories.
+    #[test]
+    fn repositories_are_read_only_unless_the_user_agreed() {
+        let disk = Disk::with(&[
+            "w/.git/HEAD",
+            "w/.git/hooks/",
+            "w/lib/.git",
+            "w/a/b/.git/HEAD",
+            "w/a/.envrc",
+            "h/x",
+        ]);
+        std::os::unix::fs::symlink("../../h", disk.root.join("w/a/.idea")).expect("linked");
+        let places = disk.places_of("w", false, ALL);
+        assert_eq!(disk.below(&places.writable), ["w"]);
+        let frozen = ["w/.git", "w/a/.envrc", "h", "w/a/.idea", "w/a/b/.git", "w/lib/.git"];
+        assert_eq!(disk.below(&places.frozen), frozen);
+        assert!(places.fixed == [disk.root.join("w")] && !disk.root.join("w/.git/commondir").exists());
+        let places = disk.places_of("w", true, ALL);
+        assert_eq!(disk.below(&places.writable), ["w", "w/.git", "w/a/b/.git"]);
+        assert!(!disk.below(&places.frozen).contains(&"w/.git".to_owned()));
+        assert!(disk.below(&places.frozen).contains(&"w/a/b/.git/commondir".to_owned()));
+    }
+
+    #[test]
+    fn a_directory_of_hooks_that_settings_name_is_read_only() {
+        let disk = Disk::with(&["w/.git/HEAD", "w/.githooks/pre-commit", "w/tools/Hooks/x", "home/x"]);
+        fs::write(disk.root.join("home/.gitconfig"), "[core]\n\thooksPath = .githooks\n").expect("written");
+        assert!(disk.below(&disk.places("w", ALL).frozen).contains(&"w/.githooks".to_owned()));
+        fs::write(disk.root.join("w/.git/config"), "[core]\n\thooksPath = \"tools/Hooks\"\n")
+            .expect("written");
+        assert!(disk.below(&disk.places_of("w", false, ALL).frozen).contains(&"w/tools/Hooks".to_owned()));
     }
 
     /// Files that point Git to its configuration are created if missing, and existing ones stay untouched.
@@ -401,7 +278,7 @@ mod tests {
         assert_eq!(text("config.worktree"), None, "Git would not read it");
         let frozen = ["w/.git/hooks", "w/.git/config", "w/.git/commondir", "w/.git/worktrees/t/commondir"];
         assert_eq!(disk.below(&places.frozen), frozen);
-        assert_eq!(disk.below(&places.fixed), ["w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
+        assert_eq!(disk.below(&places.fixed), ["w", "w/.git", "w/.git/worktrees", "w/.git/worktrees/t"]);
 
         fs::write(disk.root.join("w/.git/config"), "[extensions]\n\tworktreeConfig = true\n")
             .expect("written");
@@ -420,7 +297,8 @@ mod tests {
         let places = disk.places("w", ALL);
         assert!(!disk.root.join("w/.git/commondir").exists());
         assert_eq!(disk.below(&places.closed), ["w/.git"]);
-        let fixed = ["w/.git", "w/.git/logs", "w/.git/objects", "w/.git/worktrees", "w/.git/worktrees/t"];
+        let fixed =
+            ["w", "w/.git", "w/.git/logs", "w/.git/objects", "w/.git/worktrees", "w/.git/worktrees/t"];
         assert_eq!(disk.below(&places.fixed), fixed);
         for (text, is_closed) in [
             ("[core]\n\tbare = false\n", false),
@@ -461,10 +339,10 @@ mod tests {
         let disk = Disk::with(&["main/.git/HEAD", "main/.git/worktrees/w/HEAD", "w/", "home/.ssh/HEAD"]);
         let own = disk.root.join("main/.git/worktrees/w");
         fs::write(disk.root.join("w/.git"), format!("gitdir: {}\n", own.display())).expect("written");
-        assert_eq!(git_directory(&disk.root.join("w")), None, "nothing names it yet");
+        assert_eq!(git::directory(&disk.root.join("w")), None, "nothing names it yet");
         fs::write(own.join("gitdir"), format!("{}\n", disk.root.join("w/.git").display())).expect("written");
-        assert_eq!(git_directory(&disk.root.join("w")), Some(disk.root.join("main/.git")));
+        assert_eq!(git::directory(&disk.root.join("w")), Some(disk.root.join("main/.git")));
         fs::write(disk.root.join("w/.git"), "gitdir: ../home/.ssh\n").expect("written");
-        assert_eq!(git_directory(&disk.root.join("w")), None);
+        assert_eq!(git::directory(&disk.root.join("w")), None);
     }
 }

@@ -1,0 +1,205 @@
+//! What in a Git directory makes Git execute something: what stays read-only even for a command that may change
+//! the repository. Reads the disk, and creates what has to exist to be protected.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::{Namespaces, Support};
+use epitome_files::atomic_file::AtomicFile;
+use epitome_platform::sandbox::Places;
+
+/// Entries of a Git directory that make Git execute something: hooks, the configuration, and the file that
+/// names another directory for both.
+const OF_GIT: [&str; 4] = ["hooks", "config", OF_WORKTREES, COMMON];
+
+/// Configuration of a single worktree; Git reads it if `extensions.worktreeConfig` is set.
+const OF_WORKTREES: &str = "config.worktree";
+
+/// Names the directory with a repository's configuration and hooks if that is a different one, as for a
+/// worktree.
+const COMMON: &str = "commondir";
+
+/// Content for a `commondir` file that was missing: the same directory. Git also accepts ".", but libgit2
+/// then finds no repository.
+const COMMON_TEXT: &str = "./\n";
+
+/// Mode of created files; readable by others, like the files that Git writes.
+const READABLE: u32 = 0o644;
+
+/// Maximum number of submodules and worktrees of a repository that are looked up.
+const MODULES_MAX: usize = 64;
+
+/// Depth of the search for submodules: their paths are module names, which may contain slashes.
+const MODULES_DEPTH_MAX: usize = 4;
+
+/// Freezes entries that make Git execute something, in a Git directory, its submodules and its worktrees.
+pub(super) fn freeze(places: &mut Places, git: &Path, support: &Support) {
+    let has_namespaces = support.namespaces != Namespaces::None;
+    let mut found = Vec::new();
+    modules(&git.join("modules"), MODULES_DEPTH_MAX, &mut found);
+    if is_placed_by_its_settings(git) {
+        if has_namespaces {
+            // Git creates it with the first commit in a worktree, which would fail in a closed directory.
+            let _ = std::fs::create_dir(git.join("logs"));
+        }
+        let inner = directories(git).filter(|path| !path.ends_with("hooks"));
+        places.fixed.extend(inner.chain([git.to_path_buf()]));
+        places.closed.push(git.to_path_buf());
+    } else {
+        found.insert(0, git.to_path_buf());
+    }
+    for own in found {
+        if has_namespaces {
+            complete(&own);
+        }
+        freeze_in(places, &own, &OF_GIT);
+        fix_below(places, git, &own);
+    }
+    for own in directories(&git.join("worktrees")).take(MODULES_MAX) {
+        if has_namespaces && is_true(git, "extensions", "worktreeconfig") {
+            put_new(&own.join(OF_WORKTREES), "");
+        }
+        freeze_in(places, &own, &[COMMON, OF_WORKTREES]);
+        fix_below(places, git, &own);
+    }
+    places.fixed.sort();
+    places.fixed.dedup();
+}
+
+/// The directory that the settings name for hooks, if it exists. A relative one is relative to the working tree.
+pub(super) fn hooks_path(git: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let of_user =
+        home.into_iter().flat_map(|home| [home.join(".gitconfig"), home.join(".config/git/config")]);
+    let mut files = std::iter::once(git.join("config")).chain(of_user);
+    let named = files.find_map(|file| setting(&file, "core", "hookspath"))?;
+    let named = match (named.strip_prefix("~/"), home) {
+        (Some(below), Some(home)) => home.join(below),
+        _ => git.parent()?.join(named),
+    };
+    named.canonicalize().ok()
+}
+
+/// What the entries lead to that are links: it may be in the workspace.
+pub(super) fn outside_links(git: &Path) -> Vec<PathBuf> {
+    let links = OF_GIT.iter().map(|name| git.join(name)).filter(|path| path.is_symlink());
+    links.filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+fn freeze_in(places: &mut Places, directory: &Path, names: &[&str]) {
+    let there = |path: &PathBuf| path.symlink_metadata().is_ok();
+    names
+        .iter()
+        .map(|name| directory.join(name))
+        .filter(there)
+        .for_each(|path| super::places::freeze(places, path));
+}
+
+/// Fixes a directory and its parents up to `git`: renaming any of them would move it out of the way.
+fn fix_below(places: &mut Places, git: &Path, directory: &Path) {
+    let above = directory.ancestors().take_while(|path| path.starts_with(git));
+    places.fixed.extend(above.map(PathBuf::from));
+}
+
+/// Creates the missing entries through which a command could make Git execute something, because only
+/// existing paths can be frozen. They are left in place, because a mount ends with the file below it.
+fn complete(git: &Path) {
+    // Git itself creates this directory in most repositories.
+    let _ = std::fs::create_dir(git.join("hooks"));
+    put_new(&git.join(COMMON), COMMON_TEXT);
+    if is_true(git, "extensions", "worktreeconfig") {
+        put_new(&git.join(OF_WORKTREES), "");
+    }
+}
+
+/// Creates a file if the path doesn't exist. If that fails, a command can't create it either.
+fn put_new(path: &Path, text: &str) {
+    let Some(directory) = path.parent().filter(|_| path.symlink_metadata().is_err()) else { return };
+    let put = AtomicFile::begin(directory, READABLE).and_then(|mut new| {
+        new.file().write_all(text.as_bytes())?;
+        new.put_new(path)
+    });
+    if let Err(error) = put {
+        tracing::debug!(path = %path.display(), %error, "not put there to be frozen");
+    }
+}
+
+/// Whether a repository's configuration makes it bare or sets another work tree. Git honours that only
+/// without a `commondir`, or if each worktree has its own configuration.
+fn is_placed_by_its_settings(git: &Path) -> bool {
+    (is_true(git, "core", "bare") || setting(&git.join("config"), "core", "worktree").is_some())
+        && !is_true(git, "extensions", "worktreeconfig")
+}
+
+fn is_true(git: &Path, section: &str, key: &str) -> bool {
+    setting(&git.join("config"), section, key).is_some_and(|value| {
+        matches!(value.to_ascii_lowercase().as_str(), "true" | "yes" | "on")
+            || value.parse().is_ok_and(|number: i64| number != 0)
+    })
+}
+
+/// The last value of this key in a file with settings; section and key are given in lower case.
+fn setting(file: &Path, section: &str, key: &str) -> Option<String> {
+    let text = std::fs::read(file).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let (mut is_in_section, mut found) = (false, None);
+    for line in text.lines() {
+        let mut line = line.trim();
+        if let Some((header, rest)) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            is_in_section = header.trim().eq_ignore_ascii_case(section);
+            line = rest.trim();
+        }
+        let line = line.split(['#', ';']).next().unwrap_or_default();
+        // A key without a value is true.
+        let (name, value) = line.split_once('=').unwrap_or((line, "true"));
+        if is_in_section && name.trim().eq_ignore_ascii_case(key) {
+            found = Some(value.trim().trim_matches('"').to_owned());
+        }
+    }
+    found
+}
+
+/// The Git directory of the repository with this root, or, for a worktree, that of its repository.
+///
+/// A worktree's `.git` file names that directory, but a command could write such a file. It is therefore
+/// accepted only if the directory names the worktree too: a command can't have written there.
+pub(super) fn directory(root: &Path) -> Option<PathBuf> {
+    let git = root.join(".git");
+    let metadata = git.symlink_metadata().ok()?;
+    if metadata.is_dir() {
+        return git.join("HEAD").exists().then_some(git);
+    }
+    if !metadata.is_file() {
+        return None;
+    }
+    let text = std::fs::read_to_string(&git).ok()?;
+    let own = root.join(text.strip_prefix("gitdir:")?.trim()).canonicalize().ok()?;
+    let back = std::fs::read_to_string(own.join("gitdir")).ok()?;
+    let is_ours = Path::new(back.trim()).canonicalize().is_ok_and(|back| back == git);
+    let worktrees = own.parent().filter(|parent| parent.ends_with("worktrees"))?;
+    let common = worktrees.parent()?.to_path_buf();
+    (is_ours && common.join("HEAD").exists()).then_some(common)
+}
+
+/// Collects the submodules' directories below this one.
+fn modules(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    if depth == 0 {
+        return;
+    }
+    for path in directories(directory) {
+        if found.len() >= MODULES_MAX {
+            return;
+        }
+        if path.join("HEAD").exists() {
+            found.push(path.clone());
+            modules(&path.join("modules"), depth - 1, found);
+        } else {
+            modules(&path, depth - 1, found);
+        }
+    }
+}
+
+/// The directories in this one, without symbolic links.
+fn directories(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}

@@ -1,0 +1,137 @@
+//! Finds the repositories of a workspace, and the files that programs execute on their own: what a command may
+//! not change even though it may change the workspace. Reads the disk.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::permission::{DIRECTORIES_THAT_RUN, FILES_THAT_RUN};
+
+/// Levels of directories below a root that are looked through. Repositories are often checked out side by side,
+/// or below a directory for vendored ones.
+const LEVELS: usize = 3;
+
+/// Directories that one look goes through, the upper ones first.
+const DIRECTORIES_MAX: usize = 2_048;
+
+/// File systems count changes within this time as one: a directory that was changed just now is read again.
+const SETTLED: Duration = Duration::from_millis(50);
+
+/// What was found so far in the directories of a workspace. What was found once stays protected as long as it
+/// exists, however many directories a command creates.
+#[derive(Debug, Default)]
+pub struct Found(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    read: HashMap<PathBuf, Directory>,
+    entries: BTreeSet<PathBuf>,
+}
+
+/// A directory as it was when it was read.
+#[derive(Debug)]
+struct Directory {
+    changed: (i64, i64, u64),
+    inner: Vec<PathBuf>,
+    entries: Vec<PathBuf>,
+}
+
+impl Found {
+    /// Returns the paths of `.git` entries and of files and directories that run later, at and below the roots, in
+    /// order. They may be links. Takes a millisecond per thousand unchanged directories.
+    pub fn entries<'a>(&self, roots: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut level: Vec<PathBuf> = roots.map(Path::to_path_buf).collect();
+        let mut looked_at = BTreeSet::new();
+        for _ in 0..=LEVELS {
+            let mut next = Vec::new();
+            for path in level {
+                if looked_at.len() >= DIRECTORIES_MAX || looked_at.contains(&path) {
+                    continue;
+                }
+                if let Some(directory) = state.look(&path) {
+                    next.extend(directory.inner.iter().cloned());
+                    let entries = directory.entries.clone();
+                    state.entries.extend(entries);
+                }
+                looked_at.insert(path);
+            }
+            level = next;
+        }
+        state.read.retain(|path, _| looked_at.contains(path));
+        state.entries.retain(|path| path.symlink_metadata().is_ok());
+        state.entries.iter().cloned().collect()
+    }
+}
+
+impl State {
+    /// The directory, read again if it has changed.
+    fn look(&mut self, path: &Path) -> Option<&Directory> {
+        let metadata = path.symlink_metadata().ok().filter(std::fs::Metadata::is_dir)?;
+        let changed = (metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
+        if self.read.get(path).is_none_or(|directory| directory.changed != changed) {
+            let mut directory = Directory::read(path)?;
+            directory.changed = changed;
+            let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            if age.is_none_or(|age| age < SETTLED) {
+                directory.changed.1 = -1;
+            }
+            self.read.insert(path.to_path_buf(), directory);
+        }
+        self.read.get(path)
+    }
+}
+
+impl Directory {
+    fn read(path: &Path) -> Option<Directory> {
+        let mut directory = Directory { changed: (0, 0, 0), inner: Vec::new(), entries: Vec::new() };
+        for entry in std::fs::read_dir(path).ok()?.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if DIRECTORIES_THAT_RUN.iter().chain(&FILES_THAT_RUN).any(|runs| name.eq_ignore_ascii_case(runs))
+            {
+                directory.entries.push(entry.path());
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directory.inner.push(entry.path());
+            }
+        }
+        directory.inner.sort();
+        Some(directory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Somebody works in the directory above their repositories: a command could change the hooks of each of them.
+    #[test]
+    fn repositories_are_found_three_levels_down_and_stay_found() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it exists");
+        for path in [".git/x/.git", "one/.git", "a/b/c/.git", "a/b/c/d/.git", "one/src/.vscode", "z/lib/.git"]
+        {
+            fs::create_dir_all(root.join(path)).expect("made");
+        }
+        fs::write(root.join("one/.envrc"), "").expect("written");
+        let found = Found::default();
+        let entries = || -> Vec<String> {
+            let below = |path: &PathBuf| Some(path.strip_prefix(&root).ok()?.display().to_string());
+            found.entries(std::iter::once(root.as_path())).iter().filter_map(below).collect()
+        };
+        let expected = [".git", "a/b/c/.git", "one/.envrc", "one/.git", "one/src/.vscode", "z/lib/.git"];
+        assert_eq!(entries(), expected);
+        for number in 0..DIRECTORIES_MAX + 10 {
+            fs::create_dir(root.join(format!("many{number}"))).expect("made");
+        }
+        assert_eq!(entries(), expected, "more directories than one look goes through");
+        fs::remove_file(root.join("one/.envrc")).expect("removed");
+        fs::create_dir(root.join(".idea")).expect("made");
+        let expected = [".git", ".idea", "a/b/c/.git", "one/.git", "one/src/.vscode", "z/lib/.git"];
+        assert_eq!(entries(), expected);
+    }
+}
