@@ -715,3 +715,23 @@ async fn modes_owners_and_times_change_only_in_the_workspace() {
     )
     .await;
 }
+
+/// `deny Read(private/**)` bound the file tools, and `grep -r` in a command read the files all the same.
+#[tokio::test]
+async fn what_deny_rules_name_is_not_read_by_commands() {
+    if !has_namespaces() {
+        return;
+    }
+    let mut place = Place::new();
+    let cwd = place.workspace.cwd.clone();
+    for path in ["private/a", "sub/deep/er/.env", "open/b"] {
+        let path = cwd.join(path);
+        fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+        fs::write(path, "the-denied-text\n").expect("written");
+    }
+    place.rules.deny_read = vec!["private/**".into(), ".env".into(), "//etc/passwd".into()];
+    let read = place.bash("cat private/a sub/deep/er/.env /etc/passwd; grep -rl the-denied-text .").await;
+    let lines: Vec<&str> = text(&read).lines().filter(|line| line.starts_with("./")).collect();
+    assert_eq!(lines, ["./open/b"], "{}", text(&read));
+    assert!(!text(&read).contains("root:"), "{}", text(&read));
+}

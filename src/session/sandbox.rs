@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Severity;
 use super::core::Core;
 use epitome_tools::Access;
+use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::sandbox::{Rules, TEMPORARY};
 
 impl Core {
@@ -13,6 +14,7 @@ impl Core {
     pub(super) fn sandbox_rules(&self) -> Arc<Rules> {
         let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
         let own = [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), paths.config_file()];
+        let deny_read = Hidden::denied(&self.settings.permissions);
         Arc::new(Rules {
             enabled: settings.enabled,
             in_full_mode: settings.in_full_mode,
@@ -22,6 +24,7 @@ impl Core {
             temporary: TEMPORARY.map(PathBuf::from).into(),
             write: settings.write.clone(),
             hide: own.into_iter().chain(settings.hide.iter().cloned()).collect(),
+            deny_read,
         })
     }
 

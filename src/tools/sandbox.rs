@@ -43,6 +43,8 @@ pub struct Rules {
     pub write: Vec<PathBuf>,
     /// Additional files and directories that commands may not read; absolute.
     pub hide: Vec<PathBuf>,
+    /// Path patterns of deny rules for reading; what they match when a command starts is hidden from it.
+    pub deny_read: Vec<String>,
 }
 
 impl Rules {

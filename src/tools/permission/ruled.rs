@@ -375,11 +375,19 @@ impl Globs {
         self.named.iter().any(|named| named.iter().zip(open).all(|(part, open)| same(part, open)))
     }
 
+    /// Whether a path itself matches, and not only because it is below one that does.
+    fn matches_itself(&self, path: &Path) -> bool {
+        self.matchers.iter().any(|matcher| matcher.is_match(path))
+    }
+
     fn fit(&self, path: &Path) -> bool {
         path.as_os_str().len() <= PATH_BYTES_MAX
             && path.ancestors().any(|part| self.matchers.iter().any(|matcher| matcher.is_match(part)))
     }
 }
+
+/// Files and directories of a workspace that are compared with patterns, each time that a command is started.
+const ENTRIES_LOOKED_AT: usize = 50_000;
 
 /// Files that searches skip because an ask or deny rule applies to reading them.
 #[derive(Default)]
@@ -396,6 +404,40 @@ impl Hidden {
         });
         let abouts = of_reading.filter_map(|rule| rule.pattern.about.as_deref());
         Hidden(abouts.map(|about| Globs::new(about, workspace, Case::Ignored)).collect())
+    }
+
+    /// The path patterns of the rules that deny reading.
+    pub fn denied(rules: &[Written]) -> Vec<String> {
+        let of_reading = rules.iter().filter(|rule| {
+            rule.word == Word::Deny && (rule.pattern.tool == "Read" || fits(&rule.pattern.tool, "file_read"))
+        });
+        of_reading.filter_map(|rule| rule.pattern.about.clone()).collect()
+    }
+
+    /// Returns the existing paths at and below the workspace's directories that these patterns of deny rules match,
+    /// and those elsewhere that they name without a wildcard.
+    pub fn existing(patterns: &[String], workspace: &Workspace) -> Vec<PathBuf> {
+        let hidden =
+            Hidden(patterns.iter().map(|about| Globs::new(about, workspace, Case::Ignored)).collect());
+        let named = hidden.0.iter().flat_map(|globs| &globs.named).filter(|path| hidden.hides(path)).cloned();
+        let mut found: Vec<PathBuf> = named.filter(|path| path.exists()).collect();
+        let has_wildcards =
+            patterns.iter().any(|about| !about.contains('/') || about.contains(['*', '?', '[', '{']));
+        let mut pending: Vec<PathBuf> =
+            workspace.roots().iter().map(|root| root.path().to_path_buf()).collect();
+        let mut left = if has_wildcards { ENTRIES_LOOKED_AT } else { 0 };
+        while let Some(directory) = pending.pop() {
+            for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten().take(left) {
+                left -= 1;
+                let path = entry.path();
+                if hidden.0.iter().any(|globs| globs.matches_itself(&path)) {
+                    found.push(path);
+                } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    pending.push(path);
+                }
+            }
+        }
+        found
     }
 
     pub fn hides(&self, path: &Path) -> bool {
