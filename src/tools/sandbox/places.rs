@@ -10,9 +10,36 @@ use crate::secret_places::SecretPlaces;
 use epitome_platform::sandbox::{Places, all_but};
 
 /// Paths below a home directory where package managers and compilers cache downloads and builds. If a file
-/// next to the cache is executed when programs start, the entry is narrowed to exclude that file.
-const CACHES_IN_HOME: [&str; 24] = [
-    ".cache",
+/// next to the cache is executed when programs start, the entry is narrowed to exclude that file. Of `~/.cache`, only
+/// what the next build or check reads: shells and browsers execute other parts of it.
+const CACHES_IN_HOME: [&str; 50] = [
+    ".cache/bazel",
+    ".cache/ccache",
+    ".cache/clangd",
+    ".cache/composer",
+    ".cache/coursier",
+    ".cache/deno",
+    ".cache/fontconfig",
+    ".cache/go-build",
+    ".cache/golangci-lint",
+    ".cache/gopls",
+    ".cache/matplotlib",
+    ".cache/mesa_shader_cache",
+    ".cache/mypy",
+    ".cache/node-gyp",
+    ".cache/pdm",
+    ".cache/pip",
+    ".cache/pnpm",
+    ".cache/pypoetry",
+    ".cache/rattler",
+    ".cache/ruff",
+    ".cache/sccache",
+    ".cache/staticcheck",
+    ".cache/turbo",
+    ".cache/typescript",
+    ".cache/uv",
+    ".cache/yarn",
+    ".cache/zig",
     ".cargo/registry",
     ".cargo/git",
     ".cargo/.package-cache",
