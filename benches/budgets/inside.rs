@@ -13,9 +13,13 @@ use epitome::provider::wire::Purpose;
 use epitome::provider::wire::encoding::Encoding;
 use epitome::provider::{Basis, Request};
 use epitome::thread::{
-    Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, Seq, SessionId, ThoughtLevel, Thread,
+    Change, Content, Entry, FORMAT_VERSION, Message, ModelName, Origin, OutcomeStatus, Seq, SessionId,
+    ThoughtLevel, Thread,
 };
 use epitome::tokens::{Counter, Ruler, Vocabulary};
+use epitome::tools::reaper::Reaper;
+use epitome::tools::sandbox::{Rules, TEMPORARY};
+use epitome::tools::{ToolContext, Toolbox, Workspace};
 use serde_json::json;
 
 use crate::measures::Effort;
@@ -59,6 +63,7 @@ pub fn run(effort: Effort, as_json: bool) -> Result<()> {
             writing(&endpoint(wire, name)?, messages, count, &mut lines)?;
         }
     }
+    sandbox(effort.of(200), &mut lines)?;
     if as_json {
         let rows: Vec<_> = lines
             .iter()
@@ -70,6 +75,39 @@ pub fn run(effort: Effort, as_json: bool) -> Result<()> {
     println!("\nInside the bench's own process (the library linked; no floor, no budget)\n");
     for Line { title, value, unit } in lines {
         println!("{title:<58} {value:>12.3} {unit}");
+    }
+    Ok(())
+}
+
+/// What the sandbox adds to a command that does nothing, by the median of alternating runs in this repository.
+fn sandbox(count: usize, lines: &mut Vec<Line>) -> Result<()> {
+    let home = tempfile::tempdir()?;
+    let environment = vec![
+        ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
+        ("HOME".into(), home.path().as_os_str().to_owned()),
+    ];
+    let workspace = Arc::new(Workspace::new(std::env::current_dir()?, Vec::new(), Arc::new(environment)));
+    let tools = Toolbox::built_in(Arc::new(Reaper::none()));
+    let bash = tools.get("bash").context("a built-in tool")?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let mut times = [Vec::new(), Vec::new()];
+    for turn in 0..2 * count {
+        let enabled = turn % 2 == 1;
+        let rules = Rules { enabled, temporary: TEMPORARY.map(Into::into).into(), ..Rules::default() };
+        let context = ToolContext { sandbox: Arc::new(rules), ..ToolContext::bare(workspace.clone()) };
+        let began = Instant::now();
+        let result = runtime.block_on(bash.run(json!({"command": "true"}), context));
+        times[usize::from(enabled)].push(began.elapsed());
+        ensure!(result.status == OutcomeStatus::Completed, "true failed: {:?}", result.content);
+    }
+    let median = |times: &mut Vec<Duration>| {
+        times.sort();
+        times[times.len() / 2].as_secs_f64() * 1_000.0
+    };
+    for (title, times) in
+        ["bash `true` outside of the sandbox", "bash `true` in the sandbox"].iter().zip(&mut times)
+    {
+        lines.push(Line { title: (*title).to_owned(), value: median(times), unit: "ms" });
     }
     Ok(())
 }
