@@ -80,7 +80,7 @@ pub fn run(effort: Effort, as_json: bool) -> Result<()> {
 }
 
 /// What the sandbox adds to a command that does nothing, by the median of alternating runs in this repository.
-fn sandbox(count: usize, lines: &mut Vec<Line>) -> Result<()> {
+fn sandbox(count: u32, lines: &mut Vec<Line>) -> Result<()> {
     let home = tempfile::tempdir()?;
     let environment = vec![
         ("PATH".into(), std::env::var_os("PATH").unwrap_or_default()),
