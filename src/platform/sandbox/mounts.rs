@@ -61,7 +61,9 @@ impl Mounts {
     pub fn new(places: &Places, start: &Path, own_proc: bool) -> io::Result<Mounts> {
         let mut mounts = Mounts { own_proc, ..Mounts::default() };
         mounts.start = Target::of(start)?;
-        for path in outermost(places.writable.iter().chain(&places.devices)) {
+        // Devices can be written to on a read-only mount, and `/dev/ptmx` looks for `pts` beside it.
+        let devices = places.devices.iter().filter(|path| path.is_dir());
+        for path in outermost(places.writable.iter().chain(devices)) {
             mounts.writable.extend(Mount::of(path, Kind::Fixed)?);
         }
         // Fix directories before freezing their contents: a later mount of the directory would hide the others.
