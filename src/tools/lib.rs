@@ -51,6 +51,7 @@ use read_state::Files;
 
 use epitome_platform::root::Roots;
 use epitome_recall::Log;
+pub use epitome_secrets::exposure::Exposure;
 use epitome_thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -175,8 +176,10 @@ pub struct Workspace {
     pub cwd: PathBuf,
     /// Additional directories opened by the client; together with `cwd` they make up the workspace.
     pub directories: Vec<PathBuf>,
-    /// The environment of the editor that sent the prompt. Commands get this environment and nothing else.
+    /// The environment of the editor that sent the prompt, with its keys. Programs get the part of it that
+    /// `exposure` determines.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    exposure: Arc<Exposure>,
     /// `cwd` and `directories`, opened when the session began to work there.
     roots: Roots,
 }
@@ -201,6 +204,7 @@ impl Workspace {
             cwd: cwd.into(),
             directories: Vec::new(),
             environment: Arc::default(),
+            exposure: Arc::default(),
             roots: Roots::default(),
         }
         .changed(directories, environment)
@@ -215,7 +219,17 @@ impl Workspace {
     ) -> Workspace {
         let all = std::iter::once(&self.cwd).chain(&directories).map(PathBuf::as_path);
         let roots = self.roots.reopened(all);
-        Workspace { cwd: self.cwd.clone(), directories, environment, roots }
+        Workspace { cwd: self.cwd.clone(), directories, environment, exposure: self.exposure.clone(), roots }
+    }
+
+    /// The same workspace, in which programs get other parts of the environment.
+    pub fn exposing(self, exposure: Arc<Exposure>) -> Workspace {
+        Workspace { exposure, ..self }
+    }
+
+    /// Which variables of the environment programs get.
+    pub fn exposure(&self) -> &Exposure {
+        &self.exposure
     }
 
     /// The directories, opened.
