@@ -103,7 +103,7 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
     if paths.iter().any(|path| may_run_later(path, &inside) || is_secret(path)) {
         return Verdict::Ask { always: None };
     }
-    if mode == Mode::AcceptEdits {
+    if matches!(mode, Mode::AcceptEdits | Mode::Auto) {
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
     if rules.contains(&Rule::EditsInWorkspace) {
@@ -123,10 +123,14 @@ fn command(line: &str, confined: bool, mode: Mode, rules: &[Rule]) -> Verdict {
     match mode {
         Mode::ReadOnly => denied("Commands cannot be run"),
         Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
-        Mode::Ask | Mode::AcceptEdits if rules.contains(&rule) => {
+        // `ruled::judge` has checked that the sandbox is complete.
+        Mode::Auto if confined => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto if rules.contains(&rule) => {
             Verdict::Allow { by: AllowedBy::Rule(rule) }
         }
-        Mode::Ask | Mode::AcceptEdits => Verdict::Ask { always: Some((rule, words.to_string())) },
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto => {
+            Verdict::Ask { always: Some((rule, words.to_string())) }
+        }
     }
 }
 
@@ -145,7 +149,7 @@ fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rul
         Mode::ReadOnly if !reads_only => {
             denied("Tools of other servers that may change something cannot be called")
         }
-        Mode::ReadOnly | Mode::Ask | Mode::AcceptEdits => {
+        Mode::ReadOnly | Mode::Ask | Mode::AcceptEdits | Mode::Auto => {
             let words = format!("{tool} of the server {server} for this session");
             remembered(Rule::External { server: server.to_owned(), tool: tool.to_owned() }, words, rules)
         }
@@ -307,26 +311,26 @@ mod tests {
 
     #[test]
     fn decisions_by_mode() {
-        // Columns: ask, accept_edits, read_only, full.
+        // Columns: ask, accept_edits, auto, read_only, full.
         let table = [
-            (Access::Nothing, "aaaa"),
-            (reading("/w/src/main.rs"), "aaaa"),
-            (reading("/etc/ssl/openssl.cnf"), "AAAa"),
-            (reading("/w/.env"), "oooa"),
-            (reading("/home/me/.ssh/id_ed25519"), "oooa"),
-            (writing("/w/src/main.rs"), "Aada"),
-            (writing("/w/.git/hooks/pre-commit"), "ooda"),
-            (writing("/w/.epitome/config.toml"), "ooda"),
-            (writing("/w/.devcontainer/devcontainer.json"), "ooda"),
-            (writing("/w/sub/.envrc"), "ooda"),
-            (writing("/w/sub/.dir-locals.el"), "ooda"),
-            (writing("/w/.env"), "ooda"),
-            (writing("/etc/hosts"), "oodo"),
-            (running("cargo test", true), "AAda"),
-            (running("cargo test", false), "AAda"),
-            (Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }, "AAAa"),
-            (external_tool("look", true), "AAAa"),
-            (external_tool("write", false), "AAda"),
+            (Access::Nothing, "aaaaa"),
+            (reading("/w/src/main.rs"), "aaaaa"),
+            (reading("/etc/ssl/openssl.cnf"), "AAAAa"),
+            (reading("/w/.env"), "ooooa"),
+            (reading("/home/me/.ssh/id_ed25519"), "ooooa"),
+            (writing("/w/src/main.rs"), "Aaada"),
+            (writing("/w/.git/hooks/pre-commit"), "oooda"),
+            (writing("/w/.epitome/config.toml"), "oooda"),
+            (writing("/w/.devcontainer/devcontainer.json"), "oooda"),
+            (writing("/w/sub/.envrc"), "oooda"),
+            (writing("/w/sub/.dir-locals.el"), "oooda"),
+            (writing("/w/.env"), "oooda"),
+            (writing("/etc/hosts"), "ooodo"),
+            (running("cargo test", true), "AAada"),
+            (running("cargo test", false), "AAAda"),
+            (Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }, "AAAAa"),
+            (external_tool("look", true), "AAAAa"),
+            (external_tool("write", false), "AAAda"),
         ];
         for (access, expected) in table {
             let letters: String = Mode::ALL.iter().map(|mode| letter(judge(&access, *mode, &[]))).collect();
