@@ -15,6 +15,7 @@ use epitome::hooks::trust::{Decision, Item, Trust, Verdict, unchanged};
 use epitome::paths::Paths;
 use epitome::store::Store;
 use epitome::thread::{Change, FORMAT_VERSION, HookRun, SessionId, StopReason, Usage};
+use epitome::tools::Exposure;
 use epitome::tools::reaper::Reaper;
 use serde_json::json;
 
@@ -92,6 +93,7 @@ impl Disk {
             settings: &self.settings,
             reaper: &Arc::new(Reaper::none()),
             environment: &self.environment,
+            exposure: &Exposure::default(),
             trust,
         })
     }

@@ -17,6 +17,7 @@ use crate::hooks::shown::{self, kind, word};
 use crate::hooks::trust::{Decision, Item, Trust};
 use crate::paths::Paths;
 use crate::problem::Problem;
+use crate::provider::endpoint;
 use crate::tools::reaper::Reaper;
 
 /// Digits of a digest that are shown, enough to distinguish two versions.
@@ -135,6 +136,7 @@ impl Project {
             settings: &self.settings.hooks,
             reaper: &self.reaper,
             environment: &self.environment,
+            exposure: &endpoint::exposure(&self.settings),
             trust: &self.trust,
         })
     }

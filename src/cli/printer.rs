@@ -281,7 +281,8 @@ impl<'a> Printer<'a> {
                     // No permission mode allows running a repository's programs.
                     "trust" => "To let them: `epitome hooks trust`, or --trust-hooks for one run.",
                     _ => {
-                        "To allow such calls: --mode accept_edits (edits) or --mode full (commands as well)."
+                        "To allow such calls: --mode auto (edits, and commands in the sandbox), or a rule in config.toml \
+                         (`[permissions] allow`) for what leaves it."
                     }
                 };
                 let title = title.trim_end_matches('?');

@@ -11,8 +11,10 @@ use serde_json::json;
 use super::overrides::RecipeDirArgs;
 use super::terminal::{self, sanitized};
 use super::{CliError, serve};
+use crate::config::Settings;
 use crate::paths::Paths;
 use crate::problem::Problem;
+use crate::provider::endpoint;
 use crate::recipe::catalog::{Catalog, PROBLEMS_MAX};
 use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Recipe, Source};
@@ -154,14 +156,21 @@ impl Recipes {
         loop {
             match render::render(recipe, arguments, &surroundings, &outputs) {
                 Ok(Rendered::Done(prompt)) => return Ok(prompt),
-                Ok(Rendered::Needs(calls)) => outputs.extend(self.outputs(&recipe.source, calls)?),
+                Ok(Rendered::Needs(calls)) => {
+                    outputs.extend(self.outputs(&recipe.source, calls, &settings)?)
+                }
                 Err(problem) => return Err(CliError::failed(problem.to_string(), None)),
             }
         }
     }
 
     /// The output of shell commands. Those of a repository's recipe do not run, since nobody has approved them.
-    fn outputs(&self, source: &Source, calls: Vec<ShellCall>) -> Result<ShellOutputs, CliError> {
+    fn outputs(
+        &self,
+        source: &Source,
+        calls: Vec<ShellCall>,
+        settings: &Settings,
+    ) -> Result<ShellOutputs, CliError> {
         match source {
             Source::Repository(_) => {
                 return Ok(calls.into_iter().map(|call| (call, NOT_RUN.to_owned())).collect());
@@ -169,7 +178,8 @@ impl Recipes {
             Source::BuiltIn | Source::User(_) => {}
         }
         let toolbox = Toolbox::built_in(Arc::new(Reaper::of_this_executable()));
-        let workspace = Arc::new(Workspace::new(self.cwd.clone(), Vec::new(), serve::environment()));
+        let workspace = Workspace::new(self.cwd.clone(), Vec::new(), serve::environment());
+        let workspace = Arc::new(workspace.exposing(Arc::new(endpoint::exposure(settings))));
         serve::runtime()?.block_on(async {
             let mut outputs = ShellOutputs::new();
             for call in calls {

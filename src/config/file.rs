@@ -23,6 +23,7 @@ const KEYS: &[&str] = &[
     "models",
     "providers",
     "compaction",
+    "environment",
     "hooks",
     "agents",
     "mcp",
@@ -104,6 +105,7 @@ impl Reader<'_> {
                     | "mode"
                     | "max_rounds"
                     | "providers"
+                    | "environment"
                     | "hooks"
                     | "agents"
                     | "sandbox"
@@ -121,6 +123,7 @@ impl Reader<'_> {
                 "models" => self.models(value, settings),
                 "providers" => self.providers(value, settings),
                 "compaction" => self.compaction(value, &mut settings.compaction),
+                "environment" => self.exposure(value, &mut settings.exposure),
                 "hooks" => self.hooks(value, &mut settings.hooks),
                 "agents" => self.agents(value, &mut settings.agents),
                 "mcp" => self.mcp(value, &mut settings.mcp),

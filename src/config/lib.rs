@@ -7,6 +7,7 @@
 //! where they belong.
 
 mod agents;
+mod exposure;
 mod file;
 mod hooks;
 mod mcp;
@@ -29,6 +30,7 @@ pub use epitome_settings::{
     BuiltInSettings, Compaction, ProviderSettings, Prune, Summariser, Threshold, WireFormat,
 };
 use epitome_thread::{Mode, ThoughtLevel};
+pub use exposure::ExposureSettings;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
 pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
@@ -58,6 +60,8 @@ pub struct Settings {
     pub agents: Agents,
     pub mcp: Mcp,
     pub sandbox: Sandbox,
+    /// `environment`: which variables programs get.
+    pub exposure: ExposureSettings,
     /// Rules of all files, the user's first. The strictest matching rule wins, whichever file it comes from.
     pub permissions: Vec<Written>,
     /// `secrets.mask`: whether text that looks like a key is masked before it is stored.
@@ -91,6 +95,7 @@ impl Default for Settings {
             agents: Agents::default(),
             mcp: Mcp::default(),
             sandbox: Sandbox::default(),
+            exposure: ExposureSettings::default(),
             permissions: Vec::new(),
             mask_secrets: true,
             go_compat: false,

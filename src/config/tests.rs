@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use epitome_secrets::exposure::CommandVariables;
 
 struct Disk {
     root: tempfile::TempDir,
@@ -133,7 +134,11 @@ fn an_invalid_value_is_reported_with_its_position() {
     assert_eq!(
         told,
         [
-            (Some((1, 8)), "there is no mode \"yolo\"", Some("one of ask, accept_edits, read_only, full")),
+            (
+                Some((1, 8)),
+                "there is no mode \"yolo\"",
+                Some("one of ask, accept_edits, auto, read_only, full")
+            ),
             (Some((2, 1)), "unknown key \"modell\"", Some("did you mean \"model\"?")),
         ]
     );
@@ -179,6 +184,8 @@ fn a_repository_cannot_widen_its_permissions() {
         key_variable = "ANTHROPIC_API_KEY"
         [hooks]
         trust = "run"
+        [environment]
+        commands = "all"
         [compaction]
         model = "evil/model"
         preserve_ratio = 0.3
@@ -186,7 +193,7 @@ fn a_repository_cannot_widen_its_permissions() {
     let (settings, problems) = Disk::new("", text).load(&[]);
     let allowed = Compaction { preserve_ratio: 0.3, ..Compaction::default() };
     assert_eq!(settings, Settings { compaction: allowed, ..Settings::default() });
-    assert_eq!(problems.len(), 6, "{problems:#?}");
+    assert_eq!(problems.len(), 7, "{problems:#?}");
     for problem in problems {
         assert!(problem.message.contains("repository"), "{problem}");
         assert!(problem.hint.is_some_and(|hint| hint.contains("home/config.toml")));
@@ -527,4 +534,29 @@ fn an_invalid_rule_is_reported_and_the_others_apply() {
             ),
         ]
     );
+}
+
+#[test]
+fn the_environment_of_commands_is_chosen_by_word_or_names() {
+    let of = |text: &str| {
+        let (settings, problems) = Disk::new(&format!("[environment]\n{text}\n"), "").load(&[]);
+        (settings.exposure, problems.into_iter().map(|problem| problem.message).collect::<Vec<_>>())
+    };
+    let named = |names: &[&str]| CommandVariables::NoSecrets {
+        except: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    for (text, commands) in [
+        ("", named(&[])),
+        ("commands = \"no_secrets\"", named(&[])),
+        ("commands = \"all\"", CommandVariables::All),
+        ("commands = [\"GH_TOKEN\", \"_X\"]", named(&["GH_TOKEN", "_X"])),
+    ] {
+        assert_eq!(of(text), (ExposureSettings { commands, ..ExposureSettings::default() }, Vec::new()));
+    }
+    assert_eq!(of("hooks = [\"A_KEY\"]").0.hooks, ["A_KEY"]);
+    for text in ["commands = \"none\"", "commands = 3", "commands = [\"made-up-key\"]", "commands = [1]"] {
+        let (exposure, problems) = of(text);
+        assert_eq!((exposure, problems.len()), (ExposureSettings::default(), 1), "{text}");
+        assert!(!problems[0].contains("made-up-key"), "{problems:?}");
+    }
 }

@@ -20,6 +20,7 @@ use epitome_config as config;
 use epitome_files::paths::Paths;
 use epitome_platform::reaper::Reaper;
 use epitome_problem::Problem;
+use epitome_tools::Exposure;
 
 /// Maximum hooks per session; a folder with more contains something else.
 pub const HOOKS_MAX: usize = 500;
@@ -38,8 +39,10 @@ pub struct Search<'a> {
     pub cwd: &'a Path,
     pub settings: &'a config::Hooks,
     pub reaper: &'a Arc<Reaper>,
-    /// The environment of executables, in which `$NAME` of a webhook is also looked up.
+    /// The environment of the client, in which `$NAME` of a webhook is looked up.
     pub environment: &'a Arc<Vec<(OsString, OsString)>>,
+    /// The part of it that executables get.
+    pub exposure: &'a Exposure,
     pub trust: &'a Trust,
 }
 

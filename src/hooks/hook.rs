@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::event::HookEvent;
+use epitome_tools::Exposure;
 
 /// Default timeout of a run.
 pub const RUN_TIME: Duration = Duration::from_secs(30);
@@ -41,6 +42,20 @@ pub enum Place {
     User,
     /// From the repository: runs only with the user's consent to its digest.
     Repository,
+}
+
+impl Place {
+    /// The variables that executables from here get.
+    pub fn environment(
+        self,
+        exposure: &Exposure,
+        environment: &[(OsString, OsString)],
+    ) -> Vec<(OsString, OsString)> {
+        match self {
+            Place::Enforced | Place::User => exposure.for_users_programs(environment),
+            Place::Repository => exposure.for_repositorys_programs(environment),
+        }
+    }
 }
 
 /// How a hook is run. `Debug` omits a webhook's URL and credentials.

@@ -6,6 +6,7 @@ use std::fs::{self, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -157,7 +158,7 @@ async fn ask(search: &Search<'_>, candidate: &Candidate) -> Result<String, Strin
         program: Program::File { path: candidate.path.clone(), arguments: vec!["hook".into()] },
         stdin: Vec::new(),
         cwd: search.cwd.to_path_buf(),
-        environment: search.environment.clone(),
+        environment: Arc::new(candidate.place.environment(search.exposure, search.environment)),
         more: vec![
             ("EPITOME_CWD", search.cwd.into()),
             ("EPITOME_HOOK_NAME", candidate.name.as_str().into()),

@@ -205,7 +205,7 @@ fn order(runner: &Runner, hook: &Hook, run: &Run, program: Program, stdin: Vec<u
         program,
         stdin,
         cwd: workspace.cwd.clone(),
-        environment: workspace.environment.clone(),
+        environment: Arc::new(hook.place.environment(workspace.exposure(), &workspace.environment)),
         more,
         limit: hook.manifest.timeout,
         reaper: runner.reaper.clone(),

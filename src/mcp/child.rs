@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::McpContext;
+use epitome_config::McpSource;
 use epitome_platform::group::Running;
 use epitome_platform::piped::Piped;
 
@@ -85,10 +86,14 @@ pub async fn start(
     command: &str,
     args: &[String],
     env: &[(String, String)],
+    from: &McpSource,
     context: &McpContext,
     redact: impl Fn(&str) -> String + Send + 'static,
 ) -> Result<Child, String> {
-    let mut environment: Vec<(OsString, OsString)> = context.environment.to_vec();
+    let mut environment = match from {
+        McpSource::Client | McpSource::Person => context.exposure.for_users_programs(&context.environment),
+        McpSource::Repository { .. } => context.exposure.for_repositorys_programs(&context.environment),
+    };
     for (key, value) in env {
         environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));
         environment.push((key.into(), value.into()));
@@ -213,6 +218,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epitome_platform::reaper::Reaper;
+    use epitome_provider::http::Http;
+    use epitome_tools::Exposure;
 
     async fn read(text: Vec<u8>) -> (usize, Option<String>) {
         let diagnostics = Arc::new(Diagnostics::default());
@@ -230,6 +238,42 @@ mod tests {
         assert!(cut.is_some_and(|why| why.contains("16 MiB")));
         let (_, cut) = read(b"y\n".repeat(LINES_MAX as usize + 1)).await;
         assert!(cut.is_some_and(|why| why.contains("lines")));
+    }
+
+    /// The keys of model providers, and all of the user's tokens, reached every server.
+    #[tokio::test]
+    async fn servers_get_the_variables_of_their_source() {
+        let variable = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let path = std::env::var_os("PATH").expect("a PATH");
+        let environment = vec![
+            (OsString::from("PATH"), path),
+            variable("A_PROVIDER", "made-up-provider-key"),
+            variable("GH_TOKEN", "made-up"),
+        ];
+        let exposure = Exposure { provider_keys: vec!["A_PROVIDER".to_owned()], ..Exposure::default() };
+        let context = McpContext {
+            cwd: "/".into(),
+            environment: Arc::new(environment),
+            exposure: Arc::new(exposure),
+            reaper: Arc::new(Reaper::none()),
+            http: Http::new(),
+            logins: "/nowhere".into(),
+        };
+        let repository = McpSource::Repository { file: "/w/.mcp.json".into(), digest: String::new() };
+        let own = [("OWN".to_owned(), "made-up-own".to_owned())];
+        for (from, wanted) in [
+            (McpSource::Person, "-made-up-made-up-own\n"),
+            (McpSource::Client, "-made-up-made-up-own\n"),
+            (repository, "--made-up-own\n"),
+        ] {
+            let line = "echo \"$A_PROVIDER-$GH_TOKEN-$OWN\"".to_owned();
+            let args = ["-c".to_owned(), line];
+            let started = start("x", "sh", &args, &own, &from, &context, str::to_owned).await;
+            let mut child = started.expect("it starts");
+            let mut printed = String::new();
+            child.stdout.read_to_string(&mut printed).await.expect("text");
+            assert_eq!(printed, wanted, "{from:?}");
+        }
     }
 
     #[test]

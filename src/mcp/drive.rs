@@ -127,7 +127,9 @@ async fn connect(
                 let redactor = redactor.clone();
                 move |text: &str| redactor.redact(text)
             };
-            let child = child::start(&server.spec.name, command, args, env, context, redact).await?;
+            let child =
+                child::start(&server.spec.name, command, args, env, &server.spec.from, context, redact)
+                    .await?;
             let child::Child { running, stdin, stdout, diagnostics } = child;
             let transport =
                 AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);

@@ -36,8 +36,8 @@ use epitome_config::McpServer;
 use epitome_platform::reaper::Reaper;
 use epitome_provider::http::Http;
 use epitome_thread::ToolSpec;
-use epitome_tools::Tool;
 use epitome_tools::question::Door;
+use epitome_tools::{Exposure, Tool};
 use server::{Server, State};
 use tool::{McpTool, Missing, Reach};
 
@@ -58,6 +58,8 @@ pub struct McpContext {
     pub cwd: PathBuf,
     /// The session's environment variables.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    /// The part of them that servers get.
+    pub exposure: Arc<Exposure>,
     pub reaper: Arc<Reaper>,
     /// HTTP client limited to the session's network policy.
     pub http: Http,

@@ -456,3 +456,24 @@ fn paths_are_inserted_before_the_base_urls_query() {
         assert_eq!((endpoint.url().as_str(), endpoint.models_url().as_str()), (called, listed), "{wire:?}");
     }
 }
+
+#[test]
+fn variables_with_keys_of_all_providers_are_withheld() {
+    let mut settings =
+        with_provider("acme", WireFormat::OpenAiChat, "https://acme.example", Some("ACME_LOGIN"));
+    let gemini = BuiltInSettings { key_variable: Some("MY_GEMINI".into()), ..BuiltInSettings::default() };
+    settings.built_in.insert("gemini".into(), gemini);
+    let names = [
+        "ACME_LOGIN",
+        "MY_GEMINI",
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "OPENAI_API_KEY",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
+    ];
+    let variables = names.map(|name| (name, "made-up")).into_iter().chain([("PATH", "/bin")]);
+    let left = exposure(&settings).for_users_programs(&env(&variables.collect::<Vec<_>>()));
+    assert_eq!(left, env(&[("PATH", "/bin")]));
+}

@@ -4,6 +4,7 @@
 //! a secret, and values of an environment. Nothing is masked on mere suspicion: hashes, images and ids
 //! remain, because the model works with the masked text.
 
+pub mod exposure;
 mod forms;
 mod names;
 
@@ -299,7 +300,7 @@ fn block(text: &str) -> Option<usize> {
 /// Whether a variable's name indicates a secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    const WORDS: [&str; 13] = [
+    const WORDS: [&str; 19] = [
         "KEY",
         "TOKEN",
         "SECRET",
@@ -313,6 +314,12 @@ pub fn is_secret_name(name: &str) -> bool {
         "AUTH",
         "CREDENTIAL",
         "CREDENTIALS",
+        "AUTHTOKEN",
+        "ACCESSTOKEN",
+        "SECRETKEY",
+        "ACCESSKEY",
+        "PRIVATEKEY",
+        "JWT",
     ];
     // `KEYBOARD_LAYOUT` and `MONKEY` don't match; `SSH_AUTH_SOCK` and `KEY_FILE` contain a path.
     name.split('_').any(|word| WORDS.contains(&word))

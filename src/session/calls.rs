@@ -59,6 +59,7 @@ impl Session {
             &Circumstances {
                 toolbox: &self.core.services.toolbox,
                 mode: self.core.thread.mode(),
+                is_sandboxed: self.core.sandbox_rules().is_complete(),
                 settings: &self.core.settings,
                 workspace: &self.core.workspace,
                 saved: &saved,
@@ -76,6 +77,7 @@ impl Session {
             }
             Ruling::AskPerson(question) => question,
         };
+        self.core.tell_sandbox_gap(&question.access);
         let Some(call) = call else { return };
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         let context = self.tool_context(&tool, &id);
@@ -176,7 +178,9 @@ impl Session {
         self.core.announce(&Out::CallStarted { call: id.clone() });
         let access = tool.access(&call.input, &self.core.workspace);
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
-        self.core.tell_sandbox_gap(access.as_ref());
+        if let Ok(access) = &access {
+            self.core.tell_sandbox_gap(access);
+        }
         let kept = self.core.kept(&access);
         let sync_first = (!reads).then(|| self.core.log.syncer());
         let agents =

@@ -20,6 +20,7 @@ use super::{Answer, Opening, Out, SessionError, Severity};
 use epitome_checkpoint::{Bounds, Checkpoints};
 use epitome_config::Settings;
 use epitome_problem::Problem;
+use epitome_provider::endpoint;
 use epitome_provider::spent::cost_of_change;
 use epitome_store::{Journal, StoreError};
 use epitome_thread::{Change, Content, Entry, Message, MessageId, Origin, SessionId, Thread};
@@ -110,7 +111,8 @@ impl Core {
             thread.cwd().to_path_buf(),
             opening.directories.clone(),
             opening.environment.clone(),
-        );
+        )
+        .exposing(Arc::new(endpoint::exposure(&settings)));
         let core = Core {
             log: Log::new(journal, &thread),
             clients: Clients::new(thread.session().clone()),

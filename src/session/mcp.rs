@@ -6,6 +6,7 @@
 //! compaction, where the prefix is another one anyway, it joins the list.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
@@ -181,6 +182,7 @@ impl Mcp {
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
                 environment: core.workspace.environment.clone(),
+                exposure: Arc::new(core.workspace.exposure().clone()),
                 reaper: core.services.reaper.clone(),
                 http: core.services.http.within(Network::read(&core.workspace.environment)),
                 logins: core.services.paths.data.join(LOGINS),

@@ -60,6 +60,8 @@ struct OpenCard {
 pub(super) struct Circumstances<'a> {
     pub toolbox: &'a Toolbox,
     pub mode: Mode,
+    /// Whether commands run in a complete sandbox.
+    pub is_sandboxed: bool,
     pub settings: &'a Settings,
     pub workspace: &'a Workspace,
     /// What the user saved for the workspace.
@@ -182,6 +184,7 @@ impl Permissions {
             tool: &call.name,
             access: &access,
             mode: given.mode,
+            is_sandboxed: given.is_sandboxed,
             remembered: &self.session.rules(),
             kept: given.saved,
             rules: &given.settings.permissions,

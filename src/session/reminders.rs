@@ -100,7 +100,7 @@ pub(super) fn goal(thread: &Thread) -> Topic {
 pub(super) fn plan_mode(mode: Mode) -> Topic {
     let now = match mode {
         Mode::ReadOnly => Some(PLAN_MODE_ON.to_owned()),
-        Mode::Ask | Mode::AcceptEdits | Mode::Full => None,
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto | Mode::Full => None,
     };
     Topic { by: "/mode", what: What::State { now, over: (PLAN_MODE_ON, PLAN_MODE_OFF), summary_head: None } }
 }

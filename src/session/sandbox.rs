@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Severity;
 use super::core::Core;
+use epitome_thread::Mode;
 use epitome_tools::Access;
 use epitome_tools::permission::ruled::Hidden;
 use epitome_tools::sandbox::{Rules, TEMPORARY};
@@ -28,19 +29,30 @@ impl Core {
         })
     }
 
-    /// Says once in the life of a session what the sandbox does not hold here.
-    pub(super) fn tell_sandbox_gap(&mut self, access: Result<&Access, &String>) {
-        let is_held = matches!(access, Ok(Access::Command { confined: true, .. }))
-            && self.sandbox_rules().hold_in(self.thread.mode());
-        if !is_held || !self.clients.is_first_of_sandbox() {
-            return;
-        }
-        if let Some(gap) = self.sandbox_rules().gap() {
+    /// Explains once in the life of a session what the sandbox does not enforce here.
+    pub(super) fn tell_sandbox_gap(&mut self, access: &Access) {
+        let (mode, rules) = (self.thread.mode(), self.sandbox_rules());
+        let gap = match mode {
+            // It asks about commands because of the gap, also where the sandbox is switched off.
+            Mode::Auto => self.sandbox_remark(access).map(|why| {
+                format!(
+                    "The mode {:?} asks about commands here, because it needs the sandbox. {why}",
+                    mode.name()
+                )
+            }),
+            Mode::Ask | Mode::AcceptEdits | Mode::ReadOnly | Mode::Full if rules.hold_in(mode) => {
+                self.sandbox_remark(access)
+            }
+            Mode::Ask | Mode::AcceptEdits | Mode::ReadOnly | Mode::Full => None,
+        };
+        if let Some(gap) = gap
+            && self.clients.is_first_of_sandbox()
+        {
             self.say(Severity::Warning, gap);
         }
     }
 
-    /// The same for the card of a command.
+    /// The same for the card of a sandboxed command.
     pub(super) fn sandbox_remark(&self, access: &Access) -> Option<String> {
         let Access::Command { confined: true, .. } = access else { return None };
         match self.settings.sandbox.enabled {

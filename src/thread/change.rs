@@ -245,6 +245,7 @@ pub enum Change {
         model: ModelName,
     },
     ModeChosen {
+        #[serde(deserialize_with = "super::choices::mode_or_ask")]
         mode: Mode,
     },
     ThoughtChosen {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// `provider/name`, for example `anthropic/claude-sonnet-5-5`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,17 +44,19 @@ pub enum Mode {
     #[default]
     Ask,
     AcceptEdits,
+    Auto,
     ReadOnly,
     Full,
 }
 
 impl Mode {
-    pub const ALL: [Mode; 4] = [Mode::Ask, Mode::AcceptEdits, Mode::ReadOnly, Mode::Full];
+    pub const ALL: [Mode; 5] = [Mode::Ask, Mode::AcceptEdits, Mode::Auto, Mode::ReadOnly, Mode::Full];
 
     pub fn id(self) -> &'static str {
         match self {
             Mode::Ask => "ask",
             Mode::AcceptEdits => "accept_edits",
+            Mode::Auto => "auto",
             Mode::ReadOnly => "read_only",
             Mode::Full => "full",
         }
@@ -64,6 +66,7 @@ impl Mode {
         match self {
             Mode::Ask => "Ask",
             Mode::AcceptEdits => "Accept edits",
+            Mode::Auto => "Auto",
             Mode::ReadOnly => "Plan",
             Mode::Full => "Full access",
         }
@@ -73,6 +76,7 @@ impl Mode {
         match self {
             Mode::Ask => "Reads the workspace; asks before edits and commands",
             Mode::AcceptEdits => "Edits the workspace; asks before commands",
+            Mode::Auto => "Edits the workspace and runs commands in the sandbox; asks for anything outside",
             Mode::ReadOnly => "Reads, searches and makes a plan; no edits, no commands",
             Mode::Full => "Edits and runs commands; asks only before writing outside the workspace",
         }
@@ -81,6 +85,13 @@ impl Mode {
     pub fn parse(id: &str) -> Option<Mode> {
         Mode::ALL.into_iter().find(|mode| mode.id() == id)
     }
+}
+
+/// Reads a mode from a log. A mode that this version doesn't know becomes `Ask`: the log of a newer version
+/// stays readable, and grants nothing.
+pub(super) fn mode_or_ask<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mode, D::Error> {
+    let id = String::deserialize(deserializer)?;
+    Ok(Mode::parse(&id).unwrap_or(Mode::Ask))
 }
 
 /// How much the model may think before it answers.
@@ -142,6 +153,33 @@ impl Rule {
             Rule::ReadsBelow { path } => format!("reads below {}", path.display()),
             Rule::Fetch { host } => format!("fetching from {host}"),
             Rule::External { server, tool } => format!("{tool} of the server {server}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Change, Decider};
+
+    /// A log of a newer version must open in this one, and must not grant more than the user chose here.
+    #[test]
+    fn a_log_with_an_unknown_mode_is_read_as_asking() {
+        let change: Change = serde_json::from_str(r#"{"change":"mode_chosen","mode":"of_tomorrow"}"#)
+            .expect("an unknown mode is no error");
+        assert_eq!(change, Change::ModeChosen { mode: Mode::Ask });
+        let decider: Decider = serde_json::from_str(r#"{"who":"mode","mode":"of_tomorrow"}"#)
+            .expect("an unknown mode is no error");
+        assert_eq!(decider, Decider::Mode { mode: Mode::Ask });
+    }
+
+    #[test]
+    fn every_mode_is_stored_by_its_id() {
+        for mode in Mode::ALL {
+            let change = Change::ModeChosen { mode };
+            let stored = serde_json::to_value(&change).expect("it is JSON");
+            assert_eq!(stored["mode"], mode.id());
+            assert_eq!(serde_json::from_value::<Change>(stored).expect("it was just written"), change);
         }
     }
 }

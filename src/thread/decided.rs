@@ -19,6 +19,7 @@ pub struct Decided {
 #[serde(tag = "who", rename_all = "snake_case")]
 pub enum Decider {
     Mode {
+        #[serde(deserialize_with = "super::choices::mode_or_ask")]
         mode: Mode,
     },
     /// A rule of a configuration file, as written there; lines count from 1.

@@ -1,6 +1,6 @@
 //! `bash`: runs a command line in a shell with its own process group.
 //!
-//! The command gets the session's environment and nothing of the daemon's: no descriptors except for its
+//! The command gets the session's environment without secrets and nothing of the daemon's: no descriptors except for its
 //! output, no terminal, no standard input. It ends with its call, and so do processes that it leaves running;
 //! a command started with `background` lives as long as the session. Outside of full mode it is sandboxed
 //! (`sandbox`), unless the model requested to run outside and the user agreed.
@@ -66,6 +66,7 @@ impl ParsedTool for Bash {
                  `background`: the call answers at once with an id, bash_output reads what the command prints, \
                  bash_kill ends it. Commands usually run in a sandbox: they change files only in the workspace, \
                  the temporary directory and caches of builds, and have no network but a loopback of their own. \
+                 Variables with secrets are usually not in their environment. \
                  Output of more than {} bytes is cut in the middle; `recall` reads the rest. Use file_read, \
                  grep_tool and glob_tool to read and search files, and file_edit or file_write to change them.",
                 truncate::OUTPUT_BYTES_MAX

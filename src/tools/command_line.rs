@@ -1,14 +1,18 @@
-//! Decides whether a shell line runs only commands that a recipe allows. Pure. It guides a well-behaved model
-//! and is no sandbox: the arguments of an allowed program aren't examined for what it does with them.
+//! Decides whether a shell line runs only commands that a recipe or rule allows. Pure. It guides a well-behaved
+//! model and is no sandbox: of an allowed program's arguments only options that write a file or run another
+//! program are examined (`effects`).
 //!
 //! The line is parsed as Bash, and every simple command in it is checked, including those in pipes, lists,
 //! loops, functions, substitutions and here-documents. Anything uncertain is refused: only the listed kinds
 //! of syntax pass, and no text passes that the parser takes as plain but Bash might execute.
 
+mod effects;
+mod nested;
 pub mod parts;
 mod word;
 
 use tree_sitter::{Node, Parser, Tree};
+use word::literal;
 
 /// Maximum bytes of a line; a longer one belongs in a file.
 const LINE_BYTES_MAX: usize = 32 * 1024;
@@ -22,7 +26,8 @@ const PATTERNS_SHOWN_MAX: usize = 20;
 /// A pattern is compared with the words of a simple command, joined by single spaces; `*` matches any text,
 /// everything else is literal. A pattern that ends in ` *` also allows the command without arguments.
 /// Assignments before a command are part of its words, and an assignment alone is a command. Writing a file
-/// (`> file`) is never allowed, except to `/dev/null` and the like.
+/// (`> file`) is never allowed, except to `/dev/null` and the like. An option that writes a file or runs a
+/// program (`--output=file`) is allowed only by a pattern that names it.
 pub fn refused(line: &str, allowed: &[String]) -> Option<String> {
     if line.len() > LINE_BYTES_MAX {
         return Some(format!("the command line has more than {} KiB", LINE_BYTES_MAX / 1024));
@@ -146,14 +151,22 @@ impl<'a> Check<'a> {
             | "herestring_redirect"
             | "redirected_statement"
             | "variable_assignments" => self.is_one_line(node),
-            "for_statement" => self.has_blank_gaps(node) && self.sets_a_local_variable(node),
+            "for_statement" => {
+                let mut words = children(node).into_iter().map(|child| literal(child, self.line));
+                match words.find_map(|word| effects::for_any_program(&word)) {
+                    Some(option) => return Err(has_effect(&option, text)),
+                    None => self.has_blank_gaps(node) && self.sets_a_local_variable(node),
+                }
+            }
             "heredoc_redirect" => self.is_plain_here_document(node),
             "file_redirect" => {
                 self.redirect(node)?;
                 self.is_one_line(node)
             }
             "command" | "declaration_command" | "unset_command" => {
-                self.allowed(&self.words(node))?;
+                let command = self.words(node);
+                self.allowed(&command)?;
+                self.options(node, &command)?;
                 self.is_one_line(node)
             }
             "command_name" => self.is_literal_name(node),
@@ -246,6 +259,29 @@ impl<'a> Check<'a> {
             _ => format!("only these commands may: {}", patterns.join(", ")),
         };
         Err(format!("`{}` may not run here; {which}", shown(command)))
+    }
+
+    /// Options with effects must be named by a pattern that allows the command.
+    fn options(&self, node: Node<'_>, command: &str) -> Result<(), String> {
+        let is_word =
+            |child: &Node<'_>| child.kind() != "variable_assignment" && !child.kind().ends_with("_redirect");
+        let words = children(node).into_iter().filter(is_word);
+        let words: Vec<String> = words
+            .map(|child| {
+                literal(
+                    child.named_child(0).filter(|_| child.kind() == "command_name").unwrap_or(child),
+                    self.line,
+                )
+            })
+            .collect();
+        let is_named = |option: &String| {
+            let mut patterns = self.allowed.iter().map(|pattern| pattern.trim());
+            patterns.any(|pattern| fits(pattern, command) && effects::is_named(option, pattern))
+        };
+        match effects::options(&words).into_iter().find(|option| !is_named(option)) {
+            Some(option) => Err(has_effect(&option, command)),
+            None => Ok(()),
+        }
     }
 
     /// A redirection must read, or write to a target that stores nothing.
@@ -375,6 +411,14 @@ pub(super) fn fits(pattern: &str, text: &str) -> bool {
         text = &text[at + piece.len()..];
     }
     text.ends_with(last)
+}
+
+fn has_effect(option: &str, command: &str) -> String {
+    format!(
+        "`{}` of `{}` writes a file or runs a program, which only a pattern that names it allows",
+        shown(option),
+        shown(command)
+    )
 }
 
 fn unclear(text: &str) -> String {

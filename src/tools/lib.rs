@@ -53,6 +53,7 @@ use read_state::Files;
 
 use epitome_platform::root::Roots;
 use epitome_recall::Log;
+pub use epitome_secrets::exposure::Exposure;
 use epitome_thread::{Card, Location, Mode, OutcomeContent, OutcomeStatus, PlanStep, Shown, ToolSpec};
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -177,8 +178,10 @@ pub struct Workspace {
     pub cwd: PathBuf,
     /// Additional directories opened by the client; together with `cwd` they make up the workspace.
     pub directories: Vec<PathBuf>,
-    /// The environment of the editor that sent the prompt. Commands get this environment and nothing else.
+    /// The environment of the editor that sent the prompt, with its keys. Programs get the part of it that
+    /// `exposure` determines.
     pub environment: Arc<Vec<(OsString, OsString)>>,
+    exposure: Arc<Exposure>,
     /// `cwd` and `directories`, opened when the session began to work there.
     roots: Roots,
     /// What commands may not change in them.
@@ -205,6 +208,7 @@ impl Workspace {
             cwd: cwd.into(),
             directories: Vec::new(),
             environment: Arc::default(),
+            exposure: Arc::default(),
             roots: Roots::default(),
             found: Arc::default(),
         }
@@ -220,7 +224,18 @@ impl Workspace {
     ) -> Workspace {
         let all = std::iter::once(&self.cwd).chain(&directories).map(PathBuf::as_path);
         let roots = self.roots.reopened(all);
-        Workspace { cwd: self.cwd.clone(), directories, environment, roots, found: self.found.clone() }
+        let (exposure, found) = (self.exposure.clone(), self.found.clone());
+        Workspace { cwd: self.cwd.clone(), directories, environment, exposure, roots, found }
+    }
+
+    /// The same workspace, in which programs get other parts of the environment.
+    pub fn exposing(self, exposure: Arc<Exposure>) -> Workspace {
+        Workspace { exposure, ..self }
+    }
+
+    /// Which variables of the environment programs get.
+    pub fn exposure(&self) -> &Exposure {
+        &self.exposure
     }
 
     pub(crate) fn found(&self) -> &sandbox::Found {

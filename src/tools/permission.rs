@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use epitome_thread::{Mode, Rule};
 
 use super::Access;
+use super::git_commands::changes_repository;
 use super::secret_places::is_secret_name;
 
 pub mod ruled;
@@ -49,7 +50,9 @@ pub fn decide(access: &Access, mode: Mode, rules: &[Rule], inside: impl Fn(&Path
         Access::Nothing => Verdict::Allow { by: AllowedBy::Harmless },
         Access::Read(paths) => read(paths, mode, rules, inside),
         Access::Write(paths) => write(paths, mode, rules, inside),
-        Access::Command { line, confined, .. } => command(line, *confined, mode, rules),
+        Access::Command { line, confined, changes_git } => {
+            command(line, *confined, *changes_git, mode, rules)
+        }
         Access::Fetch { url: _, host } => fetch(host, mode, rules),
         Access::External { server, tool, reads_only } => external(server, tool, *reads_only, mode, rules),
     }
@@ -104,7 +107,7 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
     if paths.iter().any(|path| may_run_later(path, &inside) || is_secret_name(path)) {
         return Verdict::Ask { always: None };
     }
-    if mode == Mode::AcceptEdits {
+    if matches!(mode, Mode::AcceptEdits | Mode::Auto) {
         return Verdict::Allow { by: AllowedBy::Mode(mode) };
     }
     if rules.contains(&Rule::EditsInWorkspace) {
@@ -113,7 +116,7 @@ fn write(paths: &[PathBuf], mode: Mode, rules: &[Rule], inside: impl Fn(&Path) -
     Verdict::Ask { always: Some((Rule::EditsInWorkspace, EDITS_IN_WORDS.to_string())) }
 }
 
-fn command(line: &str, confined: bool, mode: Mode, rules: &[Rule]) -> Verdict {
+fn command(line: &str, confined: bool, changes_git: bool, mode: Mode, rules: &[Rule]) -> Verdict {
     let (rule, words) = match confined {
         true => (Rule::Command { line: line.to_string() }, "exactly this command for this session"),
         false => (
@@ -124,10 +127,16 @@ fn command(line: &str, confined: bool, mode: Mode, rules: &[Rule]) -> Verdict {
     match mode {
         Mode::ReadOnly => denied("Commands cannot be run"),
         Mode::Full => Verdict::Allow { by: AllowedBy::Mode(mode) },
-        Mode::Ask | Mode::AcceptEdits if rules.contains(&rule) => {
+        // `ruled::judge` has checked that the sandbox is complete.
+        Mode::Auto if confined && !changes_git => Verdict::Allow { by: AllowedBy::Mode(mode) },
+        // A rule about the line says nothing about what its programs do to a repository.
+        _ if changes_git && !changes_repository(line) => Verdict::Ask { always: None },
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto if rules.contains(&rule) => {
             Verdict::Allow { by: AllowedBy::Rule(rule) }
         }
-        Mode::Ask | Mode::AcceptEdits => Verdict::Ask { always: Some((rule, words.to_string())) },
+        Mode::Ask | Mode::AcceptEdits | Mode::Auto => {
+            Verdict::Ask { always: Some((rule, words.to_string())) }
+        }
     }
 }
 
@@ -146,7 +155,7 @@ fn external(server: &str, tool: &str, reads_only: bool, mode: Mode, rules: &[Rul
         Mode::ReadOnly if !reads_only => {
             denied("Tools of other servers that may change something cannot be called")
         }
-        Mode::ReadOnly | Mode::Ask | Mode::AcceptEdits => {
+        Mode::ReadOnly | Mode::Ask | Mode::AcceptEdits | Mode::Auto => {
             let words = format!("{tool} of the server {server} for this session");
             remembered(Rule::External { server: server.to_owned(), tool: tool.to_owned() }, words, rules)
         }
@@ -273,28 +282,45 @@ mod tests {
         }
     }
 
+    /// A command that may change `.git` can make the user's own Git run something.
+    #[test]
+    fn changes_of_repositories_are_asked_about() {
+        let command =
+            |line: &str, changes_git| Access::Command { line: line.into(), confined: true, changes_git };
+        let known = |line: &str| [Rule::Command { line: line.into() }];
+        let ask = |line: &str| Verdict::Ask { always: Some((known(line)[0].clone(), "".into())) };
+        let allowed = |verdict: Verdict| matches!(verdict, Verdict::Allow { .. });
+        assert!(allowed(judge(&command("make", false), Mode::Auto, &[])));
+        assert!(allowed(judge(&command("make", false), Mode::Ask, &known("make"))));
+        assert_eq!(judge(&command("make", true), Mode::Auto, &[]), ASK_ONCE);
+        assert_eq!(judge(&command("make", true), Mode::Ask, &known("make")), ASK_ONCE);
+        let commit = command("git commit -m x", true);
+        assert!(std::mem::discriminant(&judge(&commit, Mode::Auto, &[])) == std::mem::discriminant(&ask("")));
+        assert!(allowed(judge(&commit, Mode::Ask, &known("git commit -m x"))));
+    }
+
     #[test]
     fn decisions_by_mode() {
-        // Columns: ask, accept_edits, read_only, full.
+        // Columns: ask, accept_edits, auto, read_only, full.
         let table = [
-            (Access::Nothing, "aaaa"),
-            (reading("/w/src/main.rs"), "aaaa"),
-            (reading("/etc/ssl/openssl.cnf"), "AAAa"),
-            (reading("/w/.env"), "oooa"),
-            (reading("/home/me/.ssh/id_ed25519"), "oooa"),
-            (writing("/w/src/main.rs"), "Aada"),
-            (writing("/w/.git/hooks/pre-commit"), "ooda"),
-            (writing("/w/.epitome/config.toml"), "ooda"),
-            (writing("/w/.devcontainer/devcontainer.json"), "ooda"),
-            (writing("/w/sub/.envrc"), "ooda"),
-            (writing("/w/sub/.dir-locals.el"), "ooda"),
-            (writing("/w/.env"), "ooda"),
-            (writing("/etc/hosts"), "oodo"),
-            (running("cargo test", true), "AAda"),
-            (running("cargo test", false), "AAda"),
-            (Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }, "AAAa"),
-            (external_tool("look", true), "AAAa"),
-            (external_tool("write", false), "AAda"),
+            (Access::Nothing, "aaaaa"),
+            (reading("/w/src/main.rs"), "aaaaa"),
+            (reading("/etc/ssl/openssl.cnf"), "AAAAa"),
+            (reading("/w/.env"), "ooooa"),
+            (reading("/home/me/.ssh/id_ed25519"), "ooooa"),
+            (writing("/w/src/main.rs"), "Aaada"),
+            (writing("/w/.git/hooks/pre-commit"), "oooda"),
+            (writing("/w/.epitome/config.toml"), "oooda"),
+            (writing("/w/.devcontainer/devcontainer.json"), "oooda"),
+            (writing("/w/sub/.envrc"), "oooda"),
+            (writing("/w/sub/.dir-locals.el"), "oooda"),
+            (writing("/w/.env"), "oooda"),
+            (writing("/etc/hosts"), "ooodo"),
+            (running("cargo test", true), "AAada"),
+            (running("cargo test", false), "AAAda"),
+            (Access::Fetch { url: "https://docs.rs/serde".into(), host: "docs.rs".into() }, "AAAAa"),
+            (external_tool("look", true), "AAAAa"),
+            (external_tool("write", false), "AAAda"),
         ];
         for (access, expected) in table {
             let letters: String = Mode::ALL.iter().map(|mode| letter(judge(&access, *mode, &[]))).collect();

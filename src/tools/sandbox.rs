@@ -53,6 +53,11 @@ impl Rules {
         self.enabled && (self.in_full_mode || mode != Mode::Full)
     }
 
+    /// Whether the sandbox is enabled, and this system has all that it needs.
+    pub fn is_complete(&self) -> bool {
+        self.enabled && support().gap().is_none()
+    }
+
     /// Why commands are only partially sandboxed or not at all, as a message for the user; `None` if the
     /// sandbox is complete or disabled.
     pub fn gap(&self) -> Option<String> {

@@ -22,7 +22,8 @@ pub async fn shell_output(toolbox: &Toolbox, workspace: &Arc<Workspace>, line: &
         "command": line,
         "timeout": SHELL_SECONDS_MAX,
     });
-    // The user consented to the recipe, which may need the network or their keys, so it isn't sandboxed.
+    // The user consented to the recipe, which may need the network, so it isn't sandboxed. It gets the same
+    // environment as the model's commands, because its output goes to the model.
     let context = ToolContext::bare(workspace.clone());
     let limit = Duration::from_secs(SHELL_SECONDS_MAX + SHELL_GRACE_SECONDS);
     let Ok(result) = tokio::time::timeout(limit, bash.run(input, context)).await else {

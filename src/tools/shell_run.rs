@@ -101,8 +101,9 @@ pub(super) fn start(
     command.arg("-c").arg(line).current_dir(&workspace.cwd).stdin(Stdio::null());
     command.stdout(Stdio::from(OwnedFd::from(write.try_clone().map_err(failed)?)));
     command.stderr(Stdio::from(OwnedFd::from(write)));
-    command.env_clear().envs(workspace.environment.iter().map(|(name, value)| (name, value)));
-    let given = |name: &str| workspace.environment.iter().any(|(given, _)| given == name);
+    let environment = workspace.exposure().for_commands(&workspace.environment);
+    let given = |name: &str| environment.iter().any(|(given, _)| given == name);
+    command.env_clear().envs(environment.iter().map(|(name, value)| (name, value)));
     for (name, value) in NOT_INTERACTIVE.iter().filter(|(name, _)| !given(name)) {
         command.env(name, value);
     }

@@ -86,7 +86,7 @@ fn powers(thread: &Thread) -> Vec<String> {
     let mut notes = Vec::new();
     match thread.mode() {
         Mode::Ask | Mode::ReadOnly => {}
-        mode @ (Mode::AcceptEdits | Mode::Full) => notes.push(format!(
+        mode @ (Mode::AcceptEdits | Mode::Auto | Mode::Full) => notes.push(format!(
             "it is in the mode {:?} ({}); choose another before you go on with what somebody else wrote",
             mode.name(),
             mode.description()

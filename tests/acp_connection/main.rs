@@ -606,7 +606,7 @@ fn the_reference_client_completes_a_session() {
                 assert_eq!(done.stop_reason, wire::StopReason::EndTurn);
                 let load = wire::LoadSessionRequest::new(session.clone(), "/w");
                 let loaded = connection.send_request(load).block_task().await?;
-                assert_eq!(loaded.modes.unwrap().available_modes.len(), 4);
+                assert_eq!(loaded.modes.unwrap().available_modes.len(), 5);
                 let listed = connection.send_request(wire::ListSessionsRequest::new()).block_task().await?;
                 assert!(listed.sessions.is_empty());
                 connection.send_request(wire::CloseSessionRequest::new(session.clone())).block_task().await?;

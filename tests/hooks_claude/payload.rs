@@ -121,6 +121,7 @@ fn permission_modes_have_claude_codes_names() {
     let table = [
         (Mode::Ask, "default"),
         (Mode::AcceptEdits, "acceptEdits"),
+        (Mode::Auto, "acceptEdits"),
         (Mode::ReadOnly, "plan"),
         (Mode::Full, "bypassPermissions"),
     ];

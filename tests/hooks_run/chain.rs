@@ -22,8 +22,8 @@ use epitome::thread::{
     CallId, Card, Change, Content, Entry, Message, MessageId, Mode, ModelName, Origin, OutcomeStatus, Seq,
     ToolCall, ToolOutcome, Usage, Verdict, View,
 };
-use epitome::tools::Workspace;
 use epitome::tools::reaper::Reaper;
+use epitome::tools::{Exposure, Workspace};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -143,6 +143,28 @@ async fn each_hook_receives_the_changes_of_the_previous_ones() {
         folder.path().display()
     );
     assert_eq!(names, expected);
+}
+
+/// The keys of model providers reached every hook, and a repository's hook had all of the user's tokens.
+#[tokio::test]
+async fn hooks_get_the_variables_of_their_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut variables = environment().to_vec();
+    variables.push(("A_PROVIDER".into(), "made-up-provider-key".into()));
+    variables.push(("GH_TOKEN".into(), "made-up".into()));
+    let exposure = Exposure { provider_keys: vec!["A_PROVIDER".to_owned()], ..Exposure::default() };
+    let workspace = Workspace::new(folder.path().to_path_buf(), Vec::new(), Arc::new(variables))
+        .exposing(Arc::new(exposure));
+    let at = At { workspace: Arc::new(workspace), functions: Functions::default() };
+    let runner = Runner { at, ..runner(folder.path()) };
+    for (place, wanted) in [(Place::User, "-made-up"), (Place::Repository, "-")] {
+        let text = "#!/bin/sh\necho \"{\\\"message\\\":\\\"$A_PROVIDER-$GH_TOKEN\\\"}\"\n";
+        let path = script(folder.path(), "prints", text);
+        let mut hook = Hook { place, files: vec![path.clone()], ..declared("prints", Kind::Script { path }) };
+        hook.digest = epitome::hooks::digest::of_hook(&hook).expect("it can be read");
+        let resolution = resolve(&runner, folder.path(), vec![Link::Hook(Arc::new(hook))]).await;
+        assert_eq!(resolution.message.as_deref(), Some(wanted), "{place:?}");
+    }
 }
 
 /// Two hooks of a group, each of which only ends when the other one has started.

@@ -1,6 +1,9 @@
 //! Command lines that do more than the pattern that allows them.
 
-use super::range::{Expect, Group, Place, Row, SECRET, command};
+use epitome::tools::sandbox::support;
+use serde_json::json;
+
+use super::range::{Expect, Group, Place, Row, SECRET, command, read, row, write};
 
 const CONFIG: &str = "[permissions]\nallow = [\"bash(git status)\", \"bash(git log *)\", \"bash(ls *)\", \"bash(cat *)\", \
                       \"bash(echo *)\", \"bash(cargo test *)\"]\nask = [\"bash(git push)\"]\n\
@@ -44,6 +47,12 @@ pub fn group() -> Group {
             asked("behind a carriage return", "ls\r./make-it"),
             asked("behind a line that goes on", "ls \\\n; ./make-it"),
             asked("behind what seems a comment", "echo a\\\n#; ./make-it"),
+            asked("a file by an option", "git log -1 --format=format:../evil --output=pwned"),
+            asked("the same, its name cut short", "git log --outp=pwned"),
+            asked("the same in pieces", "git log --out'put'=pwned"),
+            asked("the same by a loop", "for f in --output=pwned; do git log $f; done"),
+            asked("the same by a substitution", "git log $(echo --output=pwned)"),
+            asked("a program of Git's settings by an option", "git log -p --ext-diff"),
             asked("in $( )", "ls $(./make-it)"),
             asked("in backticks", "ls `./make-it`"),
             asked("in quotes", "echo \"$(./make-it)\""),
@@ -110,9 +119,24 @@ pub fn group() -> Group {
             denied("the same in a function", "f() { touch pwned; }; f"),
             denied("the same in a substitution", "echo \"$(touch pwned)\""),
             denied("the same by busybox", "busybox touch pwned"),
+            denied("the same in a text of env", "env -S\"touch pwned\""),
+            denied("the same in a restricted shell", "rbash -c 'touch pwned'"),
+            denied("the same behind setpriv", "setpriv --no-new-privs touch pwned"),
+            denied("the same in a text of sg", "sg root 'touch pwned'"),
+            denied("the same in what a shell reads", "sh <<E\ntouch pwned\nE"),
+            denied("the same in what . reads", ". /dev/stdin <<< 'touch pwned'"),
+            denied("the same in what Tcl reads", "tclsh <<< 'exec touch pwned'"),
+            denied("the same in a trap", "trap 'touch pwned' EXIT"),
+            denied("the same in a callback", "mapfile -C 'touch pwned' -c 1 lines < a.txt"),
+            denied("the same by the loader", "/lib64/ld-linux-x86-64.so.2 /usr/bin/touch pwned"),
+            denied("the same by an alias of Git", "git -c alias.t='!touch pwned' t"),
+            denied("the same by a setting of Git", "git -c core.pager='touch pwned' log"),
+            denied("the same by a variable of Git", "GIT_PAGER='touch pwned' git -p log"),
+            denied("the same by npx", "npx -c 'touch pwned'"),
+            denied("the same by a program that nobody knows", "./wrapper -c 'touch pwned'"),
+            denied("the same by an option of tar", "tar -cf - a.txt --to-command='touch pwned'"),
             unsure("a name that is made up", "$(echo touch) pwned"),
             unsure("a name that is decoded", "echo dG91Y2ggcHduZWQ= | base64 -d | sh"),
-            unsure("a shell that reads its lines", "sh <<E\ntouch pwned\nE"),
             unsure("a name by a pattern", "/usr/bin/touc? pwned"),
             command(
                 "the same by another program (rules are about words; only a sandbox holds a program)",
@@ -122,6 +146,54 @@ pub fn group() -> Group {
             .mode("full")
             .limit(),
             command("anything in read-only mode", "ls", Expect::Denied("read-only mode")).mode("read_only"),
+        ],
+    }
+}
+
+/// Whether this system has all that the sandbox needs; without it, `auto` asks about commands.
+fn is_complete() -> bool {
+    support().gap().is_none()
+}
+
+pub fn auto() -> Group {
+    use Expect::{Asked, Denied, Shows};
+    let unasked =
+        |name, line: &str, words| command(name, line, Shows(words)).mode("auto").where_there_is(is_complete);
+    let asked = |name, line: &str| command(name, line, Asked).mode("auto");
+    Group {
+        title: "Commands that nobody is asked about",
+        about: "The mode is `auto`, which runs commands in the sandbox without a question. `ask` has `bash(git push)`, \
+                `deny` has `bash(touch *)` and `bash(rm *)`. `$OUT` is the person's home.",
+        config: CONFIG,
+        prepare: |place| {
+            prepare(place);
+            place.write(".git/HEAD", "ref: refs/heads/main\n");
+            place.write(".git/hooks/pre-commit.sample", "#!/bin/sh\n");
+        },
+        rows: vec![
+            unasked("a command", "cp a.txt b.txt && cat b.txt", "plain text"),
+            unasked("a file outside", "(: > $OUT/pwned) 2> /dev/null || echo stopped", "stopped"),
+            unasked("a hook of Git", "(: > .git/hooks/pwned) 2> /dev/null || echo stopped", "stopped"),
+            unasked("the key of a model's provider", "echo \"[$ANTHROPIC_API_KEY]\" | rev", "]["),
+            unasked("the keys, encoded", "env | grep -c sk-test | base64", "MAo="),
+            row(
+                "out of the sandbox",
+                "bash",
+                json!({"description": "Try it", "command": "ls", "outside_sandbox": true, "reason": "The person said so"}),
+                Asked,
+            )
+            .mode("auto"),
+            asked("a file with keys", "cat .env"),
+            asked("the same by a pattern", "cat .e*"),
+            asked("what a rule asks about", "git push"),
+            asked("a name that is made up", "$(echo touch) pwned"),
+            command("what is denied", "touch pwned", Denied("The rule deny bash(")).mode("auto"),
+            write("a file outside, by a tool", "$OUT/pwned", Asked).mode("auto"),
+            write("a hook of Git, by a tool", ".git/hooks/pwned", Asked).mode("auto"),
+            read("a file outside, by a tool", "$OUT/secret.txt", Asked).mode("auto"),
+            read("a file with keys, by a tool", ".env", Asked).mode("auto"),
+            row("a web page", "web_fetch", json!({"url": "https://a.example/pwned"}), Asked)
+                .mode("auto"),
         ],
     }
 }

@@ -4,6 +4,8 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::json;
 
+use epitome::tools::sandbox::support;
+
 use super::range::{Expect, Group, Place, command, read, row, write};
 
 /// Bytes of a file that is too large for memory; it is sparse, so it takes no disk space.
@@ -67,7 +69,8 @@ pub fn group() -> Group {
             command("a question to the person at the terminal", "read -r x < /dev/tty; echo \"got $x\"", Shows("got")).mode("full"),
             read("a key in a file", "key.txt", Shows("[secret masked: looks like a GitHub token]")),
             command("a key in an output", "cat key.txt", Shows("[secret masked: looks like a GitHub token]")).mode("full"),
-            command("the person's own key", "echo $THEIR_TOKEN $ANTHROPIC_API_KEY", Shows("[secret masked: the value of ANTHROPIC_API_KEY]")).mode("full"),
+            command("the person's own key", "echo \"[$ANTHROPIC_API_KEY] $(env | grep -c sk-test)\"", Shows("[] 0")).mode("auto").where_there_is(|| support().gap().is_none()),
+            command("the same from elsewhere", "echo sk-te''st-1", Shows("[secret masked: the value of ANTHROPIC_API_KEY]")).mode("full"),
             row(
                 "a mask in the place of the key",
                 "file_write",

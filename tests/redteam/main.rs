@@ -29,9 +29,10 @@ use range::{Expect, Group};
 /// Minimum number of attempts.
 const ROWS_MIN: usize = 60;
 
-const GROUPS: [fn() -> Group; 10] = [
+const GROUPS: [fn() -> Group; 11] = [
     paths::group,
     commands::group,
+    commands::auto,
     files::group,
     patches::group,
     repository::group,
@@ -50,6 +51,11 @@ fn no_path_leaves_the_workspace() {
 #[test]
 fn no_command_evades_its_pattern() {
     commands::group().hold();
+}
+
+#[test]
+fn no_unasked_command_leaves_its_sandbox() {
+    commands::auto().hold();
 }
 
 #[test]

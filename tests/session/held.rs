@@ -121,6 +121,27 @@ fn a_permission_request_mentions_that_the_sandbox_is_disabled() {
     assert!(shown.contains("The sandbox is switched off in the settings."), "{shown}");
 }
 
+#[test]
+fn auto_runs_sandboxed_commands_unasked_and_explains_once_why_it_asks() {
+    let script = || {
+        let command = || bash(json!({"command": "true"}));
+        in_turn(vec![command(), vec![text("ok")], command()])
+    };
+    if support().gap().is_none() {
+        let mut complete = desk("mode = \"auto\"\n", script());
+        let (card, outcome) = try_it(&mut complete, Decision::Reject);
+        assert!(card.is_none(), "it is sandboxed");
+        assert_eq!(outcome.status, OutcomeStatus::Completed);
+    }
+    let mut desk = desk("mode = \"auto\"\n[sandbox]\nenabled = false\n", script());
+    for _ in 0..2 {
+        let (card, _) = try_it(&mut desk, Decision::AllowOnce);
+        assert!(card.is_some(), "it is not sandboxed");
+    }
+    let told = notices(&mut desk).into_iter().filter(|notice| notice.contains("The mode \"Auto\" asks"));
+    assert_eq!(told.count(), 1);
+}
+
 /// If no restriction is missing, the test runs again within the sandbox: Landlock forbids mounts, so a nested
 /// sandbox has no namespaces.
 #[test]

@@ -1,6 +1,7 @@
 //! The MCP section of `epitome doctor`. Connects to the servers of the user's settings within a bounded time; those of a
 //! repository are only listed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Line;
@@ -8,6 +9,7 @@ use crate::cli::hooks::Project;
 use crate::config::{McpServer, McpSource};
 use crate::hooks::trust::{Trust, Verdict};
 use crate::mcp::{Hub, McpContext, McpEvent, ServerState, ServerStatus};
+use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
 use crate::session::MCP_LOGINS;
@@ -57,6 +59,7 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
         let around = McpContext {
             cwd: project.cwd.clone(),
             environment: project.environment.clone(),
+            exposure: Arc::new(endpoint::exposure(&project.settings)),
             reaper: project.reaper.clone(),
             http: Http::new().within(Network::read(&project.environment)),
             logins: project.paths.data.join(MCP_LOGINS),

@@ -510,7 +510,7 @@ mod tests {
     #[test]
     fn errors_name_the_option_and_what_it_takes() {
         usage_error(&["run", "--compact-ratio", "80", "x"], "a number from 0 to 1");
-        usage_error(&["run", "--mode", "wild", "x"], "ask, accept_edits, read_only, full");
+        usage_error(&["run", "--mode", "wild", "x"], "ask, accept_edits, auto, read_only, full");
         usage_error(&["run", "--model", "gpt", "x"], "PROVIDER/NAME");
         usage_error(&["run", "--colour", "x"], "--colour");
         usage_error(&["run", "--resume"], "--resume");

@@ -105,6 +105,7 @@ fn hooks(daemon: &Arc<Daemon>, wanted: Surroundings) -> Reply {
         settings: &settings.hooks,
         reaper: &daemon.sessions.services().reaper,
         environment: &environment,
+        exposure: &endpoint::exposure(&settings),
         trust: &trust,
     });
     found.problems.splice(0..0, problems);

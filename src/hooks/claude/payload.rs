@@ -116,6 +116,8 @@ fn permission_mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Ask => "default",
         Mode::AcceptEdits => "acceptEdits",
+        // Claude Code's own "auto" has a model approve calls; hooks that know four modes need the stricter one.
+        Mode::Auto => "acceptEdits",
         Mode::ReadOnly => "plan",
         Mode::Full => "bypassPermissions",
     }

@@ -17,6 +17,7 @@ use crate::address::{beneath, host_of, is_loopback, port_of, without_v1};
 use crate::models::{self, OUTPUT_DEFAULT, WINDOW_DEFAULT};
 use crate::network::Network;
 use epitome_config::{BuiltInSettings, ModelSettings, Settings, WireFormat};
+use epitome_secrets::exposure::Exposure;
 use epitome_thread::ModelName;
 
 pub(super) use hosted::HOSTED;
@@ -137,6 +138,18 @@ pub fn configured(settings: &Settings, env: &Environment) -> Result<(), Provider
         Choice::Named(model) => resolve(&model, settings, env).map(drop),
         Choice::SearchLocal(bases) if bases.iter().any(|base| listens(base)) => Ok(()),
         Choice::SearchLocal(_) => Err(nothing_configured(settings, env)),
+    }
+}
+
+/// Which variables of an environment programs get: the settings, with the variables of all providers' keys.
+pub fn exposure(settings: &Settings) -> Exposure {
+    let hosted = HOSTED.iter().flat_map(hosted::Hosted::secret_variables).map(str::to_owned);
+    let built_in = settings.built_in.values().filter_map(|provider| provider.key_variable.clone());
+    let configured = settings.providers.values().filter_map(|provider| provider.key_variable.clone());
+    Exposure {
+        provider_keys: hosted.chain(built_in).chain(configured).collect(),
+        commands: settings.exposure.commands.clone(),
+        hooks: settings.exposure.hooks.clone(),
     }
 }
 

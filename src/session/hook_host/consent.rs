@@ -58,7 +58,7 @@ impl HookHost {
         let cwd = core.thread.cwd().to_path_buf();
         let services = core.services.clone();
         let settings = core.settings.hooks.clone();
-        let environment = core.workspace.environment.clone();
+        let workspace = core.workspace.clone();
         let watch = self.watch.clone();
         let known = self.consent.trust.clone();
         self.consent.looks += 1;
@@ -83,7 +83,8 @@ impl HookHost {
                 cwd: &cwd,
                 settings: &settings,
                 reaper: &services.reaper,
-                environment: &environment,
+                environment: &workspace.environment,
+                exposure: workspace.exposure(),
                 trust: &trust,
             };
             let mut found = discover::discover(&search);

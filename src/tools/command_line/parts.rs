@@ -2,11 +2,12 @@
 //! When the line is ambiguous, it reports too much rather than too little.
 //!
 //! The counterpart of [`refused`](super::refused), which accepts a line only if all of it is certain; this
-//! module finds every part that may be meant, including arguments of `sudo`, `env`, `xargs` and `sh -c`,
-//! substitutions and functions.
+//! module finds every part that may be meant, including substitutions, functions, and commands within the
+//! words of other commands (`nested`).
 
 use tree_sitter::Node;
 
+use super::nested::{self, Nested};
 use super::word::{LITERAL, Name, UNKNOWN, expanded, literal};
 use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 
@@ -14,54 +15,8 @@ use super::{LINE_BYTES_MAX, children, is_treacherous, parsed};
 const DEPTH_MAX: u32 = 4;
 /// Maximum spellings kept of one line's commands; an ordinary line has about ten.
 const SPELLINGS_MAX: usize = 4_000;
-/// Number of words after which a wrapped command may begin.
-const WRAPPED_WORDS_MAX: usize = 24;
-
-/// Programs that run a command given by their arguments.
-const WRAPPERS: [&str; 36] = [
-    "sudo",
-    "doas",
-    "pkexec",
-    "su",
-    "runuser",
-    "env",
-    "command",
-    "builtin",
-    "exec",
-    "nohup",
-    "time",
-    "timeout",
-    "nice",
-    "ionice",
-    "chrt",
-    "taskset",
-    "setsid",
-    "stdbuf",
-    "unbuffer",
-    "script",
-    "xargs",
-    "parallel",
-    "watch",
-    "strace",
-    "ltrace",
-    "chroot",
-    "unshare",
-    "nsenter",
-    "flock",
-    "busybox",
-    "toybox",
-    "systemd-run",
-    "caffeinate",
-    "firejail",
-    "bwrap",
-    "coproc",
-];
-/// Programs that take a command line as an argument, or on their standard input.
-const SHELLS: [&str; 9] = ["sh", "bash", "zsh", "dash", "ksh", "ash", "mksh", "fish", "eval"];
-/// Programs that run a command for each file that they find.
-const FINDERS: [&str; 3] = ["find", "fd", "fdfind"];
-/// Arguments of `find` and `fd` that are followed by a command.
-const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
+/// Leading words of a command that are taken for options and their values.
+const OPTIONS_MAX: usize = 24;
 
 /// The commands and words found in a line.
 #[derive(Debug, Default)]
@@ -72,13 +27,30 @@ pub struct Parts {
     words: Vec<String>,
     /// Whether it is certain that nothing else runs.
     pub is_clear: bool,
+    /// Here-documents and here-strings, in which a shell may read its commands.
+    inputs: Vec<String>,
+    /// Whether a shell reads commands from its standard input.
+    reads_input: bool,
 }
 
 impl Parts {
     pub fn of(line: &str) -> Parts {
         let mut parts = Parts { is_clear: true, ..Parts::default() };
         parts.take(line, DEPTH_MAX);
+        if parts.reads_input {
+            for input in std::mem::take(&mut parts.inputs) {
+                parts.take(&input, DEPTH_MAX - 1);
+            }
+        }
         parts
+    }
+
+    /// The complete words as file names, and the values of `--option=value`.
+    pub fn arguments(&self) -> impl Iterator<Item = Name> {
+        self.words.iter().map(|word| {
+            let value = word.strip_prefix("--").and_then(|option| Some(option.split_once('=')?.1));
+            Name::of(value.unwrap_or(word))
+        })
     }
 
     /// Parts of words that may be file names: the complete word, and the pieces between its separators. In
@@ -120,6 +92,11 @@ impl Parts {
                 "declaration_command" | "unset_command" => {
                     let words = children(node).into_iter().map(|child| literal(child, line)).collect();
                     self.push(words);
+                    self.take_assignments(node, line, depth);
+                }
+                "heredoc_body" => self.inputs.push(line[node.byte_range()].to_owned()),
+                "herestring_redirect" => {
+                    self.inputs.extend(node.named_child(0).map(|word| plain(&literal(word, line))));
                 }
                 // Arithmetic evaluates the values of variables.
                 "arithmetic_expansion" | "subscript" if line[node.byte_range()].contains('[') => {
@@ -164,6 +141,7 @@ impl Parts {
                 _ => words.push(literal(child, line)),
             }
         }
+        self.take_assignments(command, line, depth);
         if !set.is_empty() {
             let with: Vec<String> = set.into_iter().chain(words.iter().cloned()).collect();
             self.push_as_it_is(&with);
@@ -171,51 +149,47 @@ impl Parts {
         self.wrapped(words, depth);
     }
 
+    /// Adds the commands in variables that a program may run: `PAGER='less -R' git log`.
+    fn take_assignments(&mut self, command: Node<'_>, line: &str, depth: u32) {
+        for child in children(command).into_iter().filter(|child| child.kind() == "variable_assignment") {
+            if let Some(value) = child.child_by_field_name("value") {
+                let value = literal(value, line);
+                if value.contains(' ') {
+                    self.take_possible(&value, depth);
+                }
+            }
+        }
+    }
+
+    /// Adds the commands of a text that is usually, but not certainly, a command line.
+    fn take_possible(&mut self, text: &str, depth: u32) {
+        let is_clear = self.is_clear;
+        if depth > 0 {
+            self.take(&plain(text), depth - 1);
+        }
+        self.is_clear = is_clear;
+    }
+
     /// Adds a command, and those that its arguments may run.
     fn wrapped(&mut self, words: Vec<String>, depth: u32) {
         let mut pending = vec![words];
         while let Some(words) = pending.pop() {
-            let Some(program) = words.first().map(|program| base(program).to_owned()) else { continue };
-            let is_unknown = |word: &String| word.contains([UNKNOWN, '*', '?']);
-            if is_unknown(&words[0]) || words[0].starts_with('~') {
+            let Some(program) = words.first() else { continue };
+            if program.contains([UNKNOWN, '*', '?']) || program.starts_with('~') {
                 self.is_clear = false;
             }
-            if SHELLS.contains(&&*program) {
-                let lines: Vec<&String> =
-                    words[1..].iter().filter(|word| !word.starts_with(['-', '+'])).collect();
-                // Input from stdin, or from an unknown name, may be anything.
-                if lines.is_empty() || lines.iter().any(|word| word.contains(UNKNOWN)) {
-                    self.is_clear = false;
-                }
-                if depth > 0 {
-                    let joined = words[1..].join(" ");
-                    let texts = lines.into_iter().chain((program == "eval").then_some(&joined));
-                    for text in texts {
-                        self.take(&text.replace(UNKNOWN, "$_").replace(LITERAL, "*"), depth - 1);
+            for nested in nested::of(&words) {
+                match nested {
+                    Nested::Line(line) if depth > 0 => self.take(&plain(&line), depth - 1),
+                    Nested::Line(_) | Nested::Unclear => self.is_clear = false,
+                    Nested::Possible(line) => self.take_possible(&line, depth),
+                    Nested::Input => {
+                        self.is_clear = false;
+                        self.reads_input = true;
                     }
-                } else {
-                    self.is_clear = false;
+                    Nested::Command(words) => pending.push(words),
+                    Nested::Suffix(words) => self.push(words),
                 }
-            }
-            if WRAPPERS.contains(&&*program) {
-                self.is_clear &= words.len() <= WRAPPED_WORDS_MAX;
-                for at in 1..words.len().min(WRAPPED_WORDS_MAX) {
-                    let inner = words[at..].to_vec();
-                    // All words of a nested wrapper are examined by this loop too.
-                    let program = base(&inner[0]);
-                    match SHELLS.contains(&program) || FINDERS.contains(&program) {
-                        true => pending.push(inner),
-                        false => self.push(inner),
-                    }
-                }
-            }
-            if FINDERS.contains(&&*program)
-                && let Some(at) = words.iter().position(|word| EXECUTES.contains(&word.as_str()))
-            {
-                // The next `-exec` is among the words after the first one.
-                let behind: Vec<String> = words[at + 1..].to_vec();
-                let again = std::iter::once(words[0].clone()).chain(behind.iter().cloned()).collect();
-                pending.extend([behind, again]);
             }
             self.push(words);
         }
@@ -233,7 +207,7 @@ impl Parts {
         }
         // `git -C elsewhere push`: an option may be followed by a value.
         let mut at = 1;
-        while at < plain.len().min(WRAPPED_WORDS_MAX) && plain[at].starts_with('-') {
+        while at < plain.len().min(OPTIONS_MAX) && plain[at].starts_with('-') {
             for behind in [at + 1, at + 2] {
                 if behind <= plain.len() {
                     let without: Vec<String> = plain[..1].iter().chain(&plain[behind..]).cloned().collect();
@@ -255,8 +229,13 @@ impl Parts {
     }
 }
 
+/// A word's text as a command line.
+fn plain(word: &str) -> String {
+    word.replace(UNKNOWN, "$_").replace(LITERAL, "*")
+}
+
 /// A program's name without its directory.
-fn base(program: &str) -> &str {
+pub(super) fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 

@@ -5,6 +5,7 @@
 //! stays denied. An allow rule must certainly cover the entire call; for ask and deny rules it is sufficient
 //! that a part of the call may match.
 
+use crate::git_commands::changes_repository;
 use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -47,6 +48,8 @@ pub struct Asked<'a> {
     pub tool: &'a str,
     pub access: &'a Access,
     pub mode: Mode,
+    /// Whether a command that doesn't ask to leave the sandbox is restricted by all of it.
+    pub is_sandboxed: bool,
     /// Rules for which the user chose "always" in this session.
     pub remembered: &'a [Rule],
     /// Rules that the user saved for this workspace.
@@ -69,7 +72,9 @@ pub struct Judged {
 /// Judges a call.
 pub fn judge(asked: &Asked<'_>) -> Judged {
     let parts = match asked.access {
-        Access::Command { line, .. } if !asked.rules.is_empty() => Some(Parts::of(line)),
+        Access::Command { line, .. } if !asked.rules.is_empty() || asked.mode == Mode::Auto => {
+            Some(Parts::of(line))
+        }
         _ => None,
     };
     let call = Call { asked, parts };
@@ -83,7 +88,7 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
         return Judged { verdict: Verdict::Deny { why }, decided: Some(by_rule(rule, false)), because: None };
     }
     let rules: Vec<Rule> = asked.remembered.iter().chain(asked.kept).cloned().collect();
-    let base = decide(asked.access, asked.mode, &rules, |path| asked.workspace.contains(path));
+    let base = decide(asked.access, call.mode(), &rules, |path| asked.workspace.contains(path));
     match base {
         Verdict::Deny { why } => Judged {
             verdict: Verdict::Deny { why },
@@ -93,8 +98,10 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
         Verdict::Allow { .. } | Verdict::Ask { .. } if let Some(rule) = call.first(Word::Ask) => {
             asks(format!("The rule {rule} in {}:{} asks.", rule.path.display(), rule.line))
         }
-        // Full mode never asks, so a line that may hide something denied would run unseen.
-        Verdict::Allow { by: AllowedBy::Mode(Mode::Full) } if let Some(rule) = call.may_be_hidden() => {
+        // These modes don't ask, so a line that may hide something denied would run unseen.
+        Verdict::Allow { by: AllowedBy::Mode(Mode::Full | Mode::Auto) }
+            if let Some(rule) = call.may_be_hidden() =>
+        {
             asks(format!(
                 "It is not certain what this line would run or name, and the rule {rule} in {}:{} may be about it.",
                 rule.path.display(),
@@ -139,6 +146,16 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// The mode by which the call is judged: `Auto` relies on the sandbox, and a command that the sandbox
+    /// doesn't restrict, or that names a file with secrets, is asked about as in `AcceptEdits`.
+    fn mode(&self) -> Mode {
+        let is_asked = |parts: &Parts| !self.asked.is_sandboxed || names_secret_plainly(parts);
+        match (self.asked.mode, &self.parts) {
+            (Mode::Auto, Some(parts)) if is_asked(parts) => Mode::AcceptEdits,
+            (mode, _) => mode,
+        }
+    }
+
     fn of(&self, word: Word) -> impl Iterator<Item = &'a Written> {
         self.asked.rules.iter().filter(move |rule| rule.word == word)
     }
@@ -230,6 +247,8 @@ impl<'a> Call<'a> {
             Access::Nothing => None,
             // Leaving the sandbox needs more than a rule about the command.
             Access::Command { confined: false, .. } => None,
+            // And so does a change of repositories by what the line runs.
+            Access::Command { line, changes_git: true, .. } if !changes_repository(line) => None,
             Access::Command { line, confined: true, .. } => {
                 self.allowing_line(line, &of_tool.collect::<Vec<_>>())
             }
@@ -289,6 +308,19 @@ impl<'a> Call<'a> {
 fn is_of_files(tool: &str) -> bool {
     matches!(tool, "Read" | "Edit" | "Write")
         || ["file_read", "file_write", "file_edit", "apply_patch"].iter().any(|name| fits(tool, name))
+}
+
+/// Whether a word of a command is a file that usually contains secrets. The content of variables and of quoted
+/// code is not examined: nothing leaves the sandbox, and secrets in the output are masked.
+fn names_secret_plainly(parts: &Parts) -> bool {
+    // Other texts are code or sentences.
+    let is_path = |glob: &str| glob.chars().all(|c| c.is_alphanumeric() || "._-~/*?@".contains(c));
+    parts.arguments().filter(|name| !name.is_open && is_path(&name.glob)).any(|name| {
+        // `*.json` may be a file with secrets, but rarely is; `.e*` is meant to be hidden.
+        let is_hidden = name.glob.rsplit('/').next().is_some_and(|last| last.starts_with('.'));
+        is_secret_name(Path::new(&name.glob))
+            || is_hidden && SECRET_NAMES.iter().any(|secret| name.may_end_in(secret))
+    })
 }
 
 /// Whether a command may name a file that usually contains secrets.

@@ -17,7 +17,16 @@ fn workspace() -> Workspace {
 
 fn judged(tool: &str, access: &Access, mode: Mode, rules: &[Written]) -> Judged {
     let workspace = workspace();
-    judge(&Asked { tool, access, mode, remembered: &[], kept: &[], rules, workspace: &workspace })
+    judge(&Asked {
+        tool,
+        access,
+        mode,
+        is_sandboxed: true,
+        remembered: &[],
+        kept: &[],
+        rules,
+        workspace: &workspace,
+    })
 }
 
 /// `a` allowed, `o` asked, `d` denied.
@@ -76,6 +85,85 @@ fn commands_are_judged_by_every_part_of_the_line() {
         'o',
         "the sandbox is left only if asked"
     );
+}
+
+#[test]
+fn auto_runs_what_the_sandbox_restricts() {
+    let none = rules(&[], &[], &[]);
+    let some = rules(&[], &["bash(git push)"], &["bash(rm *)"]);
+    for (text, without, with) in [
+        ("cargo test", 'a', 'a'),
+        ("make > log", 'a', 'a'),
+        ("cat src/*.rs | sort -o x", 'a', 'a'),
+        ("$X a", 'a', 'o'),
+        ("git push", 'a', 'o'),
+        ("rm x", 'a', 'd'),
+        ("cat .env", 'o', 'o'),
+        ("cat < sub/.env", 'o', 'o'),
+        ("cat .e*", 'o', 'o'),
+        ("openssl rsa --in=server.key", 'o', 'o'),
+        ("cat *.json", 'a', 'a'),
+        ("echo 'see .env'", 'a', 'a'),
+        ("cat $F", 'a', 'a'),
+    ] {
+        let of = |rules: &[Written]| letter(&judged("bash", &line(text), Mode::Auto, rules));
+        assert_eq!((of(&none), of(&some)), (without, with), "{text}");
+    }
+    let outside = Access::Command { line: "cargo test".into(), confined: false, changes_git: false };
+    assert_eq!(letter(&judged("bash", &outside, Mode::Auto, &none)), 'o');
+    let decided = judged("bash", &line("cargo test"), Mode::Auto, &none).decided;
+    assert_eq!(decided, Some(Decided { allowed: true, by: Decider::Mode { mode: Mode::Auto } }));
+}
+
+#[test]
+fn auto_asks_about_commands_without_a_complete_sandbox() {
+    let workspace = workspace();
+    let rule = Rule::Command { line: "make".into() };
+    for (remembered, access, wanted) in [
+        (&[][..], line("make"), 'o'),
+        (std::slice::from_ref(&rule), line("make"), 'a'),
+        (&[], Access::Write(vec!["/w/src/a.rs".into()]), 'a'),
+    ] {
+        let asked = Asked {
+            tool: "bash",
+            access: &access,
+            mode: Mode::Auto,
+            is_sandboxed: false,
+            remembered,
+            kept: &[],
+            rules: &[],
+            workspace: &workspace,
+        };
+        assert_eq!(letter(&judge(&asked)), wanted, "{access:?}");
+    }
+}
+
+/// `git log *` allowed `git log --output=.git/commondir`, which made Git run a program of the model's choice.
+#[test]
+fn allow_rules_cover_no_options_that_write_or_run() {
+    let allow =
+        ["bash(git log *)", "bash(find *)", "bash(sort -o *)", "bash(echo *)", "bash(sort *)", "bash(cat *)"];
+    let rules = rules(&allow, &[], &[]);
+    for (text, wanted) in [
+        ("git log --stat -5 -- src", 'a'),
+        ("git log -1 --format=format:../evil --output=.git/commondir", 'o'),
+        ("git log --outp=x", 'o'),
+        ("git log \"--output=x\"", 'o'),
+        ("git log --out'put'=x", 'o'),
+        ("git log --out\\put=x", 'o'),
+        ("git log --output x", 'o'),
+        ("git log -p --ext-diff", 'o'),
+        ("for f in --output=x; do git log $f; done", 'o'),
+        ("git log $(echo --output=x)", 'o'),
+        ("cat a | git log --output=x", 'o'),
+        ("find . -name '*.rs'", 'a'),
+        ("find . -delete", 'o'),
+        ("find . -exec cat {} +", 'o'),
+        ("sort -o x y", 'a'),
+        ("sort -t o y", 'a'),
+    ] {
+        assert_eq!(letter(&judged("bash", &line(text), Mode::Ask, &rules)), wanted, "{text}");
+    }
 }
 
 #[test]
@@ -203,6 +291,7 @@ fn decisions_name_their_source() {
         tool: "bash",
         access: &access,
         mode: Mode::Ask,
+        is_sandboxed: true,
         remembered: &[],
         kept: std::slice::from_ref(&rule),
         rules: &[],
@@ -230,6 +319,7 @@ fn deny_rule_for_a_link_applies_to_its_target() {
         tool: "file_read",
         access: &access,
         mode: Mode::Full,
+        is_sandboxed: true,
         remembered: &[],
         kept: &[],
         rules: &rules,

@@ -83,6 +83,11 @@ impl Hosted {
                 || (self.base_suffices && get(env, self.base_variable).is_some()))
     }
 
+    /// The variables that hold its keys.
+    pub fn secret_variables(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.keys.iter().copied().chain(self.token).chain(self.custom_headers)
+    }
+
     /// The name of the key's variable, and the key.
     fn key<'a>(
         &self,

@@ -1,0 +1,57 @@
+//! Settings of the environment of programs: the `[environment]` table. Only the user's own file may have one:
+//! a repository must not decide which keys its programs get.
+
+use epitome_secrets::exposure::CommandVariables;
+use toml::de::DeValue;
+
+use super::file::{Reader, Value, fields};
+use super::values::{Wrong, names, wanted};
+
+/// Which variables programs get, besides those that are no secrets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExposureSettings {
+    pub commands: CommandVariables,
+    /// Variables with keys of providers that the user's hooks get.
+    pub hooks: Vec<String>,
+}
+
+impl Reader<'_> {
+    pub(super) fn exposure(&mut self, value: &Value<'_>, exposure: &mut ExposureSettings) {
+        let Some(table) = self.table(value, "environment") else { return };
+        fields!(self, table, key, value, {
+            "commands" => self.set(value, &mut exposure.commands, commands),
+            "hooks" => self.set(value, &mut exposure.hooks, variables),
+        });
+    }
+}
+
+fn commands(value: &DeValue<'_>) -> Result<CommandVariables, Wrong> {
+    match value.as_str() {
+        Some("no_secrets") => Ok(CommandVariables::default()),
+        Some("all") => Ok(CommandVariables::All),
+        Some(_) => Err(Wrong {
+            message: "environment.commands must be \"no_secrets\", \"all\" or a list of names".to_owned(),
+            hint: Some("for example commands = [\"GH_TOKEN\"]".to_owned()),
+        }),
+        None if value.as_array().is_some() => {
+            variables(value).map(|except| CommandVariables::NoSecrets { except })
+        }
+        None => Err(wanted("\"no_secrets\", \"all\" or a list of names", value)),
+    }
+}
+
+/// Parses names of variables. An error doesn't quote a name: it may be a key in the wrong place.
+fn variables(value: &DeValue<'_>) -> Result<Vec<String>, Wrong> {
+    let names = names(value)?;
+    let is_name = |name: &String| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    match names.iter().all(is_name) {
+        true => Ok(names),
+        false => Err(Wrong {
+            message: "not the name of an environment variable".to_owned(),
+            hint: Some("names have letters, digits and _; the value stays in the environment".to_owned()),
+        }),
+    }
+}

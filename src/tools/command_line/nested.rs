@@ -1,0 +1,350 @@
+//! Finds commands within the words of a command: arguments of `sudo`, `xargs` and `sh -c`, aliases in `git -c`,
+//! and options of any program that take a command line. Pure.
+//!
+//! It reports too much rather than too little, because it serves rules that ask or deny. Code of other
+//! languages, such as `python -c`, isn't understood.
+
+use super::parts::base;
+use super::word::UNKNOWN;
+
+/// Number of words after which a wrapped command may begin.
+const WRAPPED_WORDS_MAX: usize = 24;
+
+/// Programs that run a command given by their arguments.
+const WRAPPERS: [&str; 64] = [
+    "sudo",
+    "doas",
+    "pkexec",
+    "su",
+    "runuser",
+    "setpriv",
+    "capsh",
+    "gosu",
+    "su-exec",
+    "env",
+    "command",
+    "builtin",
+    "exec",
+    "nohup",
+    "time",
+    "timeout",
+    "nice",
+    "ionice",
+    "chrt",
+    "taskset",
+    "numactl",
+    "prlimit",
+    "choom",
+    "setarch",
+    "linux32",
+    "linux64",
+    "cgexec",
+    "runcon",
+    "setsid",
+    "stdbuf",
+    "unbuffer",
+    "script",
+    "xargs",
+    "parallel",
+    "entr",
+    "watch",
+    "watchexec",
+    "hyperfine",
+    "strace",
+    "ltrace",
+    "gdb",
+    "valgrind",
+    "perf",
+    "chroot",
+    "proot",
+    "fakeroot",
+    "fakechroot",
+    "unshare",
+    "nsenter",
+    "flock",
+    "tini",
+    "dumb-init",
+    "catchsegv",
+    "dbus-run-session",
+    "xvfb-run",
+    "systemd-run",
+    "caffeinate",
+    "firejail",
+    "bwrap",
+    "busybox",
+    "toybox",
+    "npx",
+    "bunx",
+    "coproc",
+];
+/// Programs that take a command line as an argument, or on their standard input.
+const SHELLS: [&str; 21] = [
+    "sh", "bash", "rbash", "zsh", "rzsh", "dash", "ksh", "rksh", "ksh93", "ash", "mksh", "lksh", "yash",
+    "posh", "csh", "tcsh", "fish", "xonsh", "pwsh", "tclsh", "eval",
+];
+/// Other programs of which any argument may be a command line.
+const TAKE_LINES: [&str; 12] = [
+    "trap",
+    "mapfile",
+    "readarray",
+    "alias",
+    "bind",
+    "complete",
+    "compgen",
+    "sg",
+    "watch",
+    "parallel",
+    "hyperfine",
+    "expect",
+];
+/// Programs that run a command for each file that they find.
+const FINDERS: [&str; 3] = ["find", "fd", "fdfind"];
+/// Arguments of `find` and `fd` that are followed by a command.
+const EXECUTES: [&str; 8] = ["-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"];
+/// Subcommands that are followed by a command: `uv run`, `direnv exec .`, `git bisect run`.
+const RUNNERS: [&str; 5] = ["run", "exec", "x", "foreach", "dlx"];
+/// Programs whose `-c` is followed by text to search for.
+const SEARCHES: [&str; 8] = ["grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "ugrep"];
+/// Parts of the names of long options that take a command line.
+const TAKES_LINE: [&str; 12] = [
+    "command",
+    "cmd",
+    "exec",
+    "run",
+    "shell",
+    "filter",
+    "pager",
+    "editor",
+    "hook",
+    "split-string",
+    "pack",
+    "rsh",
+];
+
+/// What a word, or the words behind it, may run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Nested {
+    /// A command line.
+    Line(String),
+    /// A text that may be a command line.
+    Possible(String),
+    /// A command, whose own arguments may have others.
+    Command(Vec<String>),
+    /// A command, if it begins at this word.
+    Suffix(Vec<String>),
+    /// Commands on standard input.
+    Input,
+    /// Something that can't be determined.
+    Unclear,
+}
+
+/// Everything that the words of a command may run besides the program itself.
+pub(super) fn of(words: &[String]) -> Vec<Nested> {
+    let Some((first, arguments)) = words.split_first() else { return Vec::new() };
+    let program = base(first);
+    let mut found = Vec::new();
+    if SHELLS.contains(&program) {
+        shell(program, arguments, &mut found);
+    }
+    if matches!(program, "." | "source") {
+        source(arguments, &mut found);
+    }
+    if TAKE_LINES.contains(&program) {
+        let texts = arguments.iter().filter(|word| !word.starts_with('-'));
+        // `alias ls='rm x'`
+        let behind = |word: &String| match (program, word.split_once('=')) {
+            ("alias", Some((_, line))) => line.to_owned(),
+            _ => word.clone(),
+        };
+        found.extend(texts.map(behind).map(Nested::Possible));
+    }
+    // The loader of shared objects runs the program that it is given: `/lib64/ld-linux-x86-64.so.2 /bin/rm x`.
+    if WRAPPERS.contains(&program) || program.starts_with("ld") && program.contains(".so") {
+        wrapper(words, &mut found);
+    }
+    if FINDERS.contains(&program)
+        && let Some(at) = words.iter().position(|word| EXECUTES.contains(&word.as_str()))
+    {
+        // The next `-exec` is among the words after the first one.
+        let behind: Vec<String> = words[at + 1..].to_vec();
+        let again = std::iter::once(words[0].clone()).chain(behind.iter().cloned()).collect();
+        found.extend([Nested::Command(behind), Nested::Command(again)]);
+    }
+    let runner = arguments.iter().take(2).position(|word| RUNNERS.contains(&word.as_str()));
+    if let Some(at) = runner {
+        let behind = &arguments[at + 1..];
+        found.push(Nested::Suffix(behind.to_vec()));
+        found.extend(behind.get(1..).map(|words| Nested::Suffix(words.to_vec())));
+        found.extend(behind.first().filter(|word| word.contains(' ')).cloned().map(Nested::Possible));
+    }
+    options(program, arguments, &mut found);
+    found
+}
+
+fn shell(program: &str, arguments: &[String], found: &mut Vec<Nested>) {
+    let lines: Vec<&String> = arguments.iter().filter(|word| !word.starts_with(['-', '+'])).collect();
+    if lines.is_empty() || lines.iter().any(|word| is_input(word)) {
+        found.push(Nested::Input);
+    }
+    if lines.iter().any(|word| word.contains(UNKNOWN)) {
+        found.push(Nested::Unclear);
+    }
+    let joined = (program == "eval").then(|| arguments.join(" "));
+    found.extend(lines.into_iter().cloned().chain(joined).map(Nested::Line));
+}
+
+/// `.` runs a file, which may be standard input.
+fn source(arguments: &[String], found: &mut Vec<Nested>) {
+    match arguments.first() {
+        Some(file) if is_input(file) => found.push(Nested::Input),
+        Some(file) if file.chars().eq([UNKNOWN]) => found.push(Nested::Unclear),
+        Some(_) | None => {}
+    }
+}
+
+fn is_input(file: &str) -> bool {
+    file == "-" || file == "/dev/stdin" || file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")
+}
+
+fn wrapper(words: &[String], found: &mut Vec<Nested>) {
+    if words.len() > WRAPPED_WORDS_MAX {
+        found.push(Nested::Unclear);
+    }
+    for at in 1..words.len().min(WRAPPED_WORDS_MAX) {
+        let inner = words[at..].to_vec();
+        // All words of a nested wrapper are examined by this loop too.
+        let is_wrapper = WRAPPERS.contains(&base(&inner[0]));
+        // The name of a program has no spaces: this is a text, such as a commit message.
+        if inner[0].contains(' ') {
+            continue;
+        }
+        match is_wrapper || of(&inner).is_empty() {
+            true => found.push(Nested::Suffix(inner)),
+            false => found.push(Nested::Command(inner)),
+        }
+    }
+    // `env -S'rm x'`, `env -iS 'rm x'`
+    for (at, word) in words.iter().enumerate().filter(|_| words.iter().any(|word| base(word) == "env")) {
+        let glued = word.strip_prefix('-').filter(|word| !word.starts_with('-'));
+        if let Some((_, line)) = glued.and_then(|word| word.split_once('S')) {
+            let line = if line.is_empty() { words.get(at + 1).cloned() } else { Some(line.to_owned()) };
+            found.extend(line.map(Nested::Line));
+        }
+    }
+}
+
+/// Options of any program that take a command line: `-c 'rm x'`, `--exec='rm x'`, `git -c alias.x='!rm x'`.
+fn options(program: &str, arguments: &[String], found: &mut Vec<Nested>) {
+    let is_line = |text: &str| text.contains([' ', ';', '|', '&', '$', '\n']);
+    for (at, word) in arguments.iter().enumerate() {
+        let next = || arguments.get(at + 1).cloned().unwrap_or_default();
+        let text = match word.strip_prefix("--") {
+            Some(option) => {
+                let (name, value) = option.split_once('=').map_or((option, None), |(a, b)| (a, Some(b)));
+                let takes = TAKES_LINE.iter().any(|part| name.contains(part));
+                takes.then(|| value.map_or_else(next, str::to_owned))
+            }
+            None if program == "git" => git_text(word, next),
+            None if SEARCHES.contains(&program) || SHELLS.contains(&program) => None,
+            None => (word.starts_with('-') && word.ends_with('c')).then(next),
+        };
+        let is_alias = |text: &String| program == "git" && !word.starts_with("--") && !text.is_empty();
+        found.extend(text.filter(|text| is_line(text) || is_alias(text)).map(Nested::Possible));
+    }
+}
+
+/// A command line in an argument of Git: the value of a setting, an alias, or that of `-x`.
+fn git_text(word: &str, next: impl FnOnce() -> String) -> Option<String> {
+    match word {
+        "-c" => {
+            let setting = next();
+            let (_, value) = setting.split_once('=')?;
+            Some(value.trim_start_matches('!').to_owned())
+        }
+        "-x" => Some(next()),
+        _ => word.strip_prefix('!').or_else(|| word.strip_prefix("-O")).map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parts::Parts;
+
+    fn runs(line: &str, command: &str) -> bool {
+        Parts::of(line).commands.iter().any(|found| found == command)
+    }
+
+    /// A security review found these ways around a rule that denies a command.
+    #[test]
+    fn commands_within_words_are_found() {
+        for line in [
+            "env -S'rm x'",
+            "env -S 'rm x'",
+            "env -iS 'rm x'",
+            "env --split-string='rm x'",
+            "rbash -c 'rm x'",
+            "dash -ec 'rm x'",
+            "setpriv --reuid 1000 rm x",
+            "sg root 'rm x'",
+            ". /dev/stdin <<< 'rm x'",
+            "source /dev/fd/0 <<E\nrm x\nE",
+            "bash <<E\nrm x\nE",
+            "bash -s <<< 'rm x'",
+            "trap 'rm x' EXIT",
+            "mapfile -C 'rm x' -c 1 a",
+            "alias l='rm x'; l",
+            "/lib64/ld-linux-x86-64.so.2 /bin/rm x",
+            "git -c alias.t='!rm x' t",
+            "git config alias.t '!rm x'",
+            "git -c core.pager='rm x' log",
+            "git rebase -x 'rm x' HEAD~2",
+            "git rebase --exec='rm x' HEAD~2",
+            "git submodule foreach 'rm x'",
+            "git bisect run rm x",
+            "git grep -O'rm x' y",
+            "GIT_PAGER='rm x' git log",
+            "export PAGER='rm x'; git log",
+            "npx -c 'rm x'",
+            "npm exec -c 'rm x'",
+            "tclsh <<< 'exec rm x'",
+            "su -c 'rm x' me",
+            "script -qc 'rm x' /dev/null",
+            "flock lock -c 'rm x'",
+            "unknown-wrapper -c 'rm x'",
+            "unknown-wrapper -lc 'ls; rm x'",
+            "rsync --rsh='rm x' a b",
+            "tar -cf a --to-command='rm x' b",
+            "split --filter='rm x' a",
+            "uv run rm x",
+            "direnv exec . rm x",
+            "timeout 5 uv run rm x",
+            "watch -n 5 'rm x'",
+            "sudo env -S'rm x'",
+            "nice git -c alias.t='!rm x' t",
+        ] {
+            assert!(runs(line, "rm x"), "{line}: {:?}", Parts::of(line).commands);
+        }
+    }
+
+    #[test]
+    fn ordinary_arguments_are_no_commands() {
+        for line in [
+            "git commit -m 'rm x'",
+            "timeout 5 git commit -m 'rm x'",
+            "git log --grep='rm x'",
+            "grep -c 'rm x' a",
+            "grep -rn 'rm x' a",
+            "rg -c 'rm x'",
+            "echo -n 'rm x'",
+            "gh pr create --title 'rm x' --body 'rm x'",
+            "cargo test -- 'rm x'",
+            "cat > a <<E\nrm x\nE",
+            "jq -r '.a | rm x' b",
+        ] {
+            assert!(!runs(line, "rm x"), "{line}");
+        }
+        for line in ["gcc -c a.c", "source .venv/bin/activate", ". \"$HOME/.cargo/env\"", "tar -c a"] {
+            assert!(Parts::of(line).is_clear, "{line}");
+        }
+    }
+}
