@@ -239,11 +239,11 @@ mod tests {
             "w/.envrc",
             "w/.epitome/hooks/a",
             "w/src/.envrc",
-            "home/.cache/x",
+            "home/.cache/pip/x",
             "home/.ssh/id",
         ]);
         let places = disk.places("w", ALL);
-        assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache"]);
+        assert_eq!(disk.below(&places.writable), ["w", "w/.git", "home/.cache/pip"]);
         let frozen = [
             "w/.envrc",
             "w/.epitome",
