@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::McpContext;
+use epitome_config::McpServer;
 use epitome_platform::group::Running;
 use epitome_platform::piped::Piped;
 
@@ -79,16 +80,14 @@ impl Diagnostics {
     }
 }
 
-/// Starts a server process. The error completes a sentence and contains no environment values.
+/// Starts a server process: its command, arguments and own variables are already expanded. The error completes a sentence and contains no environment values.
 pub async fn start(
-    name: &str,
-    command: &str,
-    args: &[String],
-    env: &[(String, String)],
+    server: &McpServer,
+    (command, args, env): (&str, &[String], &[(String, String)]),
     context: &McpContext,
     redact: impl Fn(&str) -> String + Send + 'static,
 ) -> Result<Child, String> {
-    let mut environment: Vec<(OsString, OsString)> = context.environment.to_vec();
+    let mut environment = server.environment(&context.environment);
     for (key, value) in env {
         environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));
         environment.push((key.into(), value.into()));
@@ -99,7 +98,7 @@ pub async fn start(
     let Piped { running, stdin, stdout, stderr } =
         started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
     let diagnostics = Arc::new(Diagnostics::default());
-    tokio::spawn(follow_stderr(name.to_owned(), stderr, diagnostics.clone(), redact));
+    tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
     let stdout = Bounded::new(stdout, diagnostics.clone());
     Ok(Child { running, stdin, stdout, diagnostics })
 }
