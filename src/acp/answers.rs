@@ -14,6 +14,7 @@ use super::requests::RequestKind;
 use super::updates::{tokens, wire_path};
 use epitome_session::registry::Header;
 use epitome_session::{Answer, ModelChoice, SessionError, SessionOptions, Steered, provider_title};
+use epitome_thread::visible::visible_line;
 use epitome_thread::{Mode, ModelName, StopReason, ThoughtLevel, Usage};
 
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -268,7 +269,7 @@ pub fn session_info(header: &Header) -> wire::SessionInfo {
         .filter(|title| !title.trim().is_empty())
         .unwrap_or_else(|| format!("Session in {}", directory.as_deref().unwrap_or("/")));
     wire::SessionInfo::new(header.session.0.clone(), wire_path(&header.cwd))
-        .title(title)
+        .title(visible_line(&title))
         .updated_at(timestamp(header.updated_at))
 }
 

@@ -10,13 +10,14 @@ use wire::SessionUpdate;
 use super::answers;
 use super::updates::pieces;
 use epitome_session::{Subagent, SubagentAbout, SubagentEnd, SubagentState};
+use epitome_thread::visible::visible_line;
 use epitome_thread::{Content, Message, SessionId, StopReason};
 
 /// A subagent's state, with its description if included.
 pub(super) fn update(now: &Subagent) -> wire::SubagentUpdate {
     let mut update = wire::SubagentUpdate::new(now.session.0.clone()).state(state(&now.state));
     if let Some(SubagentAbout { title, description, cwd }) = now.about.as_deref() {
-        update = update.title(title.clone()).cwd(cwd.clone());
+        update = update.title(visible_line(title)).cwd(cwd.clone());
         if !description.is_empty() {
             update = update.description(description.clone());
         }

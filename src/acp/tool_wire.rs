@@ -3,11 +3,14 @@
 //! Texts are truncated here: clients read lines of at most 10 MiB, and old output makes up most of a long
 //! session.
 
+use std::collections::HashSet;
+
 use agent_client_protocol::v1::schema as wire;
 use serde_json::{Map, Value, json};
 
 use super::updates::{fenced, wire_path};
 use epitome_session::PermissionAsk;
+use epitome_thread::visible::{invisible_in, visible, visible_line};
 use epitome_thread::{
     CallId, Card, Location, OutcomeContent, OutcomeStatus, RAW_FILES, SessionId, Shown, ToolCall, ToolKind,
     ToolOutcome,
@@ -16,6 +19,8 @@ use epitome_thread::{
 /// How much of a call is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
+    /// A permission request: everything that it asks about. A command or the arguments of a call have less.
+    Prompt,
     /// A running call: everything within reason.
     Live,
     /// A past call: enough to see what it did.
@@ -26,6 +31,7 @@ impl Detail {
     /// Longest text of a result, and longest string within raw input and output, in bytes.
     fn text_bytes_max(self) -> usize {
         match self {
+            Detail::Prompt => 4 * 1024 * 1024,
             Detail::Live => 256 * 1024,
             Detail::Replay => 8 * 1024,
         }
@@ -35,7 +41,7 @@ impl Detail {
     /// would be wrong.
     fn diff_bytes_max(self) -> usize {
         match self {
-            Detail::Live => 2 * 1024 * 1024,
+            Detail::Prompt | Detail::Live => 2 * 1024 * 1024,
             Detail::Replay => 256 * 1024,
         }
     }
@@ -43,6 +49,12 @@ impl Detail {
 
 /// Largest image shown, in bytes of base64; a larger one is only named.
 const IMAGE_BYTES_MAX: usize = 5 * 1024 * 1024;
+
+/// Lines with invisible characters that are listed below a diff.
+const INVISIBLE_LINES_MAX: usize = 20;
+
+/// Longest of these lines, in bytes.
+const INVISIBLE_LINE_BYTES_MAX: usize = 1_000;
 
 /// The ids of a permission request's options.
 pub const ALLOW_ONCE: &str = "allow_once";
@@ -74,7 +86,7 @@ pub fn changed(call: &CallId, input: &Value, card: &Card, detail: Detail) -> wir
     let mut fields = wire::ToolCallUpdateFields::new().raw_input(capped(input, detail.text_bytes_max()));
     // An empty title would replace the call's own.
     if !card.title.is_empty() {
-        fields = fields.title(card.title.clone());
+        fields = fields.title(visible_line(&card.title));
     }
     if !card.locations.is_empty() {
         fields = fields.locations(locations(&card.locations));
@@ -183,7 +195,8 @@ fn tells_more_than_files(raw: &Value) -> bool {
     raw.as_object().is_none_or(|keys| keys.keys().any(|key| key != RAW_FILES))
 }
 
-/// A permission request with at most one option of each kind, because editors bind keys to kinds.
+/// A permission request with at most one option of each kind, because editors bind keys to kinds. Invisible characters
+/// are escaped everywhere but in a diff, which has to be exact: what it adds of them is listed below it.
 pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPermissionRequest {
     let mut fields = wire::ToolCallUpdateFields::new()
         .title(title(&ask.card, &ask.tool))
@@ -193,7 +206,9 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
         .raw_input(capped(&ask.input, Detail::Live.text_bytes_max()));
     // Content replaces what the call shows already; an empty list would remove its terminal.
     if !ask.preview.is_empty() {
-        fields = fields.content(diffs_first(&ask.preview, Detail::Live));
+        let mut content = diffs_first(&asked(&ask.preview), Detail::Prompt);
+        content.extend(ask.preview.iter().filter_map(invisible_added));
+        fields = fields.content(content);
     }
     if !ask.card.locations.is_empty() {
         fields = fields.locations(locations(&ask.card.locations));
@@ -201,16 +216,53 @@ pub fn permission(session: &SessionId, ask: &PermissionAsk) -> wire::RequestPerm
     let option = |id: &'static str, name: String, kind| wire::PermissionOption::new(id, name, kind);
     let mut options = vec![option(ALLOW_ONCE, "Allow".to_owned(), wire::PermissionOptionKind::AllowOnce)];
     if let Some(always) = &ask.always {
-        let name = format!("Always allow: {always}");
+        let name = format!("Always allow: {}", visible_line(always));
         options.push(option(ALLOW_ALWAYS, name, wire::PermissionOptionKind::AllowAlways));
     }
     options.push(option(REJECT_ONCE, "Reject".to_owned(), wire::PermissionOptionKind::RejectOnce));
     if let Some(never) = &ask.never {
-        let name = format!("Never allow: {never}");
+        let name = format!("Never allow: {}", visible_line(never));
         options.push(option(REJECT_ALWAYS, name, wire::PermissionOptionKind::RejectAlways));
     }
     let call = wire::ToolCallUpdate::new(ask.call.0.clone(), fields);
     wire::RequestPermissionRequest::new(session.0.clone(), call, options)
+}
+
+/// What a permission request shows, with the invisible characters of its texts escaped.
+fn asked(preview: &[Shown]) -> Vec<Shown> {
+    let escaped = |shown: &Shown| match shown {
+        Shown::Text { text } => Shown::Text { text: visible(text).into_owned() },
+        Shown::Diff { .. } => shown.clone(),
+    };
+    preview.iter().map(escaped).collect()
+}
+
+/// Says which invisible characters a change brings into a file, with the lines that they are in.
+fn invisible_added(shown: &Shown) -> Option<wire::ToolCallContent> {
+    let Shown::Diff { path, old, new } = shown else { return None };
+    let known: HashSet<&str> = old.as_deref().unwrap_or_default().lines().collect();
+    let lines: Vec<&str> = new
+        .lines()
+        .filter(|line| !known.contains(line) && !invisible_in(line).is_empty())
+        .take(INVISIBLE_LINES_MAX + 1)
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let mut listed: String = lines
+        .iter()
+        .take(INVISIBLE_LINES_MAX)
+        .map(|line| format!("{}\n", cut(&visible_line(line), INVISIBLE_LINE_BYTES_MAX)))
+        .collect();
+    if lines.len() > INVISIBLE_LINES_MAX {
+        listed.push_str("…\n");
+    }
+    let path = path.display().to_string();
+    Some(wire::ToolCallContent::from(format!(
+        "This change of {} has characters that can't be seen, shown here as `\\u{{…}}`:\n\n{}",
+        visible_line(&path),
+        fenced("", &listed)
+    )))
 }
 
 fn shown_content(outcome: &ToolOutcome, detail: Detail) -> Vec<wire::ToolCallContent> {
@@ -267,9 +319,11 @@ fn show(shown: &Shown, detail: Detail) -> wire::ToolCallContent {
     }
 }
 
-/// The title, or the tool's name if it is empty: some editors show nothing for an empty title.
+/// The title with invisible characters escaped, or the tool's name if it is empty: some editors show nothing for an
+/// empty title.
 fn title(card: &Card, tool: &str) -> String {
-    if card.title.is_empty() { tool.to_owned() } else { card.title.clone() }
+    let title = if card.title.is_empty() { tool } else { card.title.as_str() };
+    visible_line(title).into_owned()
 }
 
 fn kind(kind: ToolKind) -> wire::ToolKind {

@@ -10,6 +10,7 @@ use wire::SessionUpdate;
 
 use super::answers;
 use epitome_session::{CommandInfo, Severity, TextKind, UsageNow};
+use epitome_thread::visible::visible_line;
 use epitome_thread::{
     Content, Cut, Entry, Message, MessageId, Origin, PlanPriority, PlanStatus, PlanStep, StopReason, Usage,
     describe, text,
@@ -246,7 +247,7 @@ pub(super) fn command(command: &CommandInfo) -> wire::AvailableCommand {
 /// The session's title.
 pub(super) fn info_update(title: String, at: u64) -> SessionUpdate {
     SessionUpdate::SessionInfoUpdate(
-        wire::SessionInfoUpdate::new().title(title).updated_at(answers::timestamp(at)),
+        wire::SessionInfoUpdate::new().title(visible_line(&title)).updated_at(answers::timestamp(at)),
     )
 }
 

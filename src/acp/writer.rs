@@ -19,6 +19,7 @@ use epitome_session::{
     Answer, AskId, AskedByAgent, Out, PermissionAsk, Question, SessionError, Shows, Subagent, SubagentState,
     Ticket, Wants, Wish,
 };
+use epitome_thread::visible::visible;
 use epitome_thread::{Card, SessionId, ToolCall};
 
 /// URL elicitations tracked at a time.
@@ -165,7 +166,7 @@ impl UpdateWriter {
         if !shows.can(&question.wants) {
             return;
         }
-        let mut params = json!({ "sessionId": session.0, "message": question.message });
+        let mut params = json!({ "sessionId": session.0, "message": visible(&question.message) });
         match &question.wants {
             Wants::Form { schema } => {
                 params["mode"] = json!("form");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::hooks::Project;
-use super::terminal::{self, sanitized};
+use super::terminal;
 use super::{CliError, daemon, doctor, serve, sessions};
 use crate::config::Settings;
 use crate::daemon::control::Client;
@@ -21,6 +21,7 @@ use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
+use crate::thread::visible::visible;
 use redact::Redactor;
 
 /// Lines of the log that are included.
@@ -62,7 +63,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
     let store = Store::new(&paths);
     let report = report(&paths, &store, args.session.as_deref());
     store.settle();
-    let report = sanitized(&report?).into_owned();
+    let report = visible(&report?).into_owned();
     if args.file.as_deref() == Some(Path::new("-")) {
         return terminal::print(&report).map(|()| 0);
     }
@@ -76,7 +77,7 @@ pub fn main(args: BugReportArgs) -> Result<i32, CliError> {
         file.display(),
         report.len()
     );
-    terminal::print(&sanitized(&told)).map(|()| 0)
+    terminal::print(&visible(&told)).map(|()| 0)
 }
 
 fn report(paths: &Paths, store: &Store, session: Option<&str>) -> Result<String, CliError> {

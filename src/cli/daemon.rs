@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::terminal::{self, sanitized};
+use super::terminal;
 use super::{CliError, serve};
 use crate::daemon::control::Client;
 use crate::daemon::runtime_dir::RuntimeDir;
+use crate::thread::visible::visible;
 
 /// Bytes at the end of a log file in which lines are looked for.
 const LOG_TAIL_BYTES_MAX: u64 = 8 * 1024 * 1024;
@@ -104,7 +105,7 @@ async fn status(runtime_dir: &RuntimeDir, json: bool) -> Result<i32, CliError> {
     } else {
         shown(&status, jiff::Timestamp::now().as_millisecond())
     };
-    terminal::print(&sanitized(&text)).map(|()| 0)
+    terminal::print(&visible(&text)).map(|()| 0)
 }
 
 /// The status as text. `now` is in milliseconds since the epoch.
@@ -184,7 +185,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
     };
     let mut file = BufReader::new(File::open(&path).map_err(|error| cannot(&path, error))?);
     let last = last_lines(&mut file, lines).map_err(|error| cannot(&path, error))?;
-    terminal::print(&sanitized(&last))?;
+    terminal::print(&visible(&last))?;
     if !follow {
         return Ok(0);
     }
@@ -192,7 +193,7 @@ fn logs(directory: &Path, lines: usize, follow: bool) -> Result<i32, CliError> {
         let mut more = String::new();
         file.read_to_string(&mut more).map_err(|error| cannot(&path, error))?;
         if !more.is_empty() {
-            terminal::print(&sanitized(&more))?;
+            terminal::print(&visible(&more))?;
             continue;
         }
         // Each day has a file of its own.

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::terminal::{self, sanitized};
+use super::terminal;
 use super::{CliError, serve};
 use crate::config::{Settings, Trust as Policy};
 use crate::hooks::discover::{Found, Search, Untrusted, discover};
@@ -18,6 +18,7 @@ use crate::hooks::trust::{Decision, Item, Trust};
 use crate::paths::Paths;
 use crate::problem::Problem;
 use crate::provider::endpoint;
+use crate::thread::visible::visible;
 use crate::tools::reaper::Reaper;
 
 /// Digits of a digest that are shown, enough to distinguish two versions.
@@ -169,7 +170,7 @@ fn text_of(found: &Found) -> String {
     }
     for hook in &found.hooks {
         let events: Vec<&str> = hook.events.iter().map(|(event, _)| event.name()).collect();
-        let _ = writeln!(out, "{}  {}", sanitized(&hook.name), events.join(", "));
+        let _ = writeln!(out, "{}  {}", visible(&hook.name), events.join(", "));
         let path = hook.files.first().map_or_else(String::new, |path| path.display().to_string());
         let _ = writeln!(
             out,
@@ -177,10 +178,10 @@ fn text_of(found: &Found) -> String {
             word(hook.place),
             kind(hook),
             short(&hook.digest),
-            sanitized(&path)
+            visible(&path)
         );
         if !hook.manifest.description.is_empty() {
-            let _ = writeln!(out, "    {}", sanitized(&hook.manifest.description));
+            let _ = writeln!(out, "    {}", visible(&hook.manifest.description));
         }
     }
     if !found.untrusted.is_empty() {
@@ -193,25 +194,25 @@ fn text_of(found: &Found) -> String {
             let _ = writeln!(
                 out,
                 "  {}: {}",
-                sanitized(&skipped.path.display().to_string()),
-                sanitized(&skipped.reason)
+                visible(&skipped.path.display().to_string()),
+                visible(&skipped.reason)
             );
         }
     }
     if !found.problems.is_empty() {
         out.push_str("\nProblems:\n");
         for problem in &found.problems {
-            let _ = writeln!(out, "  {}", sanitized(&problem.to_string()));
+            let _ = writeln!(out, "  {}", visible(&problem.to_string()));
         }
     }
     out
 }
 
 fn waiting(item: &Untrusted) -> String {
-    let mut out = format!("  {}  {}\n", sanitized(&item.name), short(&item.digest));
-    let _ = writeln!(out, "    {}", sanitized(&item.what));
+    let mut out = format!("  {}  {}\n", visible(&item.name), short(&item.digest));
+    let _ = writeln!(out, "    {}", visible(&item.what));
     for file in &item.files {
-        let _ = writeln!(out, "    {}", sanitized(&file.display().to_string()));
+        let _ = writeln!(out, "    {}", visible(&file.display().to_string()));
     }
     out
 }
@@ -255,7 +256,7 @@ fn trust(project: &Project, names: &[String], decision: Decision, consent: Conse
         Decision::Always | Decision::Once => "allowed",
     };
     terminal::print(
-        &chosen.iter().map(|item| format!("{what} {}\n", sanitized(&item.name))).collect::<String>(),
+        &chosen.iter().map(|item| format!("{what} {}\n", visible(&item.name))).collect::<String>(),
     )?;
     Ok(0)
 }

@@ -1,8 +1,8 @@
 //! The newest output of a running call, shown while the user waits. Pure.
 
-use super::terminal::sanitized;
 use crate::session::event_queue::keep_newest;
 use crate::thread::CallId;
+use crate::thread::visible::visible;
 
 /// Lines that are shown.
 pub const LINES_MAX: usize = 4;
@@ -38,7 +38,7 @@ impl Live {
         let newest = |line: &str| line.rsplit('\r').find(|part| !part.trim().is_empty()).map(str::to_owned);
         let mut lines: Vec<String> = text.lines().rev().filter_map(newest).take(LINES_MAX).collect();
         lines.reverse();
-        lines.iter().map(|line| fitting(&sanitized(line), columns)).collect()
+        lines.iter().map(|line| fitting(&visible(line), columns)).collect()
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
     fn a_line_stays_in_its_row_and_commands_nothing() {
         let mut live = Live::default();
         live.printed(&call("a"), "\x1b[2Jabcdefghij\n日本語日本語\na\tb");
-        assert_eq!(live.lines(8), ["\u{fffd}[2Jab…", "日本語…", "a b"]);
+        assert_eq!(live.lines(8), ["\\u{1b}…", "日本語…", "a b"]);
         live.printed(&call("a"), &"x".repeat(3 * KEPT_BYTES_MAX));
         assert_eq!(live.printed.as_ref().map(|(_, text)| text.len()), Some(KEPT_BYTES_MAX));
     }

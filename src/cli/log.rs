@@ -4,11 +4,13 @@
 #[cfg(feature = "otel")]
 mod otel;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::EnvFilter;
@@ -87,6 +89,9 @@ impl<'a> MakeWriter<'a> for LogFile {
 /// The appender with the size of the day's file.
 struct Bounded {
     appender: RollingFileAppender,
+    directory: PathBuf,
+    /// The day whose file is known to be private, in days since the Unix epoch.
+    private_day: AtomicU64,
     day: Mutex<Day>,
 }
 
@@ -94,6 +99,8 @@ impl Bounded {
     fn open(directory: &Path) -> Option<Bounded> {
         // The appender would report a missing directory on stderr.
         DirBuilder::new().recursive(true).mode(0o700).create(directory).ok()?;
+        let date = today();
+        make_private(directory, &date);
         let appender = RollingFileAppender::builder()
             .rotation(Rotation::DAILY)
             .max_log_files(FILES_MAX)
@@ -101,11 +108,16 @@ impl Bounded {
             .filename_suffix("log")
             .build(directory)
             .ok()?;
-        let date = today();
         // What other processes have written today counts too.
         let file = directory.join(format!("epitome.{date}.log"));
         let written = std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-        Some(Bounded { appender, day: Mutex::new(Day { date, written }) })
+        let private_day = AtomicU64::new(day_number());
+        Some(Bounded {
+            appender,
+            directory: directory.to_path_buf(),
+            private_day,
+            day: Mutex::new(Day { date, written }),
+        })
     }
 }
 
@@ -113,6 +125,10 @@ impl Write for &Bounded {
     /// Expects complete lines, as the formatter writes them.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let room = self.day.lock().unwrap_or_else(PoisonError::into_inner).take(today, line.len());
+        let now = day_number();
+        if self.private_day.swap(now, Ordering::Relaxed) != now {
+            make_private(&self.directory, &today());
+        }
         let mut file = self.appender.make_writer();
         match room {
             Room::Fits => file.write_all(line)?,
@@ -130,6 +146,22 @@ impl Write for &Bounded {
     fn flush(&mut self) -> io::Result<()> {
         self.appender.make_writer().flush()
     }
+}
+
+/// Creates the file of a day before the appender does, which would let others read it. If that fails, the directory still
+/// keeps them out.
+fn make_private(directory: &Path, date: &str) {
+    let file = directory.join(format!("epitome.{date}.log"));
+    if let Ok(file) = OpenOptions::new().append(true).create(true).mode(0o600).open(file) {
+        // One of an earlier version.
+        drop(file.set_permissions(Permissions::from_mode(0o600)));
+    }
+}
+
+/// Today in days since the Unix epoch, which costs less than the date as text.
+fn day_number() -> u64 {
+    const DAY_S: u64 = 24 * 60 * 60;
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / DAY_S)
 }
 
 /// The date in the name of the appender's file, in UTC.
@@ -196,13 +228,22 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary directory");
         let file = Bounded::open(home.path()).expect("a log");
         (&file).write_all(b"one\n").expect("room");
+        let path = home.path().join(format!("epitome.{}.log", today()));
+        let mode = std::fs::metadata(&path).expect("the appender names its file so").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "nobody else can read it, not even where the directory is moved");
+        // At the next midnight the appender would create the next file.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
+        file.private_day.store(0, Ordering::Relaxed);
+        (&file).write_all(b"midnight\n").expect("room");
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
         file.day.lock().expect("nothing panicked").written = DAY_BYTES_MAX;
         (&file).write_all(b"two\n").expect("room");
         (&file).write_all(b"three\n").expect("room");
         let text = std::fs::read_to_string(home.path().join(format!("epitome.{}.log", today())));
         let text = text.expect("the appender names its file so");
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!((lines[0], lines.len()), ("one", 2), "{text}");
-        assert!(lines[1].contains("is left out from here on"), "{text}");
+        assert_eq!((lines[0], lines.len()), ("one", 3), "{text}");
+        assert!(lines[2].contains("is left out from here on"), "{text}");
     }
 }

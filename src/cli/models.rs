@@ -3,10 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::terminal::{self, sanitized};
+use super::terminal;
 use super::{CliError, methods, serve};
 use crate::daemon::control::Environment;
 use crate::provider::endpoint::{self, provider_title};
+use crate::thread::visible::visible;
 
 /// List models with context windows and prices
 ///
@@ -47,13 +48,13 @@ pub fn main(args: ModelsArgs) -> Result<i32, CliError> {
     let answer = methods::call(&paths, "models.list", params)?;
     let list = |field: &str| answer[field].as_array().map(Vec::as_slice).unwrap_or_default();
     for error in list("unanswered") {
-        eprintln!("epitome: {}", sanitized(error.as_str().unwrap_or_default()));
+        eprintln!("epitome: {}", visible(error.as_str().unwrap_or_default()));
     }
     let filter = args.filter.to_lowercase();
     let wanted: Vec<&Value> = list("models").iter().filter(|model| matches_filter(model, &filter)).collect();
     match args.json {
         true => terminal::print_pretty(&wanted)?,
-        false => terminal::print(&sanitized(&text(&wanted)))?,
+        false => terminal::print(&visible(&text(&wanted)))?,
     }
     if list("models").is_empty() {
         let nothing = endpoint::nothing_configured(&settings, &serve::environment());

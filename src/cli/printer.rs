@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::form::Form;
 use super::live::Live;
-use super::terminal::{self, Color, Style, sanitized};
+use super::terminal::{self, Color, Style};
 use crate::session::{CompactionState, Decision, Out, PermissionAsk, Severity, TextKind, UsageNow};
-use crate::thread::diff::{DiffLine, diff};
+use crate::thread::diff::{DiffLine, diff, is_comparable};
 use crate::thread::text;
+use crate::thread::visible::{visible, visible_line};
 use crate::thread::{
     CallId, Change, Content, Group, Message, MessageId, Origin, OutcomeStatus, Shown, ToolOutcome, describe,
 };
@@ -19,8 +20,12 @@ use crate::thread::{
 /// Lines of a diff that are shown with a result.
 const DIFF_LINES_MAX: usize = 16;
 
-/// Lines of a diff or command that are shown with a question. Many, as users decide by them.
-const QUESTION_LINES_MAX: usize = 200;
+/// Empty lines in a row that a question shows; of more it shows their number. All other lines are shown, however many
+/// there are, because nobody can decide about what was not on screen.
+const EMPTY_LINES_MAX: usize = 2;
+
+/// Lines of a question from which on it says how many there are: some are no longer on the screen.
+const MANY_LINES: usize = 20;
 
 /// Lines of a failed call's text.
 const FAILURE_LINES_MAX: usize = 4;
@@ -233,24 +238,36 @@ impl<'a> Printer<'a> {
     /// Prints a notice to stderr.
     pub fn remark(&mut self, color: Color, text: &str) -> io::Result<()> {
         self.begin(Kind::Remark)?;
-        let text = self.err_style.paint(color, &sanitized(text));
+        let text = self.err_style.paint(color, &visible(text));
         writeln!(self.err, "{text}")?;
         self.err.flush()
     }
 
-    /// Prints a permission question. The typed answer ends its line.
+    /// Prints a permission question with all that it asks about. The typed answer ends its line.
     pub fn question(&mut self, ask: &PermissionAsk) -> io::Result<()> {
         self.begin(Kind::Call)?;
         self.out.flush()?;
         let title = text::title(&ask.tool, &ask.card);
-        let heading = self.err_style.paint(Color::Bold, &format!("? {}", sanitized(&title)));
+        let heading = self.err_style.paint(Color::Bold, &format!("? {}", visible_line(&title)));
         writeln!(self.err, "{heading}")?;
-        let lines = shown_lines(&ask.preview, self.err_style, QUESTION_LINES_MAX);
-        for line in lines {
+        let lines = asked_lines(&ask.preview, self.err_style);
+        for line in &lines {
             writeln!(self.err, "    {line}")?;
         }
-        let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", sanitized(what)));
-        write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+        if lines.len() >= MANY_LINES {
+            writeln!(self.err, "  (the {} lines above are all of it)", lines.len())?;
+        }
+        if is_shown_whole(&ask.preview) {
+            let always = ask.always.as_ref().map(|what| format!(", [a]lways allow {}", visible_line(what)));
+            write!(self.err, "  Allow? [y]es{}, [n]o: ", always.unwrap_or_default())?;
+        } else {
+            writeln!(
+                self.err,
+                "  This change is too long to be shown here, so it can't be allowed here. An editor can show it, and \
+                 --mode accept_edits allows edits in the workspace."
+            )?;
+            write!(self.err, "  [n]o: ")?;
+        }
         self.err.flush()
     }
 
@@ -259,16 +276,16 @@ impl<'a> Printer<'a> {
         self.begin(Kind::Call)?;
         self.out.flush()?;
         if form.is_new() {
-            let heading = self.err_style.paint(Color::Bold, &format!("? {}", sanitized(form.heading())));
+            let heading = self.err_style.paint(Color::Bold, &format!("? {}", visible(form.heading())));
             writeln!(self.err, "{heading}")?;
         }
         let lines = form.prompt();
         let (last, before) =
             lines.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
         for line in before {
-            writeln!(self.err, "    {}", sanitized(line))?;
+            writeln!(self.err, "    {}", visible(line))?;
         }
-        write!(self.err, "  {}", sanitized(last))?;
+        write!(self.err, "  {}", visible(last))?;
         self.err.flush()
     }
 
@@ -323,7 +340,7 @@ impl<'a> Printer<'a> {
     }
 
     fn text(&mut self, kind: TextKind, text: &str) -> io::Result<()> {
-        let text = sanitized(text);
+        let text = visible(text);
         match kind {
             TextKind::Reply => {
                 self.begin(Kind::Reply)?;
@@ -352,7 +369,7 @@ impl<'a> Printer<'a> {
         };
         self.begin(Kind::Call)?;
         let dot = self.style.paint(color, "●");
-        writeln!(self.out, "{dot} {} → {}", sanitized(&title), text::status(outcome.status))?;
+        writeln!(self.out, "{dot} {} → {}", visible_line(&title), text::status(outcome.status))?;
         let mut lines = shown_lines(&outcome.shown, self.style, DIFF_LINES_MAX);
         match outcome.status {
             OutcomeStatus::Completed | OutcomeStatus::Interrupted => {
@@ -370,7 +387,7 @@ impl<'a> Printer<'a> {
 
     fn line(&mut self, kind: Kind, color: Color, text: &str) -> io::Result<()> {
         self.begin(kind)?;
-        let text = self.style.paint(color, &sanitized(text));
+        let text = self.style.paint(color, &visible(text));
         writeln!(self.out, "{text}")?;
         self.out.flush()
     }
@@ -417,12 +434,56 @@ fn has_diff(shown: &[Shown]) -> bool {
     shown.iter().any(|shown| matches!(shown, Shown::Diff { .. }))
 }
 
+/// Whether a question shows all that it asks about.
+pub fn is_shown_whole(preview: &[Shown]) -> bool {
+    preview.iter().all(|shown| match shown {
+        Shown::Text { .. } => true,
+        Shown::Diff { old, new, .. } => is_comparable(old.as_deref(), new),
+    })
+}
+
+/// What a question shows, as lines: everything, with the number of empty lines where there are many in a row.
+fn asked_lines(preview: &[Shown], style: Style) -> Vec<String> {
+    let mut lines = Vec::new();
+    for part in preview {
+        match part {
+            Shown::Text { text } => {
+                let text = visible(unfenced(text));
+                let all: Vec<&str> = text.lines().collect();
+                for run in all.chunk_by(|one, next| one.trim().is_empty() && next.trim().is_empty()) {
+                    match run.len() {
+                        count if count > EMPTY_LINES_MAX => lines.push(empty_lines("", count, style)),
+                        _ => lines.extend(run.iter().map(|line| (*line).to_owned())),
+                    }
+                }
+            }
+            Shown::Diff { path, old, new } => {
+                lines.push(visible_line(&path.display().to_string()).into_owned());
+                let all = diff(old.as_deref(), new);
+                for run in all.chunk_by(|one, next| one.is_empty() && next == one) {
+                    match run.len() {
+                        count if count > EMPTY_LINES_MAX => {
+                            lines.push(empty_lines(run[0].signed().trim_end(), count, style));
+                        }
+                        _ => lines.extend(run.iter().map(|line| diff_line(line, style))),
+                    }
+                }
+            }
+        }
+    }
+    lines
+}
+
+fn empty_lines(sign: &str, count: usize, style: Style) -> String {
+    style.paint(Color::Dim, &format!("{sign}⋯ {count} empty lines"))
+}
+
 /// What a tool shows, as lines: diffs with signs and colours, texts unchanged.
 pub fn shown_lines(shown: &[Shown], style: Style, lines_max: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for part in shown {
         match part {
-            Shown::Text { text } => lines.extend(sanitized(unfenced(text)).lines().map(str::to_owned)),
+            Shown::Text { text } => lines.extend(visible(unfenced(text)).lines().map(str::to_owned)),
             Shown::Diff { old, new, .. } => {
                 lines.extend(diff(old.as_deref(), new).iter().map(|line| diff_line(line, style)));
             }
@@ -443,7 +504,7 @@ fn unfenced(text: &str) -> &str {
 /// One line of a diff, coloured.
 pub fn diff_line(line: &DiffLine, style: Style) -> String {
     let signed = line.signed();
-    let signed = sanitized(&signed);
+    let signed = visible(&signed);
     match line {
         DiffLine::Added(_) => style.paint(Color::Green, &signed),
         DiffLine::Removed(_) => style.paint(Color::Red, &signed),
@@ -452,7 +513,7 @@ pub fn diff_line(line: &DiffLine, style: Style) -> String {
 }
 
 fn clipped_lines(text: &str, lines_max: usize) -> Vec<String> {
-    let text = sanitized(text);
+    let text = visible(text);
     limited(text.lines().map(|line| clipped(line, LINE_CHARS_MAX)).collect(), lines_max)
 }
 

@@ -256,7 +256,7 @@ fn programs_are_told_of_each_run_of_a_hook() {
 #[test]
 fn a_model_cannot_write_escapes_to_the_terminal() {
     let (out, _) = printed(Style::Colors, &[streamed(0, TextKind::Reply, "\x1b[2Jgone")]);
-    assert_eq!(out, "\u{fffd}[2Jgone\n");
+    assert_eq!(out, "\\u{1b}[2Jgone\n");
 }
 
 #[test]
@@ -265,4 +265,39 @@ fn a_command_in_a_question_is_shown_without_its_markdown() {
     assert_eq!(shown("```sh\ncargo test\n```"), ["cargo test"]);
     assert_eq!(shown("```sh\ncat <<E\n```\nE\n```\n"), ["cat <<E", "```", "E"]);
     assert_eq!(shown("plain\n```"), ["plain", "```"]);
+}
+
+/// A question ended after 200 lines: two hundred empty ones and a second command behind them were never on screen.
+#[test]
+fn a_question_shows_all_that_it_asks_about() {
+    let asked = |preview: Vec<Shown>| {
+        let permission = PermissionAsk {
+            call: CallId("c".to_owned()),
+            tool: "bash".to_owned(),
+            input: json!({}),
+            card: Card { title: "ls\u{200b}".to_owned(), ..Card::default() },
+            preview,
+            always: Some("exactly\u{202e} this".to_owned()),
+            never: None,
+            agent: None,
+        };
+        let mut err = Vec::new();
+        Printer::new(io::sink(), Style::Plain, &mut err, Style::Plain).question(&permission).expect("memory");
+        String::from_utf8(err).expect("text")
+    };
+    let text = |text: String| vec![Shown::Text { text }];
+    let hidden = asked(text(format!("```sh\nls{}rm -rf src\n```", "\n".repeat(200))));
+    assert!(hidden.contains("ls\n    ⋯ 199 empty lines\n    rm -rf src\n"), "{hidden}");
+    assert!(
+        hidden.starts_with("? ls\\u{200b}\n") && hidden.contains("allow exactly\\u{202e} this"),
+        "{hidden}"
+    );
+    let long: String = (0..900).map(|number| format!("echo {number}\n")).collect();
+    let long = asked(text(long));
+    assert!(long.contains("echo 0\n") && long.contains("echo 899\n") && long.contains("900 lines"), "{long}");
+    let change = |new: String| vec![Shown::Diff { path: "/w/a".into(), old: None, new }];
+    let change_shown = asked(change(format!("a\n{}z\n", "\n".repeat(50))));
+    assert!(change_shown.contains("/w/a\n    + a\n    +⋯ 50 empty lines\n    + z\n"), "{change_shown}");
+    let huge = change("x\n".repeat(400_000));
+    assert!(!is_shown_whole(&huge) && !asked(huge).contains("[y]es"));
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::overrides::RecipeDirArgs;
-use super::terminal::{self, sanitized};
+use super::terminal;
 use super::{CliError, serve};
 use crate::config::Settings;
 use crate::paths::Paths;
@@ -20,6 +20,7 @@ use crate::recipe::command::{self, Arguments};
 use crate::recipe::parse::{Recipe, Source};
 use crate::recipe::render::{self, NOT_RUN, Prompt, Rendered, ShellCall, ShellOutputs, Surroundings};
 use crate::recipe::shown;
+use crate::thread::visible::visible;
 use crate::tools::reaper::Reaper;
 use crate::tools::shell_output::shell_output;
 use crate::tools::{Toolbox, Workspace};
@@ -98,7 +99,7 @@ impl Recipes {
         catalog.recipes.sort_by(|a, b| a.id.cmp(&b.id));
         match self.json {
             true => terminal::print_pretty(&shown::list(&catalog)),
-            false => terminal::print(&sanitized(&show::list(&catalog, &self.cwd))),
+            false => terminal::print(&visible(&show::list(&catalog, &self.cwd))),
         }
     }
 
@@ -119,7 +120,7 @@ impl Recipes {
                 fields.insert("text".to_owned(), json!(text));
                 terminal::print_pretty(&json!(fields))
             }
-            false => terminal::print(&sanitized(&format!("{}\n{text}", show::head(recipe)))),
+            false => terminal::print(&visible(&format!("{}\n{text}", show::head(recipe)))),
         }
     }
 
@@ -129,7 +130,7 @@ impl Recipes {
         let arguments = bind(recipe, words)?;
         let prompt = self.prompt(recipe, &arguments)?;
         for warning in &prompt.warnings {
-            eprintln!("epitome: {}", sanitized(warning));
+            eprintln!("epitome: {}", visible(warning));
         }
         match self.json {
             true => terminal::print_pretty(&json!({
@@ -139,7 +140,7 @@ impl Recipes {
                 "text": prompt.text,
                 "warnings": prompt.warnings,
             })),
-            false => terminal::print(&format!("{}\n", sanitized(&prompt.text))),
+            false => terminal::print(&format!("{}\n", visible(&prompt.text))),
         }
     }
 
@@ -208,7 +209,7 @@ impl Recipes {
                     PROBLEMS_MAX.. => text += "and perhaps more\n",
                     _ => {}
                 }
-                terminal::print(&sanitized(&text))?;
+                terminal::print(&visible(&text))?;
             }
         }
         Ok(i32::from(!problems.is_empty()))

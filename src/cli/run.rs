@@ -20,7 +20,7 @@ use super::json_lines::JsonLines;
 use super::printer::Printer;
 use super::queue::{Input, Queue};
 use super::sessions::IN_USE_HINT;
-use super::terminal::{self, Style, sanitized};
+use super::terminal::{self, Style};
 use super::{CliError, EXIT_CANCELLED, log, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::fault::Fault;
@@ -29,6 +29,7 @@ use crate::daemon::runtime_dir::RuntimeDir;
 use crate::session::port::SessionPort;
 use crate::session::{Attachment, ClientId, Opening, Replay, SessionError, Shows, Ticket};
 use crate::session_library;
+use crate::thread::visible::visible;
 use crate::thread::{Content, SessionId};
 use drive::{EventSink, Run};
 pub use request::{CompactArgs, RunArgs, SessionCommand};
@@ -79,9 +80,9 @@ fn perform(request: Request) -> Result<i32, CliError> {
     let daemon = match request.standalone {
         true => None,
         false => runtime.block_on(in_daemon(&RuntimeDir::of(&paths))).unwrap_or_else(|fault| {
-            eprintln!("epitome: {}; continuing without it", sanitized(&fault.message));
+            eprintln!("epitome: {}; continuing without it", visible(&fault.message));
             if let Some(hint) = &fault.hint {
-                eprintln!("hint: {}", sanitized(hint));
+                eprintln!("hint: {}", visible(hint));
             }
             None
         }),

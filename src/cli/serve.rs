@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::CliError;
-use super::terminal::sanitized;
 use crate::config::Settings;
 use crate::hooks::functions::Functions;
 use crate::paths::Paths;
@@ -16,6 +15,7 @@ use crate::recipe::watch::RecipeWatch;
 use crate::session::registry::{Services, Sessions};
 use crate::session::resting::{REST_AFTER, REST_VARIABLE};
 use crate::store::Store;
+use crate::thread::visible::visible;
 use crate::tokens::Rulers;
 use crate::tools::Toolbox;
 use crate::tools::reaper::Reaper;
@@ -39,7 +39,7 @@ pub fn working_directory() -> Result<PathBuf, CliError> {
 pub fn settings(paths: &Paths, cwd: Option<&Path>) -> Settings {
     let (settings, problems) = Settings::load(paths, cwd, |name| std::env::var_os(name));
     for problem in problems {
-        eprintln!("epitome: {}", sanitized(&problem.to_string()));
+        eprintln!("epitome: {}", visible(&problem.to_string()));
     }
     settings
 }

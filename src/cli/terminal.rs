@@ -1,9 +1,8 @@
 //! Terminal input and output: capabilities, colours, prompts and sanitizing.
 //!
-//! Only this file writes escape sequences. Text from a model, a tool or a file is sanitized first, so that no output
-//! can move the cursor over a permission question.
+//! Only this file writes escape sequences. Text from a model, a tool or a file goes through
+//! `thread::visible` first, so that no output can move the cursor over a permission question.
 
-use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -82,23 +81,6 @@ impl Style {
             Style::Plain | Style::Terminal => text.to_owned(),
         }
     }
-}
-
-/// Sanitizes text for a terminal: control characters except newline and tab, and characters that reorder others, show
-/// as `�`.
-pub fn sanitized(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_harmful) {
-        return Cow::Borrowed(text);
-    }
-    // A carriage return before a line end is only the other way to end a line.
-    let unix = text.replace("\r\n", "\n");
-    Cow::Owned(unix.chars().map(|c| if is_harmful(c) { '\u{fffd}' } else { c }).collect())
-}
-
-fn is_harmful(c: char) -> bool {
-    let control = c.is_control() && !matches!(c, '\n' | '\t');
-    let reorders = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    control || reorders
 }
 
 /// The width of the terminal on stderr, in columns.
@@ -202,15 +184,6 @@ mod tests {
             let get = |name: &str| (name == variable).then(|| value.into());
             assert_eq!(Style::of(terminal, get), expected, "{variable}={value}");
         }
-    }
-
-    #[test]
-    fn no_text_reaches_the_terminal_as_a_command() {
-        assert_eq!(sanitized("a\tb\nc"), "a\tb\nc");
-        assert_eq!(sanitized("a\r\nb"), "a\nb");
-        assert_eq!(sanitized("rm -rf /\r echo hello"), "rm -rf /\u{fffd} echo hello");
-        assert_eq!(sanitized("\x1b[2Kok"), "\u{fffd}[2Kok");
-        assert_eq!(sanitized("\u{202e}txt.exe"), "\u{fffd}txt.exe");
     }
 
     #[test]

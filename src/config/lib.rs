@@ -12,6 +12,7 @@ mod file;
 mod hooks;
 mod mcp;
 mod mcp_json;
+mod mcp_variables;
 mod models;
 mod permissions;
 mod sandbox;
@@ -34,6 +35,7 @@ pub use exposure::ExposureSettings;
 pub use hooks::MANIFEST_KEYS;
 pub use hooks::{Hooks, Trust};
 pub use mcp::{MCP_NAME_BYTES_MAX, MCP_SERVERS_MAX, Mcp, McpServer, McpSource, McpWay, origin};
+pub use mcp_variables::{VariableUse, variable};
 pub use models::{Effort, ModelSettings, PriceSettings, ThinkingSettings};
 pub use sandbox::Sandbox;
 
@@ -140,6 +142,7 @@ impl Settings {
                 Err(message) => problems.push(Problem { path: file, place: None, message, hint: None }),
             }
         }
+        settings.mcp.apply_allowed_variables();
         settings.environment(&environment, &mut problems);
         (settings, problems)
     }

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::Owner;
 use super::file::{Reader, Value, fields};
 use super::values::{between, header_map, names, text, truth, url, variable};
+use epitome_thread::visible::code;
 
 /// MCP servers, and how long the first prompt waits for them.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,11 +23,25 @@ pub struct Mcp {
     pub wait: Duration,
     /// In file order, sorted by name within each file.
     pub servers: Vec<McpServer>,
+    /// Secret variables that the user lets servers of repositories have, by the server's name.
+    pub repository_variables: BTreeMap<String, Vec<String>>,
+}
+
+impl Mcp {
+    /// Tells the servers of repositories what they may have.
+    pub(super) fn apply_allowed_variables(&mut self) {
+        for server in &mut self.servers {
+            if let McpSource::Repository { .. } = server.from {
+                server.allowed_variables =
+                    self.repository_variables.get(&server.name).cloned().unwrap_or_default();
+            }
+        }
+    }
 }
 
 impl Default for Mcp {
     fn default() -> Mcp {
-        Mcp { wait: Duration::from_secs(5), servers: Vec::new() }
+        Mcp { wait: Duration::from_secs(5), servers: Vec::new(), repository_variables: BTreeMap::new() }
     }
 }
 
@@ -50,6 +64,9 @@ pub struct McpServer {
     pub timeout: Duration,
     /// Tools to expose, by the server's own names; `None` exposes all.
     pub tools: Option<Vec<String>>,
+    /// Secret variables that a repository's server may have, by the user's settings.
+    #[serde(default)]
+    pub allowed_variables: Vec<String>,
 }
 
 /// The origin of a server definition.
@@ -60,7 +77,8 @@ pub enum McpSource {
     Client,
     /// The user's own settings.
     Person,
-    /// A file of a repository. `digest` covers the server's name and connection.
+    /// A file of a repository. `digest` is what the user's consent covers: the definition and the files that it names.
+    /// It is empty until they are read from the disk.
     Repository { file: PathBuf, digest: String },
 }
 
@@ -111,45 +129,48 @@ fn names_of(pairs: &[(String, String)]) -> Vec<&str> {
 impl McpServer {
     /// Returns a server with defaults for everything but its connection.
     pub fn new(name: String, from: McpSource, way: McpWay) -> McpServer {
-        McpServer { name, from, way, enabled: true, timeout: MCP_TIMEOUT, tools: None }
+        McpServer {
+            name,
+            from,
+            way,
+            enabled: true,
+            timeout: MCP_TIMEOUT,
+            tools: None,
+            allowed_variables: Vec::new(),
+        }
     }
 
-    /// The digest that identifies a repository's server; it covers everything that determines which command
-    /// is run or which host is contacted.
-    pub(super) fn digest(&self) -> String {
-        let definition = serde_json::json!([self.name, self.way]);
-        let sum = Sha256::digest(definition.to_string().as_bytes());
-        sum.iter().map(|byte| format!("{byte:02x}")).collect()
+    /// The definition as text: everything that determines which command is run or which host is contacted.
+    pub fn definition(&self) -> String {
+        serde_json::json!([self.name, self.way]).to_string()
     }
 
-    /// Describes the server for the permission prompt: the full command line or the host to be contacted,
-    /// with the names of the variables or headers that are passed.
-    pub fn told(&self) -> String {
+    /// Describes a repository's server for the permission prompt, in Markdown: the full command line or address as
+    /// the file has it, what is passed, and the variables whose values are used.
+    pub fn description(&self) -> String {
         let given = |pairs: &[(String, String)], what: &str| match pairs {
             [] => String::new(),
-            pairs => format!(", with {what} {}", names_of(pairs).join(", ")),
+            pairs => format!(", with {what} {}", code(&names_of(pairs).join(", "))),
         };
-        match &self.way {
+        let way = match &self.way {
             McpWay::Stdio { command, args, env } => {
                 let line: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
-                format!(
-                    "the MCP server {}: runs {:?}{}",
-                    self.name,
-                    line.join(" "),
-                    given(env, "the variables")
-                )
+                format!("runs {}{}", code(&line.join(" ")), given(env, "the variables"))
             }
-            McpWay::Http { url, headers, key_variable } => {
-                let key = key_variable.as_ref().map(|name| format!(", with the value of ${name} as its key"));
-                format!(
-                    "the MCP server {}: asks {}{}{}",
-                    self.name,
-                    origin(url),
-                    given(headers, "the headers"),
-                    key.unwrap_or_default()
-                )
+            McpWay::Http { url, headers, key_variable: _ } => {
+                format!("asks {}{}", code(url), given(headers, "the headers"))
             }
-        }
+        };
+        let uses: Vec<String> = self
+            .variables()
+            .iter()
+            .map(|used| format!("{} (in {})", code(&used.name), code(&used.place)))
+            .collect();
+        let uses = match uses.as_slice() {
+            [] => String::new(),
+            uses => format!("; it gets the values of your variables {}", uses.join(", ")),
+        };
+        format!("the MCP server {}: {way}{uses}", code(&self.name))
     }
 }
 
@@ -192,7 +213,21 @@ impl Reader<'_> {
                 }
             },
             "servers" => self.mcp_servers(value, &mut mcp.servers),
+            "repository_variables" => {
+                if !self.refused(key.span(), "mcp.repository_variables") {
+                    self.repository_variables(value, &mut mcp.repository_variables);
+                }
+            },
         });
+    }
+
+    fn repository_variables(&mut self, value: &Value<'_>, variables: &mut BTreeMap<String, Vec<String>>) {
+        let Some(table) = self.table(value, "mcp.repository_variables") else { return };
+        for (server, value) in table {
+            let mut read = Vec::new();
+            self.set(value, &mut read, names);
+            variables.insert(server.get_ref().to_string(), read);
+        }
     }
 
     fn mcp_servers(&mut self, value: &Value<'_>, servers: &mut Vec<McpServer>) {
@@ -276,17 +311,8 @@ impl Fields {
         server.enabled = enabled;
         server.timeout = timeout.unwrap_or(MCP_TIMEOUT);
         server.tools = tools;
-        Ok(sealed(server))
+        Ok(server)
     }
-}
-
-/// Fills in the digest of a repository's server.
-pub(super) fn sealed(mut server: McpServer) -> McpServer {
-    let now = server.digest();
-    if let McpSource::Repository { digest, .. } = &mut server.from {
-        *digest = now;
-    }
-    server
 }
 
 /// Checks a server's name. An error is a message and a hint.

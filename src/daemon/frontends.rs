@@ -15,6 +15,7 @@ use super::attachments::{Attached, Kind, fresh_client};
 use super::build::Build;
 use super::handshake::{self, Answer, HELLO_BYTES_MAX};
 use super::messages::{Farewell, MessageWriter};
+use super::token::Token;
 use epitome_acp::connection::Connection;
 use epitome_acp::server::ConnectionConfig;
 use epitome_config::Settings;
@@ -49,6 +50,7 @@ pub struct Frontends(Arc<Inner>);
 
 struct Inner {
     daemon: Arc<Daemon>,
+    token: Arc<Token>,
     open: Mutex<Open>,
     count: watch::Sender<usize>,
     newer: watch::Sender<Option<Build>>,
@@ -69,9 +71,10 @@ struct Frontend {
 
 impl Frontends {
     /// Must be called on the runtime that the sessions run on.
-    pub fn new(daemon: Arc<Daemon>) -> Frontends {
+    pub fn new(daemon: Arc<Daemon>, token: Arc<Token>) -> Frontends {
         Frontends(Arc::new(Inner {
             daemon,
+            token,
             open: Mutex::default(),
             count: watch::Sender::new(0),
             newer: watch::Sender::new(None),
@@ -79,12 +82,12 @@ impl Frontends {
         }))
     }
 
-    /// Serves a connection on its own threads.
-    pub fn open(&self, stream: UnixStream) -> io::Result<()> {
+    /// Serves a connection on its own threads, or answers its hello with the reason why it is refused.
+    pub fn open(&self, stream: UnixStream, refused: Option<String>) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         let frontends = self.clone();
         let serve = move || {
-            if let Err(error) = frontends.serve(stream) {
+            if let Err(error) = frontends.serve(stream, refused) {
                 tracing::info!(%error, "a front end was not attached");
             }
         };
@@ -120,7 +123,7 @@ impl Frontends {
     }
 
     /// Serves a front end from its hello until it disconnects.
-    fn serve(&self, stream: UnixStream) -> io::Result<()> {
+    fn serve(&self, stream: UnixStream, refused: Option<String>) -> io::Result<()> {
         stream.set_read_timeout(Some(HELLO_TIME_MAX))?;
         let mut reader = BufReader::with_capacity(READ_BYTES, stream.try_clone()?);
         let mut line = Vec::new();
@@ -131,7 +134,11 @@ impl Frontends {
         }
         let daemon = &self.0.daemon;
         let answer = |refused| Answer { build: Build::own().clone(), pid: std::process::id(), refused };
-        let hello = match handshake::read(&line, &daemon.paths) {
+        let read = match refused {
+            Some(why) => Err(why),
+            None => handshake::read(&line, &daemon.paths, &self.0.token),
+        };
+        let hello = match read {
             Ok(hello) => hello,
             Err(why) => {
                 tracing::warn!(why, "a front end is refused");

@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::build::{Build, VERSION};
 use super::control::Environment;
+use super::token::Token;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
 /// Version of the protocol that follows the two handshake lines.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Longest hello, in bytes: an environment is a few megabytes at most.
 pub const HELLO_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -32,6 +33,8 @@ pub struct Hello {
     #[serde(with = "bytes")]
     pub cwd: OsString,
     pub place: Home,
+    /// The secret of the daemon, from its file.
+    pub token: Token,
     /// The editor's environment.
     pub environment: Environment,
     /// Overrides from the command line that the editor launched.
@@ -76,7 +79,7 @@ struct Core {
 
 /// Parses a hello, or returns a sentence explaining why its sender can't be served by a daemon for these
 /// paths.
-pub fn read(line: &[u8], paths: &Paths) -> Result<Hello, String> {
+pub fn read(line: &[u8], paths: &Paths, token: &Token) -> Result<Hello, String> {
     let core: Core =
         serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
     if core.protocol != PROTOCOL {
@@ -87,6 +90,13 @@ pub fn read(line: &[u8], paths: &Paths) -> Result<Hello, String> {
     }
     let hello: Hello =
         serde_json::from_slice(line).map_err(|error| format!("the hello can't be read: {error}"))?;
+    if !token.matches(hello.token.text()) {
+        return Err(
+            "the front end does not know the daemon's token, so it may not read the daemon's directory for \
+                    sockets"
+                .to_owned(),
+        );
+    }
     let ours = Home::of(paths);
     if hello.place != ours {
         let show = |home: &Home| {
@@ -149,6 +159,10 @@ mod tests {
 
     use super::*;
 
+    fn token() -> Token {
+        serde_json::from_str("\"made-up-token\"").expect("a text")
+    }
+
     fn hello() -> Hello {
         Hello {
             protocol: PROTOCOL,
@@ -156,6 +170,7 @@ mod tests {
             pid: 7,
             cwd: "/w".into(),
             place: Home::of(&Paths::below(Path::new("/h"))),
+            token: token(),
             environment: Environment(vec![
                 ("A".into(), OsString::from_vec(vec![0xff, b'\n', b'"'])),
                 ("B".into(), "".into()),
@@ -169,7 +184,7 @@ mod tests {
     fn a_hello_roundtrips_with_non_utf8_values() {
         let line = hello().to_line();
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1), "one line");
-        assert_eq!(read(&line, &Paths::below(Path::new("/h"))), Ok(hello()));
+        assert_eq!(read(&line, &Paths::below(Path::new("/h")), &token()), Ok(hello()));
     }
 
     #[test]
@@ -180,10 +195,25 @@ mod tests {
         let mut strange: serde_json::Value = serde_json::from_slice(&future.to_line()).expect("it is JSON");
         strange.as_object_mut().expect("an object").remove("environment");
         for line in [future.to_line(), strange.to_string().into_bytes()] {
-            let why = read(&line, &paths).expect_err("another protocol");
+            let why = read(&line, &paths, &token()).expect_err("another protocol");
             assert!(why.contains("99") && why.contains("9.9.9") && why.contains(VERSION), "{why}");
         }
-        let why = read(&hello().to_line(), &Paths::below(Path::new("/other"))).expect_err("other files");
+        let why =
+            read(&hello().to_line(), &Paths::below(Path::new("/other")), &token()).expect_err("other files");
         assert!(why.contains("/h/data") && why.contains("/other/data"), "{why}");
+    }
+
+    #[test]
+    fn a_front_end_without_the_token_is_refused() {
+        let paths = Paths::below(Path::new("/h"));
+        for other in ["\"\"", "\"another\""] {
+            let hello = Hello { token: serde_json::from_str(other).expect("a text"), ..hello() };
+            let why = read(&hello.to_line(), &paths, &token()).expect_err("another token");
+            assert!(why.contains("token"), "{why}");
+        }
+        assert!(
+            read(&hello().to_line(), &paths, &Token::default()).is_err(),
+            "a daemon without one serves nobody"
+        );
     }
 }

@@ -13,6 +13,7 @@
 //! - `control`: the control API.
 //! - `serve`: the daemon's main loop; `listener`: its sockets; `frontends`: connected front ends.
 //! - `start`: starts a detached daemon.
+//! - `token`: the secret that clients of both sockets have to know; `peer`: which processes are refused nevertheless.
 //! - `build`: identifies the build of a program.
 //! - `handshake`, `messages`: the protocol between daemon and front end.
 //! - `front`: the front end.
@@ -28,9 +29,11 @@ pub mod handshake;
 pub mod inspect;
 mod listener;
 pub mod messages;
+mod peer;
 pub mod runtime_dir;
 pub mod serve;
 pub mod start;
+pub mod token;
 
 pub use frontends::configured;
 

@@ -3,20 +3,10 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
-use epitome_files::paths::Paths;
-
-/// Longest socket path in bytes, including the terminating zero. `sun_path` has 108 bytes on Linux and 104 on
-/// the BSDs.
-const SOCKET_PATH_BYTES_MAX: usize = 104;
-
-/// The longest file name of a socket in the directory.
-const LONGEST_NAME: &str = "control.sock";
+use epitome_files::paths::{LONGEST_SOCKET_NAME, Paths};
 
 /// The runtime files of the daemon that serves one home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +17,7 @@ pub struct RuntimeDir {
 impl RuntimeDir {
     /// Derives the paths without touching the disk.
     pub fn of(paths: &Paths) -> RuntimeDir {
-        let longest = paths.runtime.join(LONGEST_NAME);
-        if longest.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
-            return RuntimeDir { directory: paths.runtime.clone() };
-        }
-        // The configured path is too long for a socket: use a short name derived from its hash instead.
-        let digest = Sha256::digest(paths.runtime.as_os_str().as_bytes());
-        let name = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
-        let user = rustix::process::getuid().as_raw();
-        RuntimeDir { directory: std::env::temp_dir().join(format!("epitome-{user}-{name}")) }
+        RuntimeDir { directory: paths.socket_directory() }
     }
 
     /// Socket that front ends connect to.
@@ -45,7 +27,12 @@ impl RuntimeDir {
 
     /// Socket of the control API.
     pub fn control_socket(&self) -> PathBuf {
-        self.directory.join(LONGEST_NAME)
+        self.directory.join(LONGEST_SOCKET_NAME)
+    }
+
+    /// The secret that clients of both sockets have to know.
+    pub fn token(&self) -> PathBuf {
+        self.directory.join("token")
     }
 
     /// Lock held by the daemon for its lifetime.
@@ -95,6 +82,7 @@ impl RuntimeDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epitome_files::paths::SOCKET_PATH_BYTES_MAX;
 
     #[test]
     fn a_long_home_gets_short_socket_paths() {

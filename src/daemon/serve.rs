@@ -25,7 +25,9 @@ use super::control;
 use super::frontends::Frontends;
 use super::listener::{Listener, Socket, remove};
 use super::messages::Farewell;
+use super::peer::{self, Peer};
 use super::runtime_dir::RuntimeDir;
+use super::token::Token;
 use epitome_platform::lean::{self, Lean};
 
 /// Environment variable for the time without attachments after which a daemon exits, in seconds.
@@ -70,6 +72,7 @@ pub struct Claim {
     runtime_dir: RuntimeDir,
     acp: Socket,
     control: Socket,
+    token: Token,
     _lock: File,
 }
 
@@ -89,7 +92,11 @@ pub fn claim(runtime_dir: &RuntimeDir) -> Result<Claimed, String> {
         let listening = remove(&path).and_then(|()| Socket::listen(&path));
         listening.map_err(|error| format!("{} can't be listened on: {error}", path.display()))
     };
+    // Before the sockets: whoever can connect finds the token.
+    let token = Token::create(runtime_dir)
+        .map_err(|error| format!("{} can't be written: {error}", runtime_dir.token().display()))?;
     Ok(Claimed::Ours(Claim {
+        token,
         acp: listen(runtime_dir.acp_socket())?,
         control: listen(runtime_dir.control_socket())?,
         runtime_dir: runtime_dir.clone(),
@@ -142,11 +149,13 @@ enum End {
 /// Serves until the daemon is to shut down, then shuts it down cleanly. The caller exits the process.
 pub async fn serve(daemon: Arc<Daemon>, claim: Claim, idle: Duration) -> io::Result<()> {
     tracing::debug!(build = ?Build::own(), "the daemon serves");
-    let frontends = Frontends::new(daemon.clone());
+    let token = Arc::new(claim.token);
+    let frontends = Frontends::new(daemon.clone(), token.clone());
     let mut serving = Serving {
         acp: Listener::new(claim.acp)?,
         control: Listener::new(claim.control)?,
         runtime_dir: claim.runtime_dir,
+        token,
         frontends,
         daemon,
         idle,
@@ -170,6 +179,7 @@ struct Serving {
     runtime_dir: RuntimeDir,
     acp: Listener,
     control: Listener,
+    token: Arc<Token>,
     frontends: Frontends,
     idle: Duration,
 }
@@ -241,9 +251,12 @@ impl Serving {
         self.daemon.sessions.live_sessions().iter().any(|session| session.running)
     }
 
-    /// Whether its sockets are still at the paths where clients look for them.
+    /// Whether its sockets and its token are still at the paths where clients look for them.
     fn is_found(&self) -> bool {
-        self.acp.is_found() && self.control.is_found()
+        let token = Token::read(&self.runtime_dir);
+        self.acp.is_found()
+            && self.control.is_found()
+            && token.is_ok_and(|token| self.token.matches(token.text()))
     }
 
     /// Removes the sockets and returns whether no connection was pending. Pending connections are accepted,
@@ -277,17 +290,23 @@ impl Serving {
     }
 
     fn admit(&self, stream: tokio::net::UnixStream) {
-        if let Some(stream) = ours(stream)
-            && let Err(error) = stream.into_std().and_then(|stream| self.frontends.open(stream))
-        {
+        let refused = match peer::judge(&stream) {
+            Peer::MayAsk => None,
+            Peer::Refused(why) => Some(why),
+            Peer::Foreign => return,
+        };
+        if let Err(error) = stream.into_std().and_then(|stream| self.frontends.open(stream, refused)) {
             tracing::warn!(%error, "a front end could not be let in");
         }
     }
 
     fn admit_control(&self, stream: tokio::net::UnixStream) {
-        if let Some(stream) = ours(stream) {
-            tokio::spawn(control::serve(self.daemon.clone(), stream));
-        }
+        let refused = match peer::judge(&stream) {
+            Peer::MayAsk => None,
+            Peer::Refused(why) => Some(why),
+            Peer::Foreign => return,
+        };
+        tokio::spawn(control::admit(self.daemon.clone(), stream, self.token.clone(), refused));
     }
 
     async fn end(self, farewell: Farewell) {
@@ -339,20 +358,5 @@ async fn any(signals: &mut [Signal; 3]) {
         _ = term.recv() => {}
         _ = hup.recv() => {}
         _ = int.recv() => {}
-    }
-}
-
-/// Returns the connection if its peer runs as the same user.
-fn ours(stream: tokio::net::UnixStream) -> Option<tokio::net::UnixStream> {
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == rustix::process::getuid().as_raw() => Some(stream),
-        Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "another user's connection is refused");
-            None
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a connection whose user is not known is refused");
-            None
-        }
     }
 }

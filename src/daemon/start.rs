@@ -15,6 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use epitome_platform::COMMAND_VARIABLE;
 use epitome_platform::process::detach;
 pub use epitome_platform::process::this_program;
 use epitome_session::resting::REST_VARIABLE;
@@ -32,8 +33,20 @@ const LINE_BYTES_MAX: u64 = 4096;
 const READY: &str = "ready";
 
 /// Environment variables that the daemon itself uses. API keys are excluded: they belong to sessions.
-const NAMES: [&str; 10] =
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TMPDIR", "TZ", "EPITOME_HOME", "EPITOME_LOG"];
+const NAMES: [&str; 11] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TMPDIR",
+    "TZ",
+    "EPITOME_HOME",
+    "EPITOME_LOG",
+    // A daemon that a command started serves that command and ends with it.
+    COMMAND_VARIABLE,
+];
 
 /// Prefixes of further variables that the daemon uses.
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "SSL_CERT_"];

@@ -1,8 +1,11 @@
 //! Locations of the user's files. The process's working directory isn't used after `main`.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
 
 /// Maximum number of directories to search upwards for the root of a repository.
 const ROOT_CLIMB_MAX: usize = 64;
@@ -23,6 +26,13 @@ pub struct Paths {
     /// The user's own home directory, for files of other agents; `None` in minimal environments.
     pub user_home: Option<PathBuf>,
 }
+
+/// Longest socket path in bytes, including the terminating zero. `sun_path` has 108 bytes on Linux and 104 on
+/// the BSDs.
+pub const SOCKET_PATH_BYTES_MAX: usize = 104;
+
+/// The longest file name of a socket in the directory for sockets.
+pub const LONGEST_SOCKET_NAME: &str = "control.sock";
 
 impl Paths {
     /// Determines the locations from an environment. `HOME` may be missing (some editors only pass `PATH`);
@@ -55,6 +65,19 @@ impl Paths {
             runtime,
             user_home,
         }
+    }
+
+    /// The directory for sockets: `runtime`, or a directory with a short name derived from it where sockets can't have
+    /// such long paths.
+    pub fn socket_directory(&self) -> PathBuf {
+        let longest = self.runtime.join(LONGEST_SOCKET_NAME);
+        if longest.as_os_str().len() < SOCKET_PATH_BYTES_MAX {
+            return self.runtime.clone();
+        }
+        let digest = Sha256::digest(self.runtime.as_os_str().as_bytes());
+        let name = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
+        let user = rustix::process::getuid().as_raw();
+        std::env::temp_dir().join(format!("epitome-{user}-{name}"))
     }
 
     /// All locations below one directory, as for `EPITOME_HOME`.

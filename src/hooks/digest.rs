@@ -13,6 +13,7 @@
 //! can also change what the script reads and starts, at any time. Consent protects against what a repository
 //! *ships*; nothing here protects against programs that already run as the user.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use super::claude::command_line::{FILES_NAMED_MAX, files_named};
 use super::hook::{Hook, Kind, Place};
+use epitome_config::McpServer;
 
 /// Maximum size in bytes of a file that consent can be pinned to. The files are read before each run: 64 MiB
 /// take about 50 ms on a processor with SHA instructions.
@@ -67,6 +69,27 @@ pub fn recipe_digest(path: &Path, text: &str, roots: &[PathBuf]) -> Result<Strin
         }
     }
     Ok(joined(&parts))
+}
+
+/// The digest of a server: its definition and the files that it names. Returns the digest of each file as well.
+pub fn of_server(
+    server: &McpServer,
+    files: Vec<PathBuf>,
+) -> Result<(String, BTreeMap<PathBuf, String>), String> {
+    let mut parts = vec![of_text(&server.definition())];
+    let mut sums = BTreeMap::new();
+    for file in files {
+        let sum = of_named(&file)?;
+        parts.push(of_text(&file.to_string_lossy()));
+        parts.push(sum);
+        sums.insert(file, hexadecimal(&sum));
+    }
+    Ok((joined(&parts), sums))
+}
+
+/// Whether this is the digest of a file that does not exist.
+pub fn is_missing(digest: &str) -> bool {
+    digest == hexadecimal(&NO_FILE)
 }
 
 /// The paths below `roots` that words of a shell line name, existing or not. The line may run in any of the

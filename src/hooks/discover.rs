@@ -15,6 +15,7 @@ use super::manifest::Syntax;
 use super::places::sources;
 pub use super::places::watched;
 use super::probe::{self, AnswerCache};
+use super::servers::PinnedServer;
 use super::trust::{Trust, Verdict};
 use epitome_config as config;
 use epitome_files::paths::Paths;
@@ -54,6 +55,8 @@ pub struct Found {
     /// Hooks from the repository that wait for the user's decision.
     pub untrusted: Vec<Untrusted>,
     pub skipped: Vec<Skipped>,
+    /// MCP servers of the repository, by name, as they are on disk; whoever calls `discover` fills them in.
+    pub servers: BTreeMap<String, PinnedServer>,
     pub problems: Vec<Problem>,
 }
 

@@ -48,6 +48,7 @@ pub mod read;
 pub mod resident;
 mod resident_process;
 pub mod run;
+pub mod servers;
 pub mod shown;
 mod streams;
 pub mod transcript;

@@ -7,6 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::normalise;
+use epitome_thread::visible::visible_line;
 
 /// Maximum bytes quoted from unreadable output.
 pub const SHOWN_BYTES_MAX: usize = 200;
@@ -54,24 +55,11 @@ pub fn read(stdout: &[u8]) -> Read {
     }
 }
 
-/// The beginning of a text, with terminal control and text direction characters escaped.
+/// The beginning of a text, with invisible characters escaped.
 pub fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(SHOWN_BYTES_MAX);
-    let mut safe = String::with_capacity(end);
-    for c in text[..end].chars() {
-        // Controls, and marks that reverse the direction of text.
-        let harmful = c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if harmful {
-            safe.extend(c.escape_default());
-        } else {
-            safe.push(c);
-        }
-    }
-    if end < text.len() {
-        safe.push('…');
-    }
-    safe
+    let cut = if end < text.len() { "…" } else { "" };
+    format!("{}{cut}", visible_line(&text[..end]))
 }
 
 fn sentence(what: &str, text: &str) -> String {

@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 pub use super::digest::{recipe_digest, unchanged};
+use super::servers::ServerRecord;
 use epitome_config as config;
 use epitome_files::paths::Paths;
 use epitome_problem::Problem;
@@ -71,12 +72,15 @@ enum Word {
     Never,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     #[serde(rename = "decision")]
     word: Word,
     /// Milliseconds since the Unix epoch.
     at: u64,
+    /// What it is about, for an MCP server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    covers: Option<ServerRecord>,
 }
 
 /// The store's file format.
@@ -137,23 +141,45 @@ impl Trust {
         }
     }
 
+    /// What the user allowed last of the server of this name in this file.
+    pub fn allowed_server(&self, file: &Path, name: &str) -> Option<&ServerRecord> {
+        let file = named(file, "").path;
+        let of_server =
+            self.stored.iter().filter(|(item, stored)| item.path == file && stored.word == Word::Allow);
+        let records = of_server.filter_map(|(_, stored)| Some((stored.at, stored.covers.as_ref()?)));
+        let newest = records.filter(|(_, record)| record.server == name).max_by_key(|(at, _)| *at);
+        newest.map(|(_, record)| record)
+    }
+
     /// Records a decision, on disk unless it is only for this session. If writing fails, the error is a
     /// message and the decision still applies to this session. Blocks on disk I/O.
     pub fn remember(&mut self, items: &[Item], decision: Decision) -> Result<(), String> {
-        let items = items.iter().map(|item| named(&item.path, &item.digest));
+        let items: Vec<(Item, Option<ServerRecord>)> =
+            items.iter().map(|item| (item.clone(), None)).collect();
+        self.remember_recorded(&items, decision)
+    }
+
+    /// Like `remember`, with what the servers among the items are.
+    pub fn remember_recorded(
+        &mut self,
+        items: &[(Item, Option<ServerRecord>)],
+        decision: Decision,
+    ) -> Result<(), String> {
+        let items = items.iter().map(|(item, covers)| (named(&item.path, &item.digest), covers.clone()));
         let word = match decision {
             Decision::Once => {
-                self.once.extend(items);
+                self.once.extend(items.map(|(item, _)| item));
                 return Ok(());
             }
             Decision::Always => Word::Allow,
             Decision::Never => Word::Never,
         };
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let new: Vec<(Item, Stored)> = items.map(|item| (item, Stored { word, at })).collect();
+        let new: Vec<(Item, Stored)> =
+            items.map(|(item, covers)| (item, Stored { word, at, covers })).collect();
         for (item, stored) in &new {
             self.once.remove(item);
-            self.stored.insert(item.clone(), *stored);
+            self.stored.insert(item.clone(), stored.clone());
         }
         self.stored = store(&self.file, new).map_err(|error| {
             format!(
@@ -213,7 +239,7 @@ fn store(file: &Path, new: Vec<(Item, Stored)>) -> io::Result<BTreeMap<Item, Sto
         };
         all.remove(&oldest);
     }
-    let rows = all.iter().map(|(item, stored)| Row { item: item.clone(), stored: *stored });
+    let rows = all.iter().map(|(item, stored)| Row { item: item.clone(), stored: stored.clone() });
     let whole = StoreFile { version: VERSION, consents: rows.collect() };
     replace(file, &serde_json::to_vec_pretty(&whole)?)?;
     Ok(all)

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::McpContext;
-use epitome_config::McpSource;
+use epitome_config::{McpServer, McpSource};
 use epitome_platform::group::Running;
 use epitome_platform::piped::Piped;
 
@@ -80,17 +80,14 @@ impl Diagnostics {
     }
 }
 
-/// Starts a server process. The error completes a sentence and contains no environment values.
+/// Starts a server process: its command, arguments and own variables are already expanded. The error completes a sentence and contains no environment values.
 pub async fn start(
-    name: &str,
-    command: &str,
-    args: &[String],
-    env: &[(String, String)],
-    from: &McpSource,
+    server: &McpServer,
+    (command, args, env): (&str, &[String], &[(String, String)]),
     context: &McpContext,
     redact: impl Fn(&str) -> String + Send + 'static,
 ) -> Result<Child, String> {
-    let mut environment = match from {
+    let mut environment = match &server.from {
         McpSource::Client | McpSource::Person => context.exposure.for_users_programs(&context.environment),
         McpSource::Repository { .. } => context.exposure.for_repositorys_programs(&context.environment),
     };
@@ -104,7 +101,7 @@ pub async fn start(
     let Piped { running, stdin, stdout, stderr } =
         started.map_err(|error| format!("{} cannot be started: {error}", redact(command)))?;
     let diagnostics = Arc::new(Diagnostics::default());
-    tokio::spawn(follow_stderr(name.to_owned(), stderr, diagnostics.clone(), redact));
+    tokio::spawn(follow_stderr(server.name.clone(), stderr, diagnostics.clone(), redact));
     let stdout = Bounded::new(stdout, diagnostics.clone());
     Ok(Child { running, stdin, stdout, diagnostics })
 }
@@ -218,6 +215,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Bounded<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use epitome_config::McpWay;
     use epitome_platform::reaper::Reaper;
     use epitome_provider::http::Http;
     use epitome_tools::Exposure;
@@ -258,6 +256,7 @@ mod tests {
             reaper: Arc::new(Reaper::none()),
             http: Http::new(),
             logins: "/nowhere".into(),
+            unchanged: Arc::new(|_| Ok(())),
         };
         let repository = McpSource::Repository { file: "/w/.mcp.json".into(), digest: String::new() };
         let own = [("OWN".to_owned(), "made-up-own".to_owned())];
@@ -268,7 +267,16 @@ mod tests {
         ] {
             let line = "echo \"$A_PROVIDER-$GH_TOKEN-$OWN\"".to_owned();
             let args = ["-c".to_owned(), line];
-            let started = start("x", "sh", &args, &own, &from, &context, str::to_owned).await;
+            let server = McpServer {
+                name: "x".to_owned(),
+                from: from.clone(),
+                way: McpWay::Stdio { command: String::new(), args: Vec::new(), env: Vec::new() },
+                enabled: true,
+                timeout: std::time::Duration::ZERO,
+                tools: None,
+                allowed_variables: Vec::new(),
+            };
+            let started = start(&server, ("sh", &args, &own), &context, str::to_owned).await;
             let mut child = started.expect("it starts");
             let mut printed = String::new();
             child.stdout.read_to_string(&mut printed).await.expect("text");

@@ -15,11 +15,11 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::child::{self, Diagnostics, LINE_BYTES_MAX};
 use super::client::{Client, Shared};
-use super::expand::{Redactor, expanded, variable};
 use super::listed::{self, TOOLS_MAX};
+use super::redact::Redactor;
 use super::server::{ENDING_WITHIN, Link, Server, State, bounded, chain};
 use super::{McpContext, McpEvent, login};
-use epitome_config::McpWay;
+use epitome_config::{McpSource, McpWay, variable};
 use epitome_platform::group::{Ending, Running};
 use epitome_tools::question::Door;
 
@@ -111,7 +111,12 @@ async fn connect(
     door: &Door,
     news: &mpsc::Sender<McpEvent>,
 ) -> Result<(Connection, Link), ConnectError> {
-    let way = expanded(&server.spec, &context.environment)?;
+    if matches!(server.spec.from, McpSource::Repository { .. }) {
+        let (spec, unchanged) = (server.spec.clone(), context.unchanged.clone());
+        let checked = tokio::task::spawn_blocking(move || unchanged(&spec)).await;
+        checked.unwrap_or_else(|_| Err("what it runs could not be checked".to_owned()))?;
+    }
+    let way = server.spec.expanded(&context.environment)?;
     let shared = Arc::new(Shared::default());
     let client = Client {
         server: server.spec.name.clone(),
@@ -127,9 +132,7 @@ async fn connect(
                 let redactor = redactor.clone();
                 move |text: &str| redactor.redact(text)
             };
-            let child =
-                child::start(&server.spec.name, command, args, env, &server.spec.from, context, redact)
-                    .await?;
+            let child = child::start(&server.spec, (command, args, env), context, redact).await?;
             let child::Child { running, stdin, stdout, diagnostics } = child;
             let transport =
                 AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(LINE_BYTES_MAX + 1);

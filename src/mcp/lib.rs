@@ -17,11 +17,11 @@
 mod child;
 mod client;
 mod drive;
-mod expand;
 mod listed;
 mod login;
 mod names;
 mod outcome;
+mod redact;
 mod server;
 mod tool;
 
@@ -52,6 +52,9 @@ const LISTED_MAX: usize = 96;
 /// Total size of those tools in bytes; every request carries all of them.
 const LISTED_BYTES_MAX: usize = 96 * 1024;
 
+/// Checks a server before it is started.
+pub type Check = Arc<dyn Fn(&McpServer) -> Result<(), String> + Send + Sync>;
+
 /// The environment that servers are started in.
 #[derive(Clone)]
 pub struct McpContext {
@@ -65,6 +68,9 @@ pub struct McpContext {
     pub http: Http,
     /// Directory of the stored login tokens, in the user's data directory.
     pub logins: PathBuf,
+    /// Whether a repository's server still is what the user consented to; the error completes a sentence. Blocks on
+    /// disk I/O, and is called before each start.
+    pub unchanged: Check,
 }
 
 /// Server events that the session handles.

@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 
 use super::client::Shared;
-use super::expand::Redactor;
 use super::listed::ServerTool;
 use super::outcome;
+use super::redact::Redactor;
 use epitome_config::McpServer;
 use epitome_tools::ToolResult;
 

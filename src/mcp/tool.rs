@@ -17,8 +17,6 @@ use epitome_tools::{Access, BoxFuture, Tool, ToolContext, ToolResult, Workspace}
 /// Name of the tool that reaches unlisted tools.
 pub const REACH: &str = "mcp";
 
-/// Maximum bytes of a call's arguments that a permission request shows.
-const ARGUMENT_BYTES_MAX: usize = 4 * 1024;
 /// Maximum characters of a description in the tool listing.
 const LINE_CHARS_MAX: usize = 160;
 
@@ -88,9 +86,7 @@ fn object(value: Value) -> Map<String, Value> {
 /// The arguments as shown in a permission request.
 fn arguments(input: &Value) -> Shown {
     let text = serde_json::to_string_pretty(input).unwrap_or_default();
-    Shown::Text {
-        text: fenced(&head_and_tail(&text, ARGUMENT_BYTES_MAX, ARGUMENT_BYTES_MAX / 2, "not shown")),
-    }
+    Shown::Text { text: fenced(&text) }
 }
 
 /// The `mcp` tool: lists, describes and calls tools by name.

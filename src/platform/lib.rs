@@ -1,11 +1,12 @@
 //! Linux specifics.
 //!
 //! `group`, `reaper` and `stragglers` end all processes of a command; `piped` starts one with pipes;
-//! `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
+//! `confinement` compares how processes are confined; `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
 //! `lean` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
 //! that holds a file lock; `root` opens paths below a directory that can't be redirected; `unnamed_file` creates files without a name; `disk` opens files without following links
 //! and syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
 
+pub mod confinement;
 pub mod disk;
 pub mod group;
 pub mod holder;
@@ -19,3 +20,5 @@ pub mod sandbox;
 pub mod signals;
 mod stragglers;
 pub mod unnamed_file;
+
+pub use stragglers::VARIABLE as COMMAND_VARIABLE;

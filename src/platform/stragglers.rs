@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, test_kill_process};
 
 /// The environment variable with the mark.
-const VARIABLE: &str = "EPITOME_COMMAND";
+pub const VARIABLE: &str = "EPITOME_COMMAND";
 
 /// Maximum search rounds; each finds processes that were forked during the previous one. Two are enough for
 /// processes that don't fork; a program that forks and exits continuously is a different process by the time
@@ -119,6 +119,15 @@ impl Mark {
         let mut variables = environment.split(|byte| *byte == 0);
         Ok((!environment.is_empty()).then(|| variables.any(|one| one.starts_with(wanted.as_bytes()))))
     }
+}
+
+/// The mark in an environment as the kernel tells it.
+pub(crate) fn mark_in(environment: File) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    environment.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes)?;
+    let mut variables = bytes.split(|byte| *byte == 0);
+    let mark = |one: &[u8]| one.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    Ok(variables.find_map(mark))
 }
 
 /// Processes that were checked in earlier rounds.

@@ -21,6 +21,9 @@ pub const RECIPES_MAX: usize = 1000;
 /// Maximum problems kept per catalog; more than that is usually one repeated mistake.
 pub const PROBLEMS_MAX: usize = 50;
 
+/// Put before the id of a repository's recipe that is called like a built-in one.
+const REPOSITORY_PREFIX: &str = "repository/";
+
 /// Why a link in a repository is not followed.
 pub(super) const LEADS_OUT: &str = "this link leads out of the repository or nowhere, so it is not read";
 
@@ -239,6 +242,16 @@ impl Loader {
 
     fn add(&mut self, parsed: Parsed) {
         let Parsed { mut recipe, notes } = parsed;
+        let is_repositorys = matches!(recipe.source, Source::Repository(_));
+        if is_repositorys && BUILT_IN.iter().any(|(id, _)| *id == recipe.id) {
+            // What a user types by habit must not become another text because of a checkout.
+            let (id, path) = (recipe.id, recipe.source.path().to_path_buf());
+            recipe.id = format!("{REPOSITORY_PREFIX}{id}");
+            let message =
+                format!("/{id} stays the built-in command; this recipe of the repository is /{}", recipe.id);
+            let hint = format!("to replace /{id}, copy the file to your own recipes");
+            self.problem(Problem { path, place: None, message, hint: Some(hint) });
+        }
         if self.catalog.recipes.len() >= RECIPES_MAX {
             let path = recipe.source.path().to_path_buf();
             let message = format!("more than {RECIPES_MAX} recipes; this one is left out");

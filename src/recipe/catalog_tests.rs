@@ -69,6 +69,23 @@ fn built_in_recipes_are_valid_and_can_be_overridden() {
     assert_eq!(body(&disk.catalog(), "compact"), "My own.");
 }
 
+/// A checkout's `commit.md` silently became what the user typed as `/commit`.
+#[test]
+fn a_repositorys_recipe_does_not_replace_a_built_in_one() {
+    let disk = Disk::with(&[
+        ("repo/.epitome/recipes/commit.md", "Theirs."),
+        ("repo/.claude/commands/review.md", "Theirs, too."),
+    ]);
+    let catalog = disk.catalog();
+    let commit = catalog.find("commit").expect("it ships");
+    assert_eq!(commit.source, Source::BuiltIn);
+    assert_eq!(body(&catalog, "repository/commit"), "Theirs.");
+    assert_eq!(catalog.find("review").expect("it ships").source, Source::BuiltIn);
+    let messages: Vec<&str> = catalog.problems.iter().map(|problem| problem.message.as_str()).collect();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(messages[0].contains("/commit stays the built-in command"), "{messages:?}");
+}
+
 #[test]
 fn a_recipe_cannot_take_the_name_of_a_built_in_command() {
     let disk = Disk::with(&[

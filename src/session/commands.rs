@@ -324,7 +324,7 @@ fn show_hooks(core: &mut Core, beside: &Beside<'_>, _: &str) -> Ran {
 }
 
 fn show_mcp(core: &mut Core, Beside { mcp, hooks, .. }: &Beside<'_>, _: &str) -> Ran {
-    let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|(_, what)| what).collect();
+    let waiting: Vec<String> = mcp.untrusted(core, hooks).into_iter().map(|server| server.what).collect();
     let text = mcp::text(&mcp.statuses(), &waiting);
     said(core, text)
 }

@@ -5,7 +5,7 @@ mod consent;
 use std::sync::Arc;
 
 use consent::Consent;
-pub(super) use consent::MayRun;
+pub(super) use consent::{MayRun, Untrusted};
 
 use super::background_callback::BackgroundCallback;
 use super::services::{ServiceCall, ServiceCalls};

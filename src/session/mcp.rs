@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 
 use super::Severity;
 use super::core::Core;
-use super::hook_host::HookHost;
+use super::hook_host::{HookHost, Untrusted};
 use super::reminders::{Topic, What};
 use super::work::Background;
 use epitome_config::{McpServer, McpSource};
-use epitome_hooks::trust::{Item, Verdict};
+use epitome_hooks::servers::{self, PinnedServer};
+use epitome_hooks::trust::Verdict;
 use epitome_mcp::{Hub, McpContext, McpEvent, PREFIX, REACH, ServerStatus};
 use epitome_provider::network::Network;
 use epitome_thread::{Change, ToolSpec};
@@ -85,31 +86,22 @@ impl Mcp {
     }
 
     /// What of a repository's servers nobody has allowed or refused.
-    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<(Item, String)> {
-        let servers = core.settings.mcp.servers.iter().filter(|server| server.enabled);
+    pub fn untrusted(&self, core: &Core, hooks: &HookHost) -> Vec<Untrusted> {
+        let servers = hooks.found().servers.iter();
         servers
-            .filter_map(|server| {
-                let item = server_item(server)?;
-                let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(&server.name));
-                if is_known || hooks.trusts(&item) != Some(Verdict::Unknown) {
+            .filter_map(|(name, PinnedServer { item, record, what })| {
+                let is_known = self.hub.as_ref().is_some_and(|hub| hub.has(name));
+                if is_known || hooks.trusts(item) != Some(Verdict::Unknown) {
                     return None;
                 }
-                let what = format!("{} ({})", server.told(), core.workspace.display(&item.path));
-                Some((item, what))
+                let what = format!("{what} ({})", core.workspace.display(&item.path));
+                Some(Untrusted { item: item.clone(), record: Some(record.clone()), what })
             })
             .collect()
     }
 
     pub fn statuses(&self) -> Vec<ServerStatus> {
         self.hub.as_ref().map(Hub::statuses).unwrap_or_default()
-    }
-}
-
-/// What consent to a repository's server is about; `None` for those that need none.
-fn server_item(server: &McpServer) -> Option<Item> {
-    match &server.from {
-        McpSource::Client | McpSource::Person => None,
-        McpSource::Repository { file, digest } => Some(Item { path: file.clone(), digest: digest.clone() }),
     }
 }
 
@@ -158,11 +150,15 @@ impl Mcp {
         if !self.begun {
             return;
         }
-        let allowed = |server: &&McpServer| match server_item(server) {
-            Some(item) => hooks.trusts(&item) == Some(Verdict::Trusted),
-            None => false,
+        let allowed = |server: &McpServer| {
+            let item = &hooks.found().servers.get(&server.name)?.item;
+            let is_trusted = hooks.trusts(item) == Some(Verdict::Trusted);
+            let (file, digest) = (item.path.clone(), item.digest.clone());
+            let is_repositorys = matches!(server.from, McpSource::Repository { .. });
+            (is_repositorys && is_trusted)
+                .then(|| McpServer { from: McpSource::Repository { file, digest }, ..server.clone() })
         };
-        let servers: Vec<McpServer> = core.settings.mcp.servers.iter().filter(allowed).cloned().collect();
+        let servers: Vec<McpServer> = core.settings.mcp.servers.iter().filter_map(allowed).collect();
         self.start_servers(core, servers);
     }
 
@@ -179,6 +175,8 @@ impl Mcp {
 
     fn hub(&mut self, core: &Core) -> &mut Hub {
         if self.hub.is_none() {
+            let (paths, cwd) = (core.services.paths.clone(), core.workspace.cwd.clone());
+            let environment = core.workspace.environment.clone();
             let around = McpContext {
                 cwd: core.workspace.cwd.clone(),
                 environment: core.workspace.environment.clone(),
@@ -186,6 +184,9 @@ impl Mcp {
                 reaper: core.services.reaper.clone(),
                 http: core.services.http.within(Network::read(&core.workspace.environment)),
                 logins: core.services.paths.data.join(LOGINS),
+                unchanged: Arc::new(move |server| {
+                    servers::unchanged(server, &paths.repository_roots(&cwd), &environment)
+                }),
             };
             let (hub, news) = Hub::new(around, self.questions.clone());
             (self.hub, self.news) = (Some(hub), Some(news));

@@ -14,7 +14,9 @@ impl Core {
     /// What the session's commands are held to.
     pub(super) fn sandbox_rules(&self) -> Arc<Rules> {
         let (settings, paths) = (&self.settings.sandbox, &self.services.paths);
-        let own = [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), paths.config_file()];
+        let sockets = paths.socket_directory();
+        let own =
+            [paths.data.clone(), paths.state.clone(), paths.runtime.clone(), sockets, paths.config_file()];
         let deny_read = Hidden::denied(&self.settings.permissions);
         Arc::new(Rules {
             enabled: settings.enabled,

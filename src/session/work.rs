@@ -24,6 +24,7 @@ use epitome_hooks::discover::Found;
 use epitome_hooks::event::HookEvent;
 use epitome_hooks::handlers::Table;
 use epitome_hooks::output::{Callback, Resolution};
+use epitome_hooks::servers::ServerRecord;
 use epitome_hooks::trust::{Item, Trust};
 use epitome_provider::endpoint::{Endpoint, LocalServer};
 use epitome_provider::{ErrorClass, ProviderError};
@@ -128,7 +129,8 @@ impl Work {
 pub struct OpenConsent {
     pub ask: AskId,
     pub permission: Arc<PermissionAsk>,
-    pub items: Vec<Item>,
+    /// With what the servers among them are.
+    pub items: Vec<(Item, Option<ServerRecord>)>,
     /// The command that waits for it; `None` where all prompts do.
     pub prompt: Option<Prompt>,
 }

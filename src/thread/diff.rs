@@ -24,6 +24,14 @@ pub enum DiffLine {
 }
 
 impl DiffLine {
+    /// Whether it is a line of a text without anything that could be seen.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            DiffLine::Same(text) | DiffLine::Removed(text) | DiffLine::Added(text) => text.trim().is_empty(),
+            DiffLine::Gap | DiffLine::TooLong { .. } => false,
+        }
+    }
+
     /// The line with a leading `+`, `-` or space, as in a patch.
     pub fn signed(&self) -> String {
         match self {
@@ -36,13 +44,17 @@ impl DiffLine {
     }
 }
 
+/// Whether two texts are short enough to be compared by `diff`.
+pub fn is_comparable(old: Option<&str>, new: &str) -> bool {
+    old.map_or(0, str::len) + new.len() <= DIFF_BYTES_MAX
+}
+
 /// Compares two texts by lines; `old` is `None` for a new file.
 pub fn diff(old: Option<&str>, new: &str) -> Vec<DiffLine> {
-    let old = old.unwrap_or_default();
-    let bytes = old.len() + new.len();
-    if bytes > DIFF_BYTES_MAX {
-        return vec![DiffLine::TooLong { bytes }];
+    if !is_comparable(old, new) {
+        return vec![DiffLine::TooLong { bytes: old.map_or(0, str::len) + new.len() }];
     }
+    let old = old.unwrap_or_default();
     let compared = TextDiff::from_lines(old, new);
     let mut lines = Vec::new();
     for (index, group) in compared.grouped_ops(DIFF_CONTEXT_LINES).iter().enumerate() {

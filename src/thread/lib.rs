@@ -41,6 +41,7 @@ mod pins;
 pub mod text;
 mod turns;
 pub mod view;
+pub mod visible;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

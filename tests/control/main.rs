@@ -1,5 +1,6 @@
 //! The control API at the level of lines: each method, the protocol, and the delivery of events.
 
+mod access;
 mod desk;
 mod limits;
 mod methods;

@@ -3,8 +3,11 @@
 //! show some of their items and objects some of their fields.
 
 use std::process::Command;
+use std::sync::Arc;
 
-use epitome::daemon::control::{METHODS, serve};
+use epitome::daemon::control::{METHODS, admit};
+use epitome::daemon::runtime_dir::RuntimeDir;
+use epitome::daemon::token::Token;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 
@@ -134,9 +137,11 @@ async fn the_scripts_in_control_md_work() {
     let socket = desk.cwd.join("control.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let daemon = desk.daemon.clone();
+    let token = Token::create(&RuntimeDir { directory: desk.cwd.clone() }).expect("a token");
+    let token = Arc::new(token);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(daemon.clone(), stream));
+            tokio::spawn(admit(daemon.clone(), stream, token.clone(), None));
         }
     });
     let is_there = |program: &str| Command::new(program).arg("-h").output().is_ok();

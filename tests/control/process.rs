@@ -59,6 +59,13 @@ impl Home {
             .into()
     }
 
+    /// Writes a file of the user's, below their home.
+    pub fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().expect("it is below")).expect("a directory");
+        std::fs::write(path, text).expect("a file");
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));
         command.args(arguments).current_dir(self.cwd()).stdin(Stdio::null());

@@ -3,6 +3,8 @@
 use epitome::daemon::build::{Build, VERSION};
 use epitome::daemon::handshake::{Answer, Hello, Home, PROTOCOL};
 use epitome::daemon::messages::{Farewell, Kind, MessageReader};
+use epitome::daemon::runtime_dir::RuntimeDir;
+use epitome::daemon::token::Token;
 use epitome::paths::Paths;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
@@ -28,6 +30,7 @@ fn hello(desk: &Desk, version: &str, protocol: u32) -> Hello {
         pid: std::process::id(),
         cwd: desk.workspace.clone().into_os_string(),
         place: Home::of(&Paths::below(&desk.home)),
+        token: Token::read(&RuntimeDir::of(&Paths::below(&desk.home))).unwrap(),
         environment: Default::default(),
         overrides: Default::default(),
         ids_above: 0,

@@ -263,10 +263,39 @@ fn a_repositorys_server_runs_only_with_the_users_consent() {
         });
         assert_eq!(process_of("plain", place), None, "nothing runs before the answer");
         let shown = format!("{permission:?}");
-        assert!(shown.contains("the MCP server theirs: runs") && !shown.contains(SECRET), "{shown}");
+        assert!(shown.contains("the MCP server `theirs`: runs") && !shown.contains(SECRET), "{shown}");
         desk.send(SessionCommand::Decide { ask, decision });
         assert_eq!(desk.reason(ticket), StopReason::EndTurn);
         assert_eq!(process_of("plain", place).is_some(), runs);
+    }
+}
+
+/// The user's API key went to whichever address a repository's file put it into, and the prompt did not say so.
+#[test]
+fn a_repositorys_server_that_uses_a_secret_is_refused_unless_the_users_settings_name_it() {
+    for (config, is_asked) in
+        [("", false), ("[mcp.repository_variables]\ntheirs = [\"MADE_UP_TOKEN\"]\n", true)]
+    {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let mut server = json_of("plain", directory.path());
+        server["env"]["KEY"] = json!("${MADE_UP_TOKEN:-none}");
+        let servers = json!({"mcpServers": {"theirs": server}}).to_string();
+        let files = [(".mcp.json", servers), ("home/config.toml", config.to_owned())];
+        let files = files.map(|(name, text)| (name.to_owned(), text));
+        let mut desk = Desk::set(&files, Functions::default(), |_| vec![text("ok")]);
+        let ticket = desk.prompt("Go");
+        let (ask, said) = desk.client.until(|out| match out {
+            Out::Ask { ask, permission } => Some((Some(*ask), format!("{permission:?}"))),
+            Out::Notice { text, .. } if text.contains("theirs") => Some((None, text.clone())),
+            _ => None,
+        });
+        assert_eq!(ask.is_some(), is_asked, "{said}");
+        assert!(said.contains("MADE_UP_TOKEN"), "{said}");
+        if let Some(ask) = ask {
+            desk.send(SessionCommand::Decide { ask, decision: Decision::Reject });
+        }
+        assert_eq!(desk.reason(ticket), StopReason::EndTurn);
+        assert_eq!(process_of("plain", directory.path()), None);
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cli::printer::diff_line;
-use crate::cli::terminal::{Color, Style, sanitized};
+use crate::cli::terminal::{Color, Style};
 use crate::thread::diff::diff;
+use crate::thread::visible::visible;
 
 /// Pause after each streamed word on a terminal, about the pace of a fast model.
 const WORD_PAUSE: Duration = Duration::from_millis(18);
@@ -94,7 +95,7 @@ impl Screen {
     }
 
     fn text(&mut self, text: &str) {
-        let text = sanitized(text).into_owned();
+        let text = visible(text).into_owned();
         for word in text.split_inclusive(' ') {
             self.write(word);
             self.pause(WORD_PAUSE);
@@ -118,13 +119,13 @@ impl Screen {
         }
         let color = if status == "completed" { Color::Green } else { Color::Red };
         let title = self.titles.get(&id).map_or("a tool", String::as_str);
-        let line = format!("{} {} → {status}", self.style.paint(color, "●"), sanitized(title));
+        let line = format!("{} {} → {status}", self.style.paint(color, "●"), visible(title));
         self.line(&line);
         for content in update["content"].as_array().into_iter().flatten() {
             let Some(output) = content["content"]["text"].as_str() else { continue };
             let lines: Vec<&str> = output.lines().filter(|line| !line.starts_with("```")).collect();
             for line in lines.iter().take(OUTPUT_LINES_MAX) {
-                let clipped: String = sanitized(line).chars().take(OUTPUT_CHARS_MAX).collect();
+                let clipped: String = visible(line).chars().take(OUTPUT_CHARS_MAX).collect();
                 self.narrate(&format!("    {clipped}"));
             }
             if lines.len() > OUTPUT_LINES_MAX {
@@ -181,7 +182,7 @@ impl Screen {
     pub fn choose(&mut self, request: &Value) -> String {
         let call = &request["toolCall"];
         let title = call["title"].as_str().unwrap_or_default().to_owned();
-        let heading = format!("? permission: {}", sanitized(&title));
+        let heading = format!("? permission: {}", visible(&title));
         self.line(&self.style.paint(Color::Yellow, &heading));
         for content in call["content"].as_array().into_iter().flatten() {
             if content["type"] == "diff" {
@@ -194,7 +195,7 @@ impl Screen {
         let options = request["options"].as_array().into_iter().flatten();
         let names: Vec<String> =
             options.clone().filter_map(|option| Some(format!("[{}]", option["name"].as_str()?))).collect();
-        self.line(&format!("    {}", sanitized(&names.join(" "))));
+        self.line(&format!("    {}", visible(&names.join(" "))));
         self.pause(STEP_PAUSE);
         self.narrate("    (the demo clicks \"Allow\" for you)");
         self.seen.permissions.push(title);

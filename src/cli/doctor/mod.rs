@@ -11,10 +11,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::terminal::{self, Color, Style, sanitized};
+use super::terminal::{self, Color, Style};
 use super::{CliError, log, serve};
 use crate::problem::Problem;
 use crate::store::{Backup, Health, Rebuilt, Repair, Store};
+use crate::thread::visible::visible;
 
 /// Diagnose problems and suggest fixes
 ///
@@ -179,9 +180,9 @@ impl Report {
             if *count > LINES_MAX {
                 continue;
             }
-            let _ = writeln!(out, "{} {:<8} {}", style.paint(color, word), line.area, sanitized(&line.what));
+            let _ = writeln!(out, "{} {:<8} {}", style.paint(color, word), line.area, visible(&line.what));
             if let Some(todo) = &line.todo {
-                let _ = writeln!(out, "                 → {}", sanitized(todo));
+                let _ = writeln!(out, "                 → {}", visible(todo));
             }
         }
         for ((area, word), count) in told.into_iter().filter(|(_, count)| *count > LINES_MAX) {

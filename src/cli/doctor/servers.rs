@@ -7,8 +7,10 @@ use std::time::Duration;
 use super::Line;
 use crate::cli::hooks::Project;
 use crate::config::{McpServer, McpSource};
+use crate::hooks::servers::{self, PinnedServer};
 use crate::hooks::trust::{Trust, Verdict};
 use crate::mcp::{Hub, McpContext, McpEvent, ServerState, ServerStatus};
+use crate::problem::Problem;
 use crate::provider::endpoint;
 use crate::provider::http::Http;
 use crate::provider::network::Network;
@@ -19,22 +21,29 @@ use crate::tools::question::Door;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(15);
 
 pub(super) fn lines(project: &Project) -> Vec<Line> {
-    let servers = &project.settings.mcp.servers;
+    let configured = &project.settings.mcp.servers;
     let (own, theirs): (Vec<&McpServer>, Vec<&McpServer>) =
-        servers.iter().partition(|server| server.from == McpSource::Person);
+        configured.iter().partition(|server| server.from == McpSource::Person);
     let (on, off): (Vec<&McpServer>, Vec<&McpServer>) = own.into_iter().partition(|server| server.enabled);
     let mut lines: Vec<Line> =
         off.iter().map(|server| Line::ok("mcp", format!("{} is switched off", server.name))).collect();
-    lines.extend(theirs.iter().filter_map(|server| waiting(server, &project.trust)));
+    let roots = project.paths.repository_roots(&project.cwd);
+    let pinned = |server: &McpServer| servers::pin(server, &roots, &project.environment, &project.trust);
+    lines.extend(theirs.iter().filter_map(|server| Some(waiting(server, pinned(server)?, &project.trust))));
     if !on.is_empty() {
         lines.extend(connected(on, project).iter().map(line));
     }
     lines
 }
 
-fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
-    let McpSource::Repository { file, digest } = &server.from else { return None };
-    Some(match trust.verdict(file, digest) {
+fn waiting(server: &McpServer, pinned: Result<PinnedServer, Problem>, trust: &Trust) -> Line {
+    let item = match pinned {
+        Ok(pinned) => pinned.item,
+        Err(problem) => {
+            return Line::warning("mcp", problem.message, problem.hint.unwrap_or_default());
+        }
+    };
+    match trust.verdict(&item.path, &item.digest) {
         Verdict::Trusted => {
             Line::ok("mcp", format!("{} came with the repository and is allowed", server.name))
         }
@@ -46,7 +55,7 @@ fn waiting(server: &McpServer, trust: &Trust) -> Option<Line> {
             format!("{} came with the repository and is not trusted yet", server.name),
             "the first prompt of a session here asks about it",
         ),
-    })
+    }
 }
 
 /// The status of the servers once all have connected or failed, or the time is up. Stops them afterwards.
@@ -63,6 +72,8 @@ fn connected(servers: Vec<&McpServer>, project: &Project) -> Vec<ServerStatus> {
             reaper: project.reaper.clone(),
             http: Http::new().within(Network::read(&project.environment)),
             logins: project.paths.data.join(MCP_LOGINS),
+            // Only the user's own are started here.
+            unchanged: Arc::new(|_| Err("it is the repository's".to_owned())),
         };
         // There is nobody to answer questions.
         let (door, _asked) = Door::new();

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::super::terminal::{self, sanitized};
+use super::super::terminal;
 use super::super::{serve, sessions};
 use super::CliError;
 use crate::hooks::shown;
 use crate::paths::Paths;
 use crate::session_library;
 use crate::store::Store;
+use crate::thread::visible::visible;
 use crate::thread::{Change, Entry, HookRun, SessionId, Verdict};
 
 pub(super) fn log(paths: &Paths, session: Option<&str>, json: bool) -> Result<i32, CliError> {
@@ -76,9 +77,9 @@ fn line(entry: &str, event: &str, run: &HookRun) -> String {
     let asked = if run.asked.is_empty() { String::new() } else { format!(": {}", run.asked) };
     let text =
         format!("{entry}  {event}  {}  {made}{asked} ({}, {} ms)", run.hook, run.end, run.milliseconds);
-    let mut out = format!("{}\n", sanitized(&text).replace('\n', " "));
+    let mut out = format!("{}\n", visible(&text).replace('\n', " "));
     for remark in &run.remarks {
-        for line in sanitized(remark).lines() {
+        for line in visible(remark).lines() {
             let _ = writeln!(out, "    {line}");
         }
     }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 
 use super::super::serve;
-use super::super::terminal::{self, sanitized};
+use super::super::terminal;
 use super::meaning::meaning;
 use super::{CliError, Project};
 use crate::hooks::claude;
@@ -28,6 +28,7 @@ use crate::hooks::resident::{Resident, Residents, Services};
 use crate::hooks::webhook::{self, Webhook};
 use crate::provider::http::Http;
 use crate::provider::network::Network;
+use crate::thread::visible::visible;
 use crate::thread::{Seq, ToolKind, View};
 
 /// Largest payload, in bytes.
@@ -169,7 +170,7 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
     let mut block = |title: &str, text: &str| {
         if !text.trim().is_empty() {
             let _ = writeln!(out, "{title}:");
-            for line in sanitized(text).lines() {
+            for line in visible(text).lines() {
                 let _ = writeln!(out, "    {line}");
             }
         }
@@ -182,7 +183,7 @@ fn text(ran: &Ran, said: &RunOutcome, took: Duration) -> String {
     let meaning = meaning(&said.output);
     let _ = writeln!(out, "meaning:{}", if meaning.is_empty() { " nothing" } else { "" });
     for line in &meaning {
-        let _ = writeln!(out, "    {}", sanitized(line));
+        let _ = writeln!(out, "    {}", visible(line));
     }
     out
 }

@@ -12,7 +12,7 @@ use super::request::Request;
 use super::{CLIENT, failed};
 use crate::cli::form::Form;
 use crate::cli::json_lines::JsonLines;
-use crate::cli::printer::Printer;
+use crate::cli::printer::{Printer, is_shown_whole};
 use crate::cli::queue::{Input, Queue};
 use crate::cli::terminal::{self, Color, Style};
 use crate::cli::{CliError, EXIT_CANCELLED};
@@ -345,8 +345,15 @@ impl<P: SessionPort> Run<P> {
         };
         match question {
             OpenQuestion::Permission(permission) => {
-                let allowed = decision(&line)
-                    .filter(|decision| *decision != Decision::AllowAlways || permission.always.is_some());
+                let allowed = decision(&line).filter(|decision| match decision {
+                    Decision::AllowAlways => {
+                        permission.always.is_some() && is_shown_whole(&permission.preview)
+                    }
+                    Decision::AllowOnce => is_shown_whole(&permission.preview),
+                    Decision::Reject | Decision::RejectAlways | Decision::Dismissed | Decision::Absent => {
+                        true
+                    }
+                });
                 match allowed {
                     Some(decision) => self.decide(ask, &permission, decision)?,
                     None => return self.asked(ask, OpenQuestion::Permission(permission)),

@@ -8,11 +8,12 @@ use serde_json::json;
 
 use super::list::short_title;
 use super::{moment, print_json, real_directory};
-use crate::cli::terminal::{self, sanitized};
+use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
 use crate::session_library::{AGENTS, Agent, ForeignSession, Imported, Machine};
 use crate::store::Store;
+use crate::thread::visible::visible;
 
 /// Sessions in a listing without `--all`.
 const LISTED_MAX: usize = 20;
@@ -138,7 +139,7 @@ fn list(
         let folder = match session.cwd.as_path() {
             folder if folder == cwd => "this folder".to_owned(),
             folder if folder.as_os_str().is_empty() => "folder not recorded".to_owned(),
-            folder => sanitized(&folder.display().to_string()).into_owned(),
+            folder => visible(&folder.display().to_string()).into_owned(),
         };
         let imported = match store.header(&session.session) {
             Ok(_) => format!(" · imported as {}", session.session),
@@ -150,7 +151,7 @@ fn list(
             moment(session.updated_at),
             short_title(session.title.as_deref()),
             session.bytes.div_ceil(1000),
-            id = sanitized(&id),
+            id = visible(&id),
         );
     }
     store.settle();
@@ -183,13 +184,13 @@ fn import_files(
         let done = if session.is_known { "not imported:" } else { "imported" };
         eprintln!(
             "{done} {} ({}): {}, {} entries",
-            sanitized(&session.file.display().to_string()),
+            visible(&session.file.display().to_string()),
             session.source,
             short_title(session.title.as_deref()),
             session.entries
         );
         for note in &session.notes {
-            eprintln!("  {}", sanitized(note));
+            eprintln!("  {}", visible(note));
         }
         terminal::print(&format!("{}\n", session.session))?;
     }

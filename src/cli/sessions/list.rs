@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{moment, real_directory};
-use crate::cli::terminal::{self, sanitized};
+use crate::cli::terminal;
 use crate::cli::{CliError, methods};
 use crate::paths::Paths;
+use crate::thread::visible::visible;
 
 /// Longest title in a listing, in characters.
 const TITLE_CHARS_MAX: usize = 60;
@@ -37,14 +38,14 @@ pub(super) fn list(paths: &Paths, args: &ListArgs, json: bool) -> Result<i32, Cl
     }
     terminal::print(&out)?;
     for problem in all("problems") {
-        let text = |field: &str| sanitized(problem[field].as_str().unwrap_or_default()).into_owned();
+        let text = |field: &str| visible(problem[field].as_str().unwrap_or_default()).into_owned();
         eprintln!("epitome: session {} can't be listed: {}", text("session"), text("message"));
     }
     Ok(0)
 }
 
 fn header_lines(header: &Value) -> String {
-    let text = |field: &str| sanitized(header[field].as_str().unwrap_or_default()).into_owned();
+    let text = |field: &str| visible(header[field].as_str().unwrap_or_default()).into_owned();
     let number = |field: &str| header[field].as_u64().unwrap_or_default();
     let turns = match number("turns") {
         1 => "1 turn".to_owned(),
@@ -71,7 +72,7 @@ pub fn short_title(title: Option<&str>) -> String {
     if short.len() < title.len() {
         short.push('…');
     }
-    sanitized(&short).into_owned()
+    visible(&short).into_owned()
 }
 
 #[cfg(test)]

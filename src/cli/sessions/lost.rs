@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use super::{find, moment, print_json};
 use crate::cli::CliError;
-use crate::cli::terminal::{self, sanitized};
+use crate::cli::terminal;
 use crate::compaction::{self, Kind, Lost};
 use crate::session_library;
 use crate::store::Store;
+use crate::thread::visible::visible;
 use crate::thread::{Change, Seq, Thread, text};
 use crate::transfer::ENCRYPTED;
 
@@ -42,7 +43,7 @@ pub(super) fn lost(store: &Store, args: &LostArgs, json: bool) -> Result<(), Cli
                     "Its summary is encrypted, so only what was kept in plain text could be compared.\n",
                 );
             }
-            terminal::print(&sanitized(&out))
+            terminal::print(&visible(&out))
         }
         None => terminal::print(&format!("No other agent has compacted {session}.\n")),
     }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use super::list::short_title;
 use super::{moment, print_json, real_directory};
 use crate::cli::CliError;
-use crate::cli::terminal::{self, sanitized};
+use crate::cli::terminal;
 use crate::session_library::{self, Found, SearchRequest};
 use crate::store::Store;
+use crate::thread::visible::visible;
 
 /// Search titles, messages, tool calls and their results in all sessions
 ///
@@ -37,7 +38,7 @@ pub(super) fn search(store: &Store, args: &SearchArgs, json: bool) -> Result<(),
     if json {
         print_json(&found)?;
     } else {
-        terminal::print(&sanitized(&text_of(&found)))?;
+        terminal::print(&visible(&text_of(&found)))?;
     }
     for problem in &found.problems {
         eprintln!("epitome: session {} can't be searched: {}", problem.session, problem.problem);

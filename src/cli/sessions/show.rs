@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{find, formats};
-use crate::cli::terminal::{self, sanitized};
+use crate::cli::terminal;
 use crate::cli::{CliError, serve};
 use crate::config::Settings;
 use crate::daemon::inspect::timeline::model_of;
@@ -14,6 +14,7 @@ use crate::provider::spent::Spent;
 use crate::session_library;
 use crate::store::Store;
 use crate::thread::text::{self, Detail};
+use crate::thread::visible::visible;
 use crate::thread::{ModelName, Thread, Usage};
 use crate::tokens::Ruler;
 use crate::transfer;
@@ -34,7 +35,7 @@ pub struct ShowArgs {
 pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), CliError> {
     let session = find(store, &args.id)?;
     if let Some(form) = args.format {
-        return terminal::print(&sanitized(&session_library::export(store, &session, form)?));
+        return terminal::print(&visible(&session_library::export(store, &session, form)?));
     }
     let session_library::Read { thread, damage } = session_library::read(store, &session)?;
     if let Some(damage) = damage {
@@ -57,7 +58,7 @@ pub(super) fn show(store: &Store, args: &ShowArgs, json: bool) -> Result<(), Cli
     if usage != Usage::default() {
         let _ = writeln!(out, "Its model calls took {}.", text::spent(&usage, cost));
     }
-    terminal::print(&sanitized(&out))
+    terminal::print(&visible(&out))
 }
 
 fn json_of(thread: &Thread, spent: &Spent) -> Result<Value, CliError> {
@@ -80,7 +81,7 @@ fn ruler(model: Option<&ModelName>) -> Result<Ruler, CliError> {
     let learned = Learned::below(&serve::paths().data);
     serve::runtime()?.block_on(learned.load());
     if let Some(fault) = learned.fault() {
-        eprintln!("epitome: {}", sanitized(&fault));
+        eprintln!("epitome: {}", visible(&fault));
     }
     let known = learned.calibrations().into_iter().find(|(known, _)| Some(known) == model);
     let ruler = Ruler::of(model);

@@ -5,13 +5,14 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use super::super::printer::Printer;
-use super::super::terminal::{self, Style, sanitized};
+use super::super::terminal::{self, Style};
 use super::super::{CliError, methods, serve};
 use crate::daemon::control::Client;
 use crate::daemon::control::client::Serves;
 use crate::daemon::runtime_dir::RuntimeDir;
 use crate::paths::Paths;
 use crate::session::Out;
+use crate::thread::visible::visible;
 use crate::thread::{Change, Seq};
 
 /// Print the log of a session, then its events as they happen, until Ctrl-C
@@ -95,7 +96,7 @@ impl Shown {
         {
             printer.end()?;
             let text = message.text();
-            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", sanitized(line)));
+            return text.lines().try_for_each(|line| writeln!(io::stdout(), "> {}", visible(line)));
         }
         match out {
             Out::Ask { permission, .. } => printer.question(&permission),

@@ -23,10 +23,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use super::fault::{Fault, Kind};
 use super::limits::{GRACE, Limits};
 use super::lines::{Line, Lines};
-use super::wire;
+use super::wire::{self, AUTHENTICATE};
 use crate::Daemon;
 use crate::build::Build;
 use crate::runtime_dir::RuntimeDir;
+use crate::token::Token;
 use epitome_thread::{Seq, SessionId};
 
 /// Time limit for a prompt: practically none, because a turn may take any time and a daemon that dies is
@@ -69,7 +70,38 @@ impl Client {
             Err(error) if nobody(&error) => return Ok(None),
             connected => connected.map_err(fault)?,
         };
-        Ok(Some(Client::over(stream, Serves::Daemon)))
+        let token = Token::read(runtime_dir).map_err(fault)?;
+        Client::authenticated(stream, &token).await.map(Some)
+    }
+
+    /// Sends the token as the first request. A daemon of an earlier version doesn't know that request and wants none.
+    async fn authenticated(stream: UnixStream, token: &Token) -> Result<Client, Fault> {
+        let unanswered =
+            || Fault::new(Kind::Internal, "the daemon did not accept the connection").hint("try it again");
+        let (reading, mut writing) = stream.into_split();
+        let mut lines = Lines::new(reading);
+        let request = json!({
+            "jsonrpc": "2.0", "id": 0, "method": AUTHENTICATE, "params": { "token": token.text() },
+        });
+        let answer = async {
+            writing.write_all(format!("{request}\n").as_bytes()).await?;
+            lines.next().await
+        };
+        let line = match tokio::time::timeout(GRACE, answer).await {
+            Ok(Ok(Line::Whole(line))) => line,
+            Ok(Ok(Line::TooLong | Line::End) | Err(_)) | Err(_) => return Err(unanswered()),
+        };
+        let answer: Value = serde_json::from_slice(&line).map_err(|_| unanswered())?;
+        let Some(error) = answer.get("error") else { return Ok(Client::of(lines, writing, Serves::Daemon)) };
+        let kind = error["code"].as_i64().and_then(|code| Kind::of_code(i32::try_from(code).ok()?));
+        match kind {
+            Some(Kind::UnknownMethod) => Ok(Client::of(lines, writing, Serves::Daemon)),
+            kind => Err(Fault {
+                kind: kind.unwrap_or(Kind::Internal),
+                message: error["message"].as_str().unwrap_or_default().to_owned(),
+                hint: error["data"]["hint"].as_str().map(str::to_owned),
+            }),
+        }
     }
 
     /// Serves the methods in this process.
@@ -95,12 +127,16 @@ impl Client {
     /// Must be called within a runtime.
     pub fn over(stream: UnixStream, serves: Serves) -> Client {
         let (reading, writing) = stream.into_split();
+        Client::of(Lines::new(reading), writing, serves)
+    }
+
+    fn of(lines: Lines<OwnedReadHalf>, writing: OwnedWriteHalf, serves: Serves) -> Client {
         // The library's own log of calls is disabled: calls contain environments.
         let builder = ClientBuilder::new()
             .request_timeout(CALL_TIME_MAX)
             .max_buffer_capacity_per_subscription(NEWS_MAX)
             .set_rpc_middleware(RpcServiceBuilder::new());
-        let inner = builder.build_with_tokio(Sender(writing), Receiver(Lines::new(reading)));
+        let inner = builder.build_with_tokio(Sender(writing), Receiver(lines));
         Client { inner: Arc::new(inner), serves }
     }
 

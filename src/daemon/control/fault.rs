@@ -40,10 +40,12 @@ pub enum Kind {
     InUse,
     /// The call exceeded its time limit.
     TimedOut,
+    /// The client does not know the daemon's token, or is a process that may not command it.
+    Unauthorized,
 }
 
 /// Each kind with its code and its name, in the order of the enum.
-const KINDS: [(Kind, i32, &str); 14] = [
+const KINDS: [(Kind, i32, &str); 15] = [
     (Kind::Parse, -32700, "parse"),
     (Kind::InvalidRequest, -32600, "invalid_request"),
     (Kind::UnknownMethod, -32601, "unknown_method"),
@@ -58,6 +60,7 @@ const KINDS: [(Kind, i32, &str); 14] = [
     (Kind::Busy, -32006, "busy"),
     (Kind::InUse, -32007, "in_use"),
     (Kind::TimedOut, -32008, "timed_out"),
+    (Kind::Unauthorized, -32009, "unauthorized"),
 ];
 
 impl Kind {

@@ -27,7 +27,17 @@ pub struct Lines<R> {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub fn new(reader: R) -> Lines<R> {
-        Lines { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max: LINE_BYTES_MAX }
+        Lines::bounded(reader, LINE_BYTES_MAX)
+    }
+
+    /// With a limit of its own for the length of a line.
+    pub fn bounded(reader: R, bytes_max: usize) -> Lines<R> {
+        Lines { reader: BufReader::new(reader), line: Vec::new(), too_long: false, bytes_max }
+    }
+
+    /// Changes the limit for the following lines.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 
     /// The underlying reader.

@@ -37,7 +37,7 @@ use serde_json::Value;
 pub use client::Client;
 pub use params::Environment;
 pub use state::ControlState;
-pub use wire::serve;
+pub use wire::{admit, serve};
 
 use crate::Daemon;
 use fault::{Fault, Kind};

@@ -206,6 +206,7 @@ fn error_of(fault: Fault) -> SessionError {
         | Kind::Internal
         | Kind::Busy
         | Kind::InUse
-        | Kind::TimedOut => SessionError::Internal(fault.message),
+        | Kind::TimedOut
+        | Kind::Unauthorized => SessionError::Internal(fault.message),
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use jsonrpsee::core::traits::IdProvider;
 use jsonrpsee::{
     BoundedSubscriptions, ConnectionId, Extensions, MethodCallback, MethodResponse, MethodSink, Methods,
-    SubscriptionState,
+    ResponsePayload, SubscriptionState,
 };
 use jsonrpsee_types::{Id, Params, Request, SubscriptionId};
 use serde_json::Value;
@@ -32,6 +32,7 @@ use super::queue::ClientQueues;
 use super::{METHODS, module};
 use crate::Daemon;
 use crate::attachments::{Attached, Gauge, Kind as AttachedKind, fresh_client};
+use crate::token::Token;
 use epitome_problem as problem;
 use epitome_session::ClientId;
 
@@ -58,6 +59,15 @@ const WRITE_WITHIN: Duration = Duration::from_secs(5);
 /// Time limit for running calls when the daemon shuts down.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
 
+/// The first request of a connection.
+pub const AUTHENTICATE: &str = "authenticate";
+
+/// Longest first line of a connection, in bytes; it has the token only.
+const FIRST_LINE_BYTES_MAX: usize = 4 * 1024;
+
+/// Time limit for a client to send its token.
+const FIRST_LINE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Source of connection ids.
 static NEXT_CONNECTION: AtomicUsize = AtomicUsize::new(1);
 
@@ -82,11 +92,82 @@ impl Caller {
     }
 }
 
+/// Serves a connection of another process, whose first request must be `authenticate` with the daemon's token. For any
+/// other, and for a process that is `refused` for this reason, the answer is an error and the connection ends.
+pub async fn admit(daemon: Arc<Daemon>, stream: UnixStream, token: Arc<Token>, refused: Option<String>) {
+    let pid = pid_of(&stream);
+    let (reading, mut writing) = stream.into_split();
+    let mut lines = Lines::bounded(reading, FIRST_LINE_BYTES_MAX);
+    let Ok(Ok(line)) = tokio::time::timeout(FIRST_LINE_WITHIN, lines.next()).await else { return };
+    let line = match line {
+        Line::Whole(line) => line,
+        Line::TooLong => Vec::new(),
+        // A probe that only checked whether the daemon accepts connections.
+        Line::End => return,
+    };
+    let (id, known) = authenticated(&line, &token);
+    let known = match refused {
+        Some(why) => Err(Fault::new(Kind::Unauthorized, why)),
+        None => known,
+    };
+    let answer = match &known {
+        Ok(()) => MethodResponse::response(id, ResponsePayload::success(true), ANSWER_BYTES_MAX as usize),
+        Err(fault) => {
+            tracing::warn!(pid, %fault, "a client of the control API is refused");
+            MethodResponse::error(id, jsonrpsee_types::ErrorObjectOwned::from(fault.clone()))
+        }
+    };
+    let line = format!("{}\n", answer.into_json().get());
+    let written = tokio::time::timeout(WRITE_WITHIN, writing.write_all(line.as_bytes())).await;
+    if known.is_ok() && matches!(written, Ok(Ok(()))) {
+        lines.set_bytes_max(LINE_BYTES_MAX);
+        serve_lines(daemon, lines, writing, pid).await;
+    }
+}
+
+/// Whether the first line of a connection has the token, with the id of its request.
+fn authenticated(line: &[u8], token: &Token) -> (Id<'static>, Result<(), Fault>) {
+    let missing = || {
+        Fault::new(Kind::Unauthorized, "the first request of a connection is \"authenticate\"").hint(
+            r#"send {"jsonrpc": "2.0", "id": 0, "method": "authenticate", "params": {"token": "…"}} with the text of the file `token` next to the socket"#,
+        )
+    };
+    let Ok(request) = serde_json::from_slice::<Request<'_>>(line) else { return (Id::Null, Err(missing())) };
+    let id = request.id.into_owned();
+    if request.method != AUTHENTICATE {
+        return (id, Err(missing()));
+    }
+    let params = request.params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok());
+    let given = params.as_ref().and_then(|params| params.get("token")).and_then(Value::as_str);
+    match given.is_some_and(|given| token.matches(given.trim_end())) {
+        true => (id, Ok(())),
+        false => {
+            let fault = Fault::new(Kind::Unauthorized, "this is not the token of the running daemon");
+            (id, Err(fault.hint("each daemon writes a new one to the file `token` next to the socket")))
+        }
+    }
+}
+
+fn pid_of(stream: &UnixStream) -> Option<u32> {
+    stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok())
+}
+
+/// Serves a connection within this process.
+pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
+    let pid = pid_of(&stream);
+    let (reading, writing) = stream.into_split();
+    serve_lines(daemon, Lines::new(reading), writing, pid).await;
+}
+
 /// Serves one connection until its client disconnects or has sent its last request and received all
 /// responses.
-pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
+async fn serve_lines(
+    daemon: Arc<Daemon>,
+    mut lines_in: Lines<OwnedReadHalf>,
+    writing: OwnedWriteHalf,
+    pid: Option<u32>,
+) {
     let client = fresh_client();
-    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
     let attached = Attached {
         client,
         kind: AttachedKind::Control,
@@ -95,7 +176,6 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
         cwd: None,
         since: SystemTime::now(),
     };
-    let (reading, writing) = stream.into_split();
     let (outgoing, lines) = mpsc::channel(OUTGOING_MAX);
     let caller = Caller {
         client,
@@ -121,7 +201,6 @@ pub async fn serve(daemon: Arc<Daemon>, stream: UnixStream) {
         calls: JoinSet::new(),
     };
     let mut stop = daemon.stop.subscribe();
-    let mut lines_in = Lines::new(reading);
     let over = tokio::select! {
         over = connection.run(&mut lines_in) => Some(over),
         () = stopped(&mut stop) => None,

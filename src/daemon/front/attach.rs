@@ -14,6 +14,7 @@ use crate::handshake::{ANSWER_BYTES_MAX, Answer, Hello, Home, PROTOCOL};
 use crate::messages::MessageReader;
 use crate::runtime_dir::RuntimeDir;
 use crate::start;
+use crate::token::Token;
 use epitome_files::paths::Paths;
 use epitome_session::registry::Overrides;
 
@@ -64,6 +65,7 @@ impl Connector {
             pid: std::process::id(),
             cwd: std::env::current_dir().unwrap_or_default().into_os_string(),
             place: Home::of(paths),
+            token: Token::default(),
             environment,
             overrides,
             ids_above: 0,
@@ -151,8 +153,12 @@ impl Connector {
         }
     }
 
-    fn greet(&self, stream: UnixStream) -> io::Result<Greeting> {
+    fn greet(&mut self, stream: UnixStream) -> io::Result<Greeting> {
         stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+        self.hello.token = match Token::read(&self.runtime_dir) {
+            Ok(token) => token,
+            Err(error) => return Ok(Greeting::Refused(format!("the daemon's token can't be read: {error}"))),
+        };
         (&stream).write_all(&self.hello.to_line())?;
         let mut reader = MessageReader::new(stream.try_clone()?);
         let Some(line) = reader.line(ANSWER_BYTES_MAX)? else { return Ok(Greeting::Closed) };

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sha2::{Digest, Sha256};
+use crate::token::{is_same, secret};
 
 /// Time after which an unopened link expires.
 const TICKET_LIFE: Duration = Duration::from_secs(5 * 60);
@@ -75,18 +75,6 @@ impl Keys {
 /// Name of the cookie; the port keeps the pages of several homes apart.
 fn name(port: u16) -> String {
     format!("epitome_inspect_{port}")
-}
-
-/// Compares secrets through their digests, so that the time taken reveals nothing about them.
-fn is_same(a: &str, b: &str) -> bool {
-    Sha256::digest(a) == Sha256::digest(b)
-}
-
-fn secret() -> io::Result<String> {
-    let mut bytes = [0; 32];
-    let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(&mut bytes).map_err(|_| io::Error::other("the system provides no random numbers"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

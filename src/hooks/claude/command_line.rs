@@ -109,7 +109,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// Quotes a program and its arguments as a shell line. Of variables, only the project's directory is
 /// expanded.
-pub(super) fn quoted_line(program: &str, args: &[String]) -> String {
+pub(crate) fn quoted_line(program: &str, args: &[String]) -> String {
     let words: Vec<String> =
         std::iter::once(program).chain(args.iter().map(String::as_str)).map(quoted).collect();
     words.join(" ")

@@ -185,6 +185,7 @@ mod tests {
                 what: "runs a program".to_owned(),
                 files: Vec::new(),
             }],
+            servers: std::collections::BTreeMap::new(),
             skipped: vec![Skipped {
                 path: PathBuf::from("/w/.epitome/hooks/README"),
                 reason: "not executable".to_owned(),

@@ -14,15 +14,13 @@ use crate::{AskId, Decision, Out, PermissionAsk, SessionCommand, Severity, Ticke
 use epitome_hooks::discover::{self, Found, Search};
 use epitome_hooks::handlers::At;
 use epitome_hooks::run::Runner;
+use epitome_hooks::servers::{self, ServerRecord};
 use epitome_hooks::transcript::Transcript;
 use epitome_hooks::trust::{self, Item, Trust, Verdict};
 use epitome_provider::network::Network;
 use epitome_recipe::parse::{Recipe, Source};
 use epitome_recipe::render::ShellOutputs;
 use epitome_thread::{CallId, Card, Decided, Decider, OutcomeStatus, Shown, ToolKind, ToolOutcome};
-
-/// Things that a question lists by name; of more it says how many.
-const LISTED_MAX: usize = 20;
 
 /// What is known of the user's consent.
 #[derive(Default)]
@@ -42,6 +40,14 @@ impl Consent {
     }
 }
 
+/// Something of a repository that nobody has allowed or refused.
+pub(crate) struct Untrusted {
+    pub item: Item,
+    pub record: Option<ServerRecord>,
+    /// What it is, for the question.
+    pub what: String,
+}
+
 /// Whether a repository's recipe may run its shell calls.
 pub(crate) enum MayRun {
     Yes,
@@ -59,6 +65,8 @@ impl HookHost {
         let services = core.services.clone();
         let settings = core.settings.hooks.clone();
         let workspace = core.workspace.clone();
+        let servers = core.settings.mcp.servers.clone();
+        let environment = core.workspace.environment.clone();
         let watch = self.watch.clone();
         let known = self.consent.trust.clone();
         self.consent.looks += 1;
@@ -89,6 +97,14 @@ impl HookHost {
             };
             let mut found = discover::discover(&search);
             found.problems.extend(problem);
+            let roots = services.paths.repository_roots(&cwd);
+            for server in servers.iter().filter(|server| server.enabled) {
+                match servers::pin(server, &roots, &environment, &trust) {
+                    Some(Ok(pinned)) => drop(found.servers.insert(server.name.clone(), pinned)),
+                    Some(Err(problem)) => found.problems.push(problem),
+                    None => {}
+                }
+            }
             Background::Hooks(look, Box::new(found), Box::new(trust), watch)
         });
     }
@@ -160,7 +176,7 @@ impl HookHost {
         }
         core.announce(&Out::CallFinished { outcome: Arc::new(outcome) });
         if let (Some(trust), Some(kept)) = (&mut self.consent.trust, kept)
-            && let Err(why) = trust.remember(&open.items, kept)
+            && let Err(why) = trust.remember_recorded(&open.items, kept)
         {
             core.say(Severity::Warning, why);
         }
@@ -170,23 +186,24 @@ impl HookHost {
     }
 
     /// What of a repository's hooks nobody has allowed or refused.
-    fn untrusted(&self, core: &Core) -> Vec<(Item, String)> {
-        let untrusted = self.found.untrusted.iter().map(|untrusted| {
-            let item = Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() };
-            (item, format!("{} ({})", untrusted.what, core.workspace.display(&untrusted.path)))
+    fn untrusted(&self, core: &Core) -> Vec<Untrusted> {
+        let untrusted = self.found.untrusted.iter().map(|untrusted| Untrusted {
+            item: Item { path: untrusted.path.clone(), digest: untrusted.digest.clone() },
+            record: None,
+            what: format!("{} ({})", untrusted.what, core.workspace.display(&untrusted.path)),
         });
-        untrusted.filter(|(item, _)| !self.consent.asked.contains(item)).collect()
+        untrusted.filter(|untrusted| !self.consent.asked.contains(&untrusted.item)).collect()
     }
 
     /// Shows the question; `false` where nobody is there to answer it.
     fn ask_consent(
         &mut self,
         core: &Core,
-        items: Vec<(Item, String)>,
+        items: Vec<Untrusted>,
         kind: &str,
         prompt: Option<Prompt>,
     ) -> bool {
-        self.consent.asked.extend(items.iter().map(|(item, _)| item.clone()));
+        self.consent.asked.extend(items.iter().map(|untrusted| untrusted.item.clone()));
         let count = items.len();
         if core.clients.is_empty() {
             let text = format!(
@@ -200,11 +217,8 @@ impl HookHost {
             "This repository brings {kind} that run programs on this machine, with your rights. Allow them only if \
              you trust it. \"Always\" holds for exactly these versions; a changed one asks again.\n"
         );
-        for (_, what) in items.iter().take(LISTED_MAX) {
+        for Untrusted { what, .. } in &items {
             text.push_str(&format!("\n- {what}"));
-        }
-        if count > LISTED_MAX {
-            text.push_str(&format!("\n- and {} more (epitome hooks list shows all)", count - LISTED_MAX));
         }
         let permission = Arc::new(PermissionAsk {
             call: CallId(format!("trust_{}", ask.0)),
@@ -224,7 +238,7 @@ impl HookHost {
             agent: None,
         });
         core.announce(&Out::Ask { ask, permission: permission.clone() });
-        let items = items.into_iter().map(|(item, _)| item).collect();
+        let items = items.into_iter().map(|untrusted| (untrusted.item, untrusted.record)).collect();
         self.consent.open = Some(OpenConsent { ask, permission, items, prompt });
         true
     }
@@ -243,7 +257,7 @@ impl HookHost {
     /// Takes an open question back: the prompt that waited for it is cancelled.
     pub(crate) fn drop_consent(&mut self, core: &Core) -> Option<Prompt> {
         let open = self.consent.open.take()?;
-        for item in &open.items {
+        for (item, _) in &open.items {
             self.consent.asked.remove(item);
         }
         core.announce(&Out::Withdrawn { ask: open.ask });
@@ -286,7 +300,7 @@ impl HookHost {
             self.consent.asked.insert(item);
             return Some(prompt);
         }
-        self.ask_consent(core, vec![(item, what)], "recipes", Some(prompt));
+        self.ask_consent(core, vec![Untrusted { item, record: None, what }], "recipes", Some(prompt));
         None
     }
 }
@@ -309,7 +323,7 @@ impl Session {
             return self.hooks.ask_consent(&self.core, hooks, "hooks", None);
         }
         let mut servers = self.mcp.untrusted(&self.core, &self.hooks);
-        servers.retain(|(item, _)| !self.hooks.consent.asked.contains(item));
+        servers.retain(|server| !self.hooks.consent.asked.contains(&server.item));
         if !servers.is_empty() {
             return self.hooks.ask_consent(&self.core, servers, "MCP servers", None);
         }

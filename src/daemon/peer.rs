@@ -1,0 +1,62 @@
+//! Which processes may be clients of the daemon, besides knowing the token: none of another user, and none that is more
+//! confined than the daemon, because commanding it would let it leave its confinement. So no command of a session, in the
+//! sandbox or not, can change its own session's mode or answer its own permission prompt.
+
+use std::sync::LazyLock;
+
+use rustix::process::Pid;
+use tokio::net::UnixStream;
+use tokio::net::unix::UCred;
+
+use epitome_platform::confinement::Confinement;
+
+/// `None` where `/proc` is not mounted.
+static OWN: LazyLock<Option<Confinement>> = LazyLock::new(|| Confinement::own().ok());
+
+/// Whether the process at the other end of a connection may be served.
+pub enum Peer {
+    /// If it knows the token.
+    MayAsk,
+    /// It is told why, as a sentence.
+    Refused(String),
+    /// Another user's process, or one that is not known: it is told nothing.
+    Foreign,
+}
+
+/// Judges the process that connected.
+pub fn judge(stream: &UnixStream) -> Peer {
+    let peer = match stream.peer_cred() {
+        Ok(peer) if peer.uid() == rustix::process::getuid().as_raw() => peer,
+        Ok(peer) => {
+            tracing::warn!(uid = peer.uid(), "another user's connection is refused");
+            return Peer::Foreign;
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a connection whose user is not known is refused");
+            return Peer::Foreign;
+        }
+    };
+    match confined(&peer) {
+        None => Peer::MayAsk,
+        Some(how) => {
+            tracing::warn!(pid = peer.pid(), how, "a connection of a confined process is refused");
+            Peer::Refused(format!(
+                "this process may not command the daemon: it {how}; start the program where the daemon was started"
+            ))
+        }
+    }
+}
+
+/// How a process is more confined than the daemon.
+fn confined(peer: &UCred) -> Option<&'static str> {
+    let own = OWN.as_ref()?;
+    // A process that this PID namespace does not show is no descendant of ours.
+    let process = peer.pid().and_then(Pid::from_raw)?;
+    match Confinement::of(process) {
+        Ok(peer) => peer.exceeds(own),
+        Err(error) => {
+            tracing::debug!(%error, "a client can't be examined");
+            Some("has ended, or can't be examined")
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Redacts secrets from texts about a server. Pure.
+
+use epitome_config::{McpWay, origin};
+
+/// Shorter values are not redacted: they aren't keys, and replacing them would garble ordinary words.
+const SECRET_BYTES_MIN: usize = 6;
+
+/// Secrets that are redacted from every text about a server.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    /// Secrets and their replacements, the longest secrets first.
+    texts: Vec<(String, String)>,
+}
+
+impl Redactor {
+    pub fn of(way: &McpWay) -> Redactor {
+        let mut texts: Vec<(String, String)> = Vec::new();
+        let pairs = match way {
+            McpWay::Stdio { env, .. } => env,
+            McpWay::Http { url, headers, .. } => {
+                texts.push((url.clone(), origin(url)));
+                headers
+            }
+        };
+        let values = pairs.iter().filter(|(_, value)| value.len() >= SECRET_BYTES_MIN);
+        for (name, value) in values {
+            texts.push((value.clone(), format!("[{name}]")));
+            // `Bearer sk-…`: the last word alone is the key.
+            if let Some(word) = value.split(' ').next_back().filter(|word| word.len() >= SECRET_BYTES_MIN) {
+                texts.push((word.to_owned(), format!("[{name}]")));
+            }
+        }
+        texts.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+        Redactor { texts }
+    }
+
+    /// Adds a secret.
+    pub fn and(mut self, secret: Option<&String>) -> Redactor {
+        if let Some(secret) = secret.filter(|secret| secret.len() >= SECRET_BYTES_MIN) {
+            self.texts.insert(0, (secret.clone(), "[key]".to_owned()));
+        }
+        self
+    }
+
+    /// Replaces all secrets, and control characters except line feeds by spaces.
+    pub fn redact(&self, text: &str) -> String {
+        let redacted =
+            self.texts.iter().fold(text.to_owned(), |text, (secret, shown)| text.replace(secret, shown));
+        redacted.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_never_contain_secrets() {
+        let way = McpWay::Http {
+            url: "https://mcp.example/sk-in-the-path".to_owned(),
+            headers: vec![("Authorization".to_owned(), "Bearer sk-header".to_owned())],
+            key_variable: None,
+        };
+        let redactor = Redactor::of(&way).and(Some(&"sk-variable".to_owned()));
+        let told = redactor.redact(
+            "error at https://mcp.example/sk-in-the-path: Bearer sk-header, sk-header and sk-variable are no keys",
+        );
+        assert!(!told.contains("sk-"), "{told}");
+        assert!(told.starts_with("error at https://mcp.example:"), "{told}");
+    }
+}

@@ -1,0 +1,106 @@
+//! How a process is confined, as the kernel tells of it. Used to refuse clients that are more confined than the daemon:
+//! commanding it would let them leave their confinement.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::process::Pid;
+
+use super::stragglers;
+
+/// Bytes of a status that are read; it has about two thousand.
+const STATUS_BYTES_MAX: u64 = 64 * 1024;
+
+/// The confinement of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confinement {
+    /// The mark of the command whose descendant it is.
+    mark: Option<Vec<u8>>,
+    no_new_privileges: bool,
+    has_seccomp_filter: bool,
+    /// Identifies the user namespace.
+    user_namespace: Vec<u8>,
+}
+
+impl Confinement {
+    /// That of this process. Fails where `/proc` is not mounted.
+    pub fn own() -> io::Result<Confinement> {
+        Confinement::read("/proc/self")
+    }
+
+    /// That of another process. Fails if it has ended meanwhile, or belongs to another user.
+    pub fn of(process: Pid) -> io::Result<Confinement> {
+        Confinement::read(&format!("/proc/{}", process.as_raw_nonzero()))
+    }
+
+    fn read(process: &str) -> io::Result<Confinement> {
+        // What is read by this descriptor is of one process, even if its number is given to another one meanwhile.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let process: OwnedFd = openat(CWD, process, flags, Mode::empty())?;
+        let file = |name: &str| -> io::Result<File> {
+            Ok(File::from(openat(&process, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
+        };
+        let mut status = String::new();
+        file("status")?.take(STATUS_BYTES_MAX).read_to_string(&mut status)?;
+        let field = |name: &str| {
+            let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.map(str::trim)
+        };
+        Ok(Confinement {
+            mark: stragglers::mark_in(file("environ")?)?,
+            no_new_privileges: field("NoNewPrivs") == Some("1"),
+            has_seccomp_filter: field("Seccomp") == Some("2"),
+            user_namespace: readlinkat(&process, "ns/user", Vec::new())?.into_bytes(),
+        })
+    }
+
+    /// In which way it is more confined than another; completes a sentence that begins with "it".
+    pub fn exceeds(&self, other: &Confinement) -> Option<&'static str> {
+        if self.mark.is_some() && self.mark != other.mark {
+            Some("was started by a command of a session")
+        } else if self.user_namespace != other.user_namespace {
+            Some("is in another user namespace than the daemon")
+        } else if self.has_seccomp_filter && !other.has_seccomp_filter {
+            Some("has a filter of system calls, which the daemon has not")
+        } else if self.no_new_privileges && !other.no_new_privileges {
+            Some("can't gain privileges, which the daemon can")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::stragglers::Mark;
+
+    #[test]
+    fn a_process_is_compared_with_this_one() {
+        let own = Confinement::own().expect("/proc is mounted");
+        assert_eq!(own.exceeds(&own), None);
+        let confined = Confinement { no_new_privileges: true, ..own.clone() };
+        let free = Confinement { no_new_privileges: false, ..own.clone() };
+        assert!(confined.exceeds(&free).is_some() && free.exceeds(&confined).is_none());
+        let other = Confinement { user_namespace: b"user:[1]".to_vec(), ..own.clone() };
+        assert!(other.exceeds(&own).is_some() && own.exceeds(&other).is_some());
+
+        let mut command = Command::new("cat");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Mark::of_this_process().of_command(1).put_on(&mut command);
+        let mut marked = command.spawn().expect("cat runs");
+        // It has its environment once the program runs, which is before it answers.
+        std::io::Write::write_all(marked.stdin.as_mut().expect("piped"), b"x").expect("it reads");
+        marked.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
+        let pid = Pid::from_raw(marked.id().cast_signed()).expect("a number");
+        let found = Confinement::of(pid).expect("it runs");
+        assert!(found.exceeds(&own).is_some_and(|how| how.contains("a command of a session")), "{found:?}");
+        drop(marked.stdin.take());
+        marked.wait().expect("it ends");
+        assert!(Confinement::of(pid).is_err(), "it has ended");
+    }
+}

@@ -1,0 +1,145 @@
+//! Makes the invisible characters of a text visible, for terminals and permission prompts: what a user reads must be
+//! all there is. Text in the log, in diffs and for the model stays as it is.
+
+use std::borrow::Cow;
+
+/// Escapes every character that a reader can't see or that changes how others are shown, as `\u{202e}`: controls except
+/// newline and tab, marks of text direction, zero-width, tag and other characters that Unicode lets programs ignore.
+/// `\r\n` becomes `\n`.
+///
+/// Joiners stay within scripts and emoji that need them, and so does the selector of a colored emoji.
+pub fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_invisible(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// The same for text of one line, such as a title: newlines and tabs are escaped as well.
+pub fn visible_line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_invisible)
+}
+
+/// A text in one line as a code span of Markdown, which it can't close: no part of it can pose as a sentence of ours.
+pub fn code(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let longest_run = line.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest_run + 1);
+    // A backtick next to the fence would extend it.
+    let border = if line.starts_with('`') || line.ends_with('`') { " " } else { "" };
+    format!("{fence}{border}{line}{border}{fence}")
+}
+
+/// Words of the model, quoted, for a text in Markdown.
+pub fn model_says(words: &str) -> String {
+    format!("The model says: {}", code(words))
+}
+
+/// The distinct invisible characters of a text that `visible` would escape, in order of appearance.
+pub fn invisible_in(text: &str) -> Vec<char> {
+    let mut found = Vec::new();
+    for (c, is_harmless) in with_context(text) {
+        if is_invisible(c) && !is_harmless && !matches!(c, '\n' | '\t' | '\r') && !found.contains(&c) {
+            found.push(c);
+        }
+    }
+    found
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    // A carriage return before a line end is only the other way to end a line.
+    let unix = text.replace("\r\n", "\n");
+    let mut shown = String::with_capacity(unix.len());
+    for (c, is_harmless) in with_context(&unix) {
+        if is_escaped(c) && !is_harmless {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// The characters of a text, each with whether its neighbors make it a harmless joiner or selector.
+fn with_context(text: &str) -> impl Iterator<Item = (char, bool)> {
+    let mut before = None;
+    let mut rest = text.chars().peekable();
+    std::iter::from_fn(move || {
+        let c = rest.next()?;
+        let previous = before.replace(c);
+        let is_harmless = match c {
+            '\u{200c}' | '\u{200d}' => {
+                previous.is_some_and(is_joined) && rest.peek().copied().is_some_and(is_joined)
+            }
+            '\u{fe0f}' => previous.is_some_and(|c| !c.is_ascii() && !is_invisible(c)),
+            _ => false,
+        };
+        Some((c, is_harmless))
+    })
+}
+
+/// Whether a character is of a script whose letters are joined or kept apart by joiners, or an emoji.
+fn is_joined(c: char) -> bool {
+    matches!(c,
+        // Arabic to Myanmar, except for invisible marks; Khmer and Mongolian.
+        '\u{620}'..='\u{109f}' | '\u{1780}'..='\u{17b3}' | '\u{17b6}'..='\u{180a}' | '\u{1810}'..='\u{18aa}'
+        // Symbols that are shown as emoji, and their selector.
+        | '\u{2600}'..='\u{27bf}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// Control characters, the Unicode property `Default_Ignorable_Code_Point`, line and paragraph separators, and the
+/// other format characters that have no shape.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Zero-width and tag characters reached the terminal, and all of them the titles and prompts of editors.
+    #[test]
+    fn invisible_characters_are_escaped() {
+        for (text, shown) in [
+            ("a\tb\nc", "a\tb\nc"),
+            ("a\r\nb", "a\nb"),
+            ("rm -rf /\r echo hello", "rm -rf /\\u{d} echo hello"),
+            ("\x1b[2Kok\u{9b}1m", "\\u{1b}[2Kok\\u{9b}1m"),
+            ("\u{202e}txt.exe\u{2066}", "\\u{202e}txt.exe\\u{2066}"),
+            ("cu\u{200b}rl\u{e0041}\u{2060}\u{feff}", "cu\\u{200b}rl\\u{e0041}\\u{2060}\\u{feff}"),
+            ("a\u{200d}b", "a\\u{200d}b"),
+            ("б\u{200d}в", "б\\u{200d}в"),
+            ("e\u{301} ü 日本語 \u{1f600}", "e\u{301} ü 日本語 \u{1f600}"),
+        ] {
+            assert_eq!(visible(text), shown, "{text:?}");
+        }
+        assert_eq!(visible_line("a\nb\tc"), "a\\u{a}b\\u{9}c");
+    }
+
+    #[test]
+    fn scripts_and_emoji_that_need_joiners_keep_them() {
+        for text in ["می\u{200c}خواهم", "क\u{94d}\u{200d}ष", "👩\u{200d}💻", "❤\u{fe0f}", "⚠\u{fe0f} x"]
+        {
+            assert_eq!(visible(text), text);
+        }
+        assert_eq!(visible("👩\u{200d}\u{200d}"), "👩\\u{200d}\\u{200d}");
+        assert_eq!(visible("é\u{fe0f}\u{fe0f}a\u{fe0f}"), "é\u{fe0f}\\u{fe0f}a\\u{fe0f}");
+    }
+
+    #[test]
+    fn invisible_characters_are_listed_once() {
+        assert_eq!(invisible_in("a\n\u{200b}b\u{200b}\u{202e} 👩\u{200d}💻"), ['\u{200b}', '\u{202e}']);
+    }
+
+    #[test]
+    fn words_of_the_model_are_code() {
+        assert_eq!(model_says("**Epitome:**\nsafe"), "The model says: `**Epitome:** safe`");
+        assert_eq!(model_says("`x`"), "The model says: `` `x` ``");
+    }
+}
