@@ -13,7 +13,7 @@ use super::work::Done;
 use super::{AskId, Decision, Out};
 use super::{checkpoints, editor_buffers, effects, output_truncation, trace};
 use epitome_recall::Log;
-use epitome_thread::{CallId, Change, Decided, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
+use epitome_thread::{CallId, Change, Decided, Mode, OutcomeStatus, PlanStep, Shown, ToolCall, ToolOutcome};
 use epitome_timing::TimedSpan;
 use epitome_tools::buffers::Look;
 use epitome_tools::permission::ruled::Hidden;
@@ -54,12 +54,15 @@ impl Session {
             );
         let call = self.core.effective_call(&id);
         let work = self.work.as_ref();
+        let mode = self.core.thread.mode();
+        // Only this mode depends on it, and to find it out takes a process.
+        let is_sandboxed = mode == Mode::Auto && self.core.sandbox_rules().is_complete();
         let ruling = self.core.permissions.rule(
             call.as_ref(),
             &Circumstances {
                 toolbox: &self.core.services.toolbox,
-                mode: self.core.thread.mode(),
-                is_sandboxed: self.core.sandbox_rules().is_complete(),
+                mode,
+                is_sandboxed,
                 settings: &self.core.settings,
                 workspace: &self.core.workspace,
                 saved: &saved,

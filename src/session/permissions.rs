@@ -60,7 +60,7 @@ struct OpenCard {
 pub(super) struct Circumstances<'a> {
     pub toolbox: &'a Toolbox,
     pub mode: Mode,
-    /// Whether commands run in a complete sandbox.
+    /// Whether commands run in a complete sandbox; matters only in the mode `Auto`.
     pub is_sandboxed: bool,
     pub settings: &'a Settings,
     pub workspace: &'a Workspace,

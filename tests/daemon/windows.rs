@@ -73,7 +73,7 @@ fn each_client_uses_its_own_environment() {
     let other = Desk::new(obey);
     let start = |url: String, secret: &str| {
         let mut command = desk.command(&["--mode", "full"]);
-        command.env("EPITOME_LOCAL_URL", url).env("SECRET_KEY", secret);
+        command.env("EPITOME_LOCAL_URL", url).env("SECRET_KEY", secret).env("WHOSE", secret);
         let mut agent = Agent::spawn(command);
         initialize(&mut agent);
         agent
@@ -85,8 +85,8 @@ fn each_client_uses_its_own_environment() {
         [(&mut one, &desk.model, "sk-one", "sk-two"), (&mut two, &other.model, "sk-two", "sk-one")]
     {
         let session = desk.new_session(agent);
-        // Reversed, because the key itself would be masked.
-        agent.turn(&session, "run printenv SECRET_KEY | rev");
+        // Reversed, because the key itself would be masked; commands get it only by a name that is none of a key.
+        agent.turn(&session, "run printenv SECRET_KEY WHOSE | rev");
         let sent: String = model.requests().iter().map(|request| request.body.to_string()).collect();
         let backwards = |text: &str| text.chars().rev().collect::<String>();
         assert!(sent.contains(&backwards(secret)) && !sent.contains(&backwards(not)), "{sent}");
@@ -94,7 +94,7 @@ fn each_client_uses_its_own_environment() {
     let daemon = daemons(&desk)[0];
     let environment = fs::read(format!("/proc/{daemon}/environ")).unwrap();
     let environment = String::from_utf8_lossy(&environment);
-    for name in ["SECRET_KEY", "EPITOME_LOCAL_URL", "NO_PROXY"] {
+    for name in ["SECRET_KEY", "WHOSE", "EPITOME_LOCAL_URL", "NO_PROXY"] {
         assert!(!environment.contains(name), "{name} is in {environment}");
     }
 }

@@ -48,7 +48,8 @@ pub struct Asked<'a> {
     pub tool: &'a str,
     pub access: &'a Access,
     pub mode: Mode,
-    /// Whether a command that doesn't ask to leave the sandbox is restricted by all of it.
+    /// Whether a command that doesn't ask to leave the sandbox is restricted by all of it; matters only in the
+    /// mode `Auto`.
     pub is_sandboxed: bool,
     /// Rules for which the user chose "always" in this session.
     pub remembered: &'a [Rule],
