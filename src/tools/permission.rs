@@ -324,13 +324,15 @@ fn may_run_later(path: &Path, workspace: &Workspace) -> bool {
     let is_hidden = |part: &String| part.starts_with('.') && (has_home || !is_inert(part));
     let is_installed = |part: &String| INSTALLED.contains(&part.as_str()) || (has_home && part == "bin");
     let stem = name.split('.').next().unwrap_or(name);
-    let has_ending = name.contains('.') && !name.ends_with(".rs") && !name.ends_with(".py");
+    let is_settings = [".md", ".json", ".jsonc", ".toml", ".yml", ".yaml", ".js", ".cjs", ".mjs"]
+        .iter()
+        .any(|end| name.ends_with(end));
     parts.iter().any(is_hidden)
         || above.iter().any(is_installed)
         || OBEYED.contains(&name)
         || FILES_THAT_RUN.contains(&name)
         || GIT_HOOKS.contains(&name)
-        || (has_ending && OBEYED_STEMS.contains(&stem))
+        || (is_settings && OBEYED_STEMS.contains(&stem))
         || OBEYED_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
