@@ -257,8 +257,7 @@ fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
 async fn call(tools: &Toolbox, name: &str, input: Value, context: &ToolContext) -> Option<String> {
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
-    let inside = |path: &Path| context.workspace.contains(path);
-    match decide(&access, context.mode, &[], inside) {
+    match decide(&access, context.mode, &[], &context.workspace) {
         Verdict::Allow { .. } => Some(shown(&tool.run(input, context.clone()).await)),
         Verdict::Ask { .. } | Verdict::Deny { .. } => None,
     }

@@ -1,7 +1,7 @@
 //! The file system node at a path, determined without following links anywhere in the path. Read-only.
 
 use std::ffi::OsString;
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use epitome_platform::disk::open_without_following;
+use epitome_platform::root::{self, Entry};
 
 /// The bits of a mode that are kept: permissions, setuid, setgid and sticky.
 const MODE_BITS: u32 = 0o7777;
@@ -93,15 +93,11 @@ impl Node {
 
 /// Returns the node at a path. `keep` turns a regular file into a node.
 pub fn look(path: &Path, keep: impl FnOnce(&Path, &Metadata) -> io::Result<Node>) -> io::Result<Node> {
-    if !is_reached_without_links(path) {
-        return Ok(Node::Missing);
+    match Entry::at(path).and_then(|entry| entry.metadata()) {
+        Ok(metadata) => of(path, &metadata, keep),
+        Err(error) if is_absence(&error) => Ok(Node::Missing),
+        Err(error) => Err(error),
     }
-    let metadata = match fs::symlink_metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if is_absence(&error) => return Ok(Node::Missing),
-        Err(error) => return Err(error),
-    };
-    of(path, &metadata, keep)
 }
 
 /// Returns the node at a path that is known to be reached without links.
@@ -112,7 +108,7 @@ pub fn of(
 ) -> io::Result<Node> {
     let kind = metadata.file_type();
     if kind.is_symlink() {
-        return Ok(Node::Link { target: fs::read_link(path)? });
+        return Ok(Node::Link { target: Entry::at(path)?.read_link()? });
     }
     if kind.is_dir() {
         return Ok(Node::Directory { mode: mode_of(metadata) });
@@ -132,24 +128,14 @@ pub fn mode_of(metadata: &Metadata) -> u32 {
     metadata.mode() & MODE_BITS
 }
 
-/// Whether no directory above a path is a link: what is behind a link belongs to another location. Missing
-/// directories aren't links.
-pub fn is_reached_without_links(path: &Path) -> bool {
-    let Some(parent) = path.parent() else { return true };
-    let Some(there) = parent.ancestors().find(|above| fs::symlink_metadata(above).is_ok()) else {
-        return true;
-    };
-    there.canonicalize().is_ok_and(|real| real == there)
-}
-
-/// Whether an error means that nothing exists at the path.
+/// Whether an error means that nothing exists at the path. What is behind a link belongs to another location.
 pub fn is_absence(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) || root::is_link(error)
 }
 
 /// Reads a regular file of at most `bytes_max` bytes; `None` if it is larger. Never blocks on a pipe.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let file = open_without_following(path, OpenOptions::new().read(true))?;
+    let file = Entry::at(path)?.read()?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("it is no file any more"));

@@ -2,9 +2,9 @@
 //! renamed. After a crash, a rewind is either completed or was never started. The caller decides which files
 //! to restore.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use super::plan::Step;
 use super::record::{self, Durable, PathName};
 use super::{CheckpointError, TEMPORARY};
 use epitome_platform::disk::sync_files;
+use epitome_platform::root::{self, Entry};
 use epitome_thread::Seq;
 
 /// A rewind: its steps, the previous state and its progress.
@@ -107,7 +108,7 @@ impl Rewind {
     pub fn unstage(&self) {
         for PathName(staged) in self.staged.iter().flatten() {
             // It may have been renamed already, or never written.
-            let _ = fs::remove_file(staged);
+            let _ = Entry::at(staged).and_then(|staged| staged.remove_file());
         }
     }
 
@@ -125,9 +126,12 @@ impl Rewind {
                 write_staged(staged()?, &content, *mode).map_err(|error| failed(&error))
             }
             Node::Link { target } => {
-                let staged = staged()?;
-                let _ = fs::remove_file(staged);
-                symlink(target, staged).map_err(|error| failed(&error))
+                let link = || {
+                    let staged = Entry::at(staged()?).map_err(|error| failed(&error))?;
+                    let _ = staged.remove_file();
+                    staged.link_to(target).map_err(|error| failed(&error))
+                };
+                link()
             }
             Node::Missing | Node::Unkept { .. } | Node::Directory { .. } | Node::Other => Ok(()),
         }
@@ -188,13 +192,12 @@ impl Rewind {
     }
 
     fn name(&self, nth: usize, step: &Step, blobs: &Blobs) -> io::Result<()> {
-        if !node::is_reached_without_links(&step.path) {
-            return Err(io::Error::other("a directory above it is a link"));
-        }
+        let entry = entry(&step.path)?;
         let staged =
             self.staged_file(nth).ok_or_else(|| io::Error::other("no temporary file was chosen for it"))?;
-        if fs::symlink_metadata(staged).is_ok() {
-            return fs::rename(staged, &step.path);
+        let from = Entry::at(staged)?;
+        if from.metadata().is_ok() {
+            return from.rename(&entry);
         }
         // A crash occurred after the rename.
         let now = node::look(&step.path, |path, found| super::scan::name(path, found, u64::MAX))?;
@@ -202,30 +205,29 @@ impl Rewind {
             return Ok(());
         }
         self.stage_one(nth, step, blobs).map_err(io::Error::other)?;
-        fs::rename(staged, &step.path)
+        from.rename(&entry)
     }
 }
 
 fn write_staged(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let entry = entry(path)?;
+    let _ = entry.remove_file();
+    let mut file = entry.create_private()?;
     file.write_all(content)?;
     file.set_permissions(Permissions::from_mode(mode))
 }
 
 /// Removes a node that is to be deleted or replaced by one of another kind.
 fn make_room(step: &Step) -> io::Result<()> {
-    if !node::is_reached_without_links(&step.path) {
-        // The old node disappeared with the directory that was replaced by a link.
-        return Ok(());
-    }
-    let found = match fs::symlink_metadata(&step.path) {
+    let found = Entry::at(&step.path).and_then(|entry| Ok((entry.metadata()?, entry)));
+    let (found, entry) = match found {
+        // The old node may have disappeared with a directory that was replaced by a link.
         Err(error) if node::is_absence(&error) => return Ok(()),
         found => found?,
     };
     match (&step.to, found.is_dir()) {
         (Node::Directory { .. }, true) => Ok(()),
-        (_, true) => fs::remove_dir(&step.path).map_err(|error| match error.kind() {
+        (_, true) => entry.remove_directory().map_err(|error| match error.kind() {
             io::ErrorKind::DirectoryNotEmpty => io::Error::other(
                 "the directory was not removed: it contains files that no recorded turn created",
             ),
@@ -233,27 +235,33 @@ fn make_room(step: &Step) -> io::Result<()> {
         }),
         // Replaced by a rename, so that the path always exists.
         (Node::File { .. } | Node::Link { .. }, false) => Ok(()),
-        (Node::Missing | Node::Directory { .. }, false) => fs::remove_file(&step.path),
+        (Node::Missing | Node::Directory { .. }, false) => entry.remove_file(),
         (Node::Unkept { .. } | Node::Other, false) => Ok(()),
     }
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {
-    if !node::is_reached_without_links(path) {
-        return Err(io::Error::other("a directory above it is a link"));
-    }
-    match fs::create_dir(path) {
+    match entry(path)?.create_directory() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
 
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
+    let entry = entry(path)?;
+    let found = entry.metadata()?;
     match found.is_dir() && node::mode_of(&found) != mode {
-        true => fs::set_permissions(path, Permissions::from_mode(mode)),
+        true => entry.set_mode(mode),
         false => Ok(()),
     }
+}
+
+/// The entry with this path, which must have no link above it.
+fn entry(path: &Path) -> io::Result<Entry> {
+    Entry::at(path).map_err(|error| match root::is_link(&error) {
+        true => io::Error::other("a directory above it is a link"),
+        false => error,
+    })
 }
 
 /// All rewinds of a directory, oldest first.

@@ -18,6 +18,9 @@ use super::scan::ScanScope;
 /// Number of threads. More would take CPU time from other processes.
 const THREADS: usize = 2;
 
+/// Maximum bytes of an ignore file.
+const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// Directories of version control systems, whose state belongs to the user.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
 
@@ -42,6 +45,9 @@ pub fn order(a: &Path, b: &Path) -> Ordering {
 
 /// Lists a workspace, at most until the given time.
 pub fn walk(place: &ScanScope<'_>, until: Instant) -> Walked {
+    if place.roots.iter().any(|root| blocks(root)) {
+        return Walked { unread: 1, ..Walked::default() };
+    }
     let Some(builder) = builder(place) else { return Walked::default() };
     let mut walked = at_once(&builder, place, until);
     if walked.is_over {
@@ -145,9 +151,19 @@ fn builder(place: &ScanScope<'_>) -> Option<WalkBuilder> {
         .threads(THREADS)
         .filter_entry(move |entry| {
             let is_foreign = || VERSION_CONTROL.iter().any(|name| entry.file_name() == *name);
-            entry.depth() == 0 || !(is_foreign() || entry.path() == excluded)
+            let is_directory = entry.file_type().is_some_and(|kind| kind.is_dir());
+            entry.depth() == 0
+                || !(is_foreign() || entry.path() == excluded || (is_directory && blocks(entry.path())))
         });
     Some(builder)
+}
+
+/// Whether reading the ignore files of a directory would not end: one is a pipe, a device or huge.
+fn blocks(directory: &Path) -> bool {
+    [".ignore", ".gitignore", ".git/info/exclude"].iter().any(|name| {
+        let file = std::fs::metadata(directory.join(name));
+        file.is_ok_and(|file| !file.is_dir() && (!file.is_file() || file.len() > IGNORE_BYTES_MAX))
+    })
 }
 
 /// Whether a path is one of our temporary files.
@@ -156,4 +172,29 @@ fn is_ours(path: &Path) -> bool {
         let name = name.as_bytes();
         name.starts_with(TEMPORARY.as_bytes()) && name.ends_with(b".tmp")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Bounds;
+
+    /// A named pipe `.ignore` made the look before each command wait for a writer without end.
+    #[test]
+    fn an_ignore_file_that_is_a_pipe_is_not_waited_for() {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let root = scratch.path().canonicalize().expect("it is there");
+        fs::create_dir_all(root.join("sub")).expect("made");
+        fs::write(root.join("a"), "").expect("written");
+        let made = std::process::Command::new("mkfifo").arg(root.join("sub/.ignore")).status();
+        assert!(made.expect("mkfifo runs").success());
+        let (roots, bounds) = ([root.clone()], Bounds::default());
+        let scope = ScanScope { roots: &roots, excluded: Path::new("/none"), bounds: &bounds };
+        let until = Instant::now() + Duration::from_secs(30);
+        let paths = walk(&scope, until).paths;
+        assert_eq!(paths.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>(), [root.join("a")]);
+    }
 }

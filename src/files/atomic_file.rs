@@ -4,43 +4,54 @@
 //! the kernel removes unnamed files. A temporary file can only be left behind between two consecutive system
 //! calls, one that gives it a name and one that renames it to its destination.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::ErrorKind::{PermissionDenied, Unsupported};
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use epitome_platform::unnamed_file;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
-/// A file that is being written.
+/// A file that is being written. Its directory stays the one that was opened, whatever happens to its path.
 pub struct AtomicFile {
     file: File,
-    directory: PathBuf,
+    directory: OwnedFd,
     /// The temporary name, if the system doesn't support unnamed files or while the file is being renamed.
-    name: Option<PathBuf>,
+    name: Option<OsString>,
 }
 
 impl AtomicFile {
     /// Creates a file in a directory, which must be the destination's. `mode` contains the permissions of a
     /// new file, subject to the process's umask.
     pub fn begin(directory: &Path, mode: u32) -> io::Result<AtomicFile> {
-        let (file, name) = match unnamed_file::create(directory, mode)? {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        AtomicFile::begin_in(rustix::fs::openat(CWD, directory, flags, Mode::empty())?, mode)
+    }
+
+    /// The same in an opened directory.
+    pub fn begin_in(directory: impl AsFd, mode: u32) -> io::Result<AtomicFile> {
+        let directory = directory.as_fd().try_clone_to_owned()?;
+        let (file, name) = match unnamed_file::create(&directory, mode)? {
             Some(file) => (file, None),
             None => {
-                let name = fresh_name(directory);
-                let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&name)?;
-                (file, Some(name))
+                let name = fresh_name();
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&directory, &name, flags, Mode::from_raw_mode(mode))?;
+                (file.into(), Some(name))
             }
         };
-        Ok(AtomicFile { file, directory: directory.to_path_buf(), name })
+        Ok(AtomicFile { file, directory, name })
     }
 
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Atomically moves the file to `path`. Readers see either the old or the new file, even after a power
-    /// loss.
+    /// Atomically gives the file the last component of `path` as its name. Readers see either the old or the new
+    /// file, even after a power loss.
     pub fn put(self, path: &Path) -> io::Result<()> {
         self.sync()?;
         self.put_unsynced(path)
@@ -54,29 +65,33 @@ impl AtomicFile {
 
     /// Like `put`, for callers that sync the content themselves.
     pub fn put_unsynced(mut self, path: &Path) -> io::Result<()> {
+        let to = name_of(path)?;
         if self.name.is_none() {
-            let name = fresh_name(&self.directory);
-            unnamed_file::link(&self.file, &name)?;
+            let name = fresh_name();
+            unnamed_file::link(&self.file, &self.directory, &name)?;
             self.name = Some(name);
         }
         if let Some(name) = &self.name {
-            fs::rename(name, path)?;
+            rustix::fs::renameat(&self.directory, name, &self.directory, to)?;
         }
         self.name = None;
         Ok(())
     }
 
-    /// Like `put`, but fails if `path` already exists.
+    /// Like `put`, but fails if a file of that name already exists.
     pub fn put_new(self, path: &Path) -> io::Result<()> {
         self.sync()?;
-        let Some(name) = &self.name else { return unnamed_file::link(&self.file, path) };
+        let to = name_of(path)?;
+        let directory = &self.directory;
+        let Some(name) = &self.name else { return unnamed_file::link(&self.file, directory, to) };
+        let exists = || rustix::fs::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW).is_ok();
         // The temporary name is removed on drop.
-        match fs::hard_link(name, path) {
+        match rustix::fs::linkat(directory, name, directory, to, AtFlags::empty()) {
             // The file system has no hard links.
-            Err(error) if matches!(error.kind(), PermissionDenied | Unsupported) && !path.exists() => {
-                fs::rename(name, path)
+            Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) if !exists() => {
+                Ok(rustix::fs::renameat(directory, name, directory, to)?)
             }
-            linked => linked,
+            linked => Ok(linked?),
         }
     }
 }
@@ -85,13 +100,17 @@ impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // An incomplete file is useless.
-            let _ = fs::remove_file(name);
+            let _ = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
 
-fn fresh_name(directory: &Path) -> PathBuf {
-    directory.join(format!(".epitome-{:016x}.tmp", fastrand::u64(..)))
+fn fresh_name() -> OsString {
+    format!(".epitome-{:016x}.tmp", fastrand::u64(..)).into()
+}
+
+fn name_of(path: &Path) -> io::Result<&OsStr> {
+    path.file_name().ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 /// Atomically replaces a file with one that only its owner can read.
@@ -124,6 +143,7 @@ pub fn private_directory(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn names(directory: &Path) -> Vec<String> {

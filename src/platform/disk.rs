@@ -1,18 +1,8 @@
-//! Opening files without following links, and syncing a whole file system.
+//! Syncing a whole file system.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
-
-/// Opens a path with these options. Fails if its last component is a link, and never blocks on a pipe or
-/// acquires a terminal.
-pub fn open_without_following(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    options.custom_flags(flags.bits().cast_signed()).open(path)
-}
+use std::path::PathBuf;
 
 /// Syncs files in one file system to the disk: on Linux all at once, because syncing them one by one takes ten
 /// milliseconds each.

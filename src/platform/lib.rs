@@ -3,8 +3,8 @@
 //! `group`, `reaper` and `stragglers` end all processes of a command; `piped` starts one with pipes;
 //! `confinement` compares how processes are confined; `process` detaches a process and reports its memory; `sandbox` restricts what a command can access;
 //! `lean` returns unused memory to the OS; `signals` waits for signals without a runtime; `holder` finds the process
-//! that holds a file lock; `root` opens paths below a directory that can't be redirected; `unnamed_file` creates files without a name; `disk` opens files without following links
-//! and syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
+//! that holds a file lock; `root` opens paths below directories that can't be redirected; `unnamed_file` creates
+//! files without a name; `disk` syncs file systems; `priority` lowers that of a thread. Policy is elsewhere.
 
 pub mod confinement;
 pub mod disk;

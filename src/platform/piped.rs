@@ -1,15 +1,12 @@
-//! Commands with pipes for their three standard streams, and file operations that only Unix has.
+//! Commands with pipes for their three standard streams.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use tokio::net::unix::pipe;
 
@@ -70,10 +67,4 @@ pub fn read_available(pipe: &pipe::Receiver, buffer: &mut [u8]) -> io::Result<us
 /// Whether a file could not be started because it is neither a program nor a script with a `#!` line.
 pub fn is_not_a_program(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error())
-}
-
-/// Opens or creates a file for appending. Follows no link and does not wait for the other end of a pipe.
-pub fn open_for_appending(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    OpenOptions::new().append(true).create(true).custom_flags(flags.bits().cast_signed()).open(path)
 }

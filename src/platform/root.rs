@@ -1,13 +1,30 @@
 //! Workspace directories, each opened once: paths below it are opened relative to its descriptor, so that a
 //! directory that is moved away or exchanged for a link can't redirect them.
 
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, FileType, Metadata};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
+
+/// How directories are opened that others are opened in.
+const STEP: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// How entries are opened: never blocks on a pipe, acquires a terminal or follows a link.
+const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Permissions of new directories and files, subject to the umask.
+const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o777);
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+
+/// Bytes of directory entries that are read at once.
+const LISTED_BYTES: usize = 32 * 1024;
 
 /// A directory and the inode that it had when it was opened.
 #[derive(Debug)]
@@ -109,13 +126,278 @@ impl Roots {
         let below = |root: &'a Root| Some((root, real.strip_prefix(&root.path).ok()?));
         self.iter().filter_map(below).min_by_key(|(_, rest)| rest.as_os_str().len())
     }
+
+    /// The entry with this resolved path, whose directory must exist.
+    ///
+    /// Fails if its directory is reached through a link, or if it is below a directory of the workspace that is not
+    /// in place any more.
+    pub fn entry(&self, real: &Path) -> io::Result<Entry> {
+        let (start, rest) = self.start(real)?;
+        Entry::below(start, rest)
+    }
+
+    /// The same; creates its missing parent directories.
+    pub fn entry_with_parents(&self, real: &Path) -> io::Result<Entry> {
+        let (start, rest) = self.start(real)?;
+        match Entry::below(start, rest) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        let mut at = rustix::fs::openat(start, beginning(rest), STEP, Mode::empty())?;
+        for part in rest.parent().into_iter().flat_map(names) {
+            at = match step(&at, part) {
+                Err(Errno::NOENT) => {
+                    match rustix::fs::mkdirat(&at, part, DIRECTORY_MODE) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                    step(&at, part)?
+                }
+                found => found?,
+            };
+        }
+        Ok(Entry { directory: at, name: name_of(rest) })
+    }
+
+    /// Opens a directory by its resolved path, under the same conditions.
+    pub fn directory(&self, real: &Path) -> io::Result<Directory> {
+        let (start, rest) = self.start(real)?;
+        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
+        open_at(start, rest, OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()).map(Directory)
+    }
+
+    /// The directory from which a path is opened, and the rest of the path.
+    fn start<'a, 'b>(&'a self, real: &'b Path) -> io::Result<(BorrowedFd<'a>, &'b Path)> {
+        let Some((root, rest)) = self.containing(real) else { return Ok((CWD, real)) };
+        let path = root.path().display();
+        let Some(directory) = root.directory() else {
+            return Err(io::Error::other(format!(
+                "the directory {path} did not exist when the session began; opening the session again uses the one \
+                 that is there now"
+            )));
+        };
+        match root.is_in_place() {
+            true => Ok((directory, rest)),
+            false => Err(io::Error::other(format!(
+                "the directory {path} was replaced since the session began; opening the session again uses the one \
+                 that is there now"
+            ))),
+        }
+    }
+}
+
+/// A name in an opened directory. Exchanging any directory above it doesn't redirect what is done with it.
+#[derive(Debug)]
+pub struct Entry {
+    directory: OwnedFd,
+    name: OsString,
+}
+
+impl Entry {
+    /// The entry with this absolute path, which must have no links.
+    pub fn at(real: &Path) -> io::Result<Entry> {
+        Entry::below(CWD, real)
+    }
+
+    fn below(start: BorrowedFd<'_>, rest: &Path) -> io::Result<Entry> {
+        let parent = rest.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(beginning(rest));
+        let directory = open_at(start, parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(Entry { directory, name: name_of(rest) })
+    }
+
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// Of the entry itself, also if it is a link.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        metadata_at(&self.directory, &self.name)
+    }
+
+    pub fn read(&self) -> io::Result<File> {
+        self.open(OFlags::RDONLY)
+    }
+
+    /// Opens an existing file and empties it.
+    pub fn overwrite(&self) -> io::Result<File> {
+        self.open(OFlags::WRONLY | OFlags::TRUNC)
+    }
+
+    /// Opens or creates a file for appending.
+    pub fn append(&self) -> io::Result<File> {
+        self.open(OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
+    }
+
+    /// Creates a file that only its owner can read.
+    pub fn create_private(&self) -> io::Result<File> {
+        let flags = ENTRY | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        Ok(rustix::fs::openat(&self.directory, &self.name, flags, Mode::RUSR | Mode::WUSR)?.into())
+    }
+
+    fn open(&self, flags: OFlags) -> io::Result<File> {
+        Ok(rustix::fs::openat(&self.directory, &self.name, ENTRY | flags, FILE_MODE)?.into())
+    }
+
+    pub fn read_link(&self) -> io::Result<PathBuf> {
+        let target = rustix::fs::readlinkat(&self.directory, &self.name, Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()).into())
+    }
+
+    pub fn link_to(&self, target: &Path) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(target, &self.directory, &self.name)?)
+    }
+
+    pub fn create_directory(&self) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(&self.directory, &self.name, DIRECTORY_MODE)?)
+    }
+
+    /// Fails for a link. Needs no permission to read.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty())?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
+    }
+
+    pub fn remove_file(&self) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty())?)
+    }
+
+    pub fn remove_directory(&self) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Replaces the entry `to`, which must be in the same file system.
+    pub fn rename(&self, to: &Entry) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.directory, &self.name, &to.directory, &to.name)?)
+    }
+}
+
+/// An opened directory whose entries can be listed.
+#[derive(Debug)]
+pub struct Directory(OwnedFd);
+
+impl Directory {
+    /// The names and types of its entries, in no order. What disappears meanwhile is missing.
+    pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
+        let mut buffer = [MaybeUninit::uninit(); LISTED_BYTES];
+        let mut listed = RawDir::new(&self.0, &mut buffer);
+        let mut entries = Vec::new();
+        while let Some(entry) = listed.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if matches!(name, b"." | b"..") {
+                continue;
+            }
+            let name = OsStr::from_bytes(name).to_os_string();
+            let kind = match entry.file_type() {
+                rustix::fs::FileType::RegularFile => FileKind::File,
+                rustix::fs::FileType::Directory => FileKind::Directory,
+                // Some file systems don't tell.
+                rustix::fs::FileType::Unknown => match self.metadata(&name) {
+                    Ok(metadata) => FileKind::of(metadata.file_type()),
+                    Err(_) => continue,
+                },
+                _ => FileKind::Other,
+            };
+            entries.push((name, kind));
+        }
+        Ok(entries)
+    }
+
+    /// Opens a directory in this one; fails for a link.
+    pub fn directory(&self, name: &OsStr) -> io::Result<Directory> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Directory(rustix::fs::openat(&self.0, name, flags, Mode::empty())?))
+    }
+
+    /// Opens a regular file in this directory for reading; fails for anything else, without blocking.
+    pub fn file(&self, name: &OsStr) -> io::Result<(File, Metadata)> {
+        let file = File::from(rustix::fs::openat(&self.0, name, ENTRY | OFlags::RDONLY, Mode::empty())?);
+        let metadata = file.metadata()?;
+        match metadata.is_file() {
+            true => Ok((file, metadata)),
+            false => Err(io::Error::other("it is not a regular file")),
+        }
+    }
+
+    /// Of the entry itself, also if it is a link.
+    pub fn metadata(&self, name: &OsStr) -> io::Result<Metadata> {
+        metadata_at(&self.0, name)
+    }
+}
+
+/// What a directory entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    File,
+    Directory,
+    /// A link, a pipe, a socket or a device.
+    Other,
+}
+
+impl FileKind {
+    fn of(kind: FileType) -> FileKind {
+        if kind.is_file() {
+            FileKind::File
+        } else if kind.is_dir() {
+            FileKind::Directory
+        } else {
+            FileKind::Other
+        }
+    }
+}
+
+/// Whether an error means that a resolved path had a link nevertheless.
+pub fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+fn metadata_at(directory: impl AsFd, name: &OsStr) -> io::Result<Metadata> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?).metadata()
+}
+
+/// The last component; `.` for the directory itself.
+fn name_of(rest: &Path) -> OsString {
+    rest.file_name().unwrap_or(OsStr::new(".")).to_os_string()
+}
+
+fn beginning(path: &Path) -> &'static Path {
+    Path::new(if path.is_absolute() { "/" } else { "." })
+}
+
+fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    })
+}
+
+fn step(at: impl AsFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    open_in(at, name, STEP, Mode::empty())
+}
+
+/// Opens an entry of a directory, with `O_NOFOLLOW`. Fails with `ELOOP` for a link, as `openat2` does.
+fn open_in(at: impl AsFd, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+    match rustix::fs::openat(&at, name, flags, mode) {
+        Err(Errno::NOTDIR) if rustix::fs::readlinkat(&at, name, Vec::new()).is_ok() => Err(Errno::LOOP),
+        opened => opened,
+    }
 }
 
 /// Opens a resolved path, relative to a directory or absolute. Fails with `ELOOP` where any of its components is
 /// a link: the path had none when it was resolved, so that somebody exchanged it since. A relative path can't
 /// lead out of the directory.
 pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // With `O_NOFOLLOW`, a link in place of a directory would not be told from a file.
+    let no_follow = if flags.contains(OFlags::DIRECTORY) { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = flags | no_follow | OFlags::CLOEXEC;
     let beneath = if path.is_absolute() { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
     let how = beneath | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     loop {
@@ -125,7 +407,7 @@ pub fn open_at(directory: impl AsFd, path: &Path, flags: OFlags, mode: Mode) -> 
             Err(Errno::AGAIN) if !flags.contains(OFlags::NONBLOCK) => {}
             // Before Linux 5.6, or a container that forbids it.
             Err(Errno::NOSYS | Errno::PERM) => {
-                return Ok(open_by_steps(directory.as_fd(), path, flags, mode)?);
+                return Ok(open_by_steps(directory.as_fd(), path, flags | OFlags::NOFOLLOW, mode)?);
             }
             Err(error) => return Err(error.into()),
         }
@@ -139,21 +421,16 @@ fn open_by_steps(
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = if path.is_absolute() { Path::new("/") } else { Path::new(".") };
-    let mut at = rustix::fs::openat(directory, root, step, Mode::empty())?;
-    let mut components =
-        path.components().filter(|part| !matches!(part, Component::RootDir | Component::CurDir));
-    let mut next = components.next();
-    while let Some(part) = next {
-        if part == Component::ParentDir {
-            return Err(Errno::XDEV);
+    if path.components().any(|part| part == Component::ParentDir) {
+        return Err(Errno::XDEV);
+    }
+    let mut at = rustix::fs::openat(directory, beginning(path), STEP, Mode::empty())?;
+    let mut names = names(path).peekable();
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            return open_in(&at, name, flags, mode);
         }
-        next = components.next();
-        if next.is_none() {
-            return rustix::fs::openat(&at, part.as_os_str(), flags, mode);
-        }
-        at = rustix::fs::openat(&at, part.as_os_str(), step, Mode::empty())?;
+        at = step(&at, name)?;
     }
     rustix::fs::openat(&at, ".", flags, mode)
 }
@@ -199,6 +476,43 @@ mod tests {
         let absolute = base.join("w/d/e/file");
         assert!(open_at(rustix::fs::CWD, &absolute, READ, Mode::empty()).is_err());
         assert!(open_by_steps(rustix::fs::CWD, &absolute, READ, Mode::empty()).is_err());
+    }
+
+    #[test]
+    fn entries_are_used_by_descriptor() {
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let base = scratch.path().canonicalize().expect("it exists");
+        for directory in ["w/d", "home"] {
+            fs::create_dir_all(base.join(directory)).expect("made");
+        }
+        fs::write(base.join("w/d/file"), "ours").expect("written");
+        fs::write(base.join("home/file"), "theirs").expect("written");
+        let roots = Roots::default().reopened([&*base.join("w")]);
+        let entry = roots.entry(&base.join("w/d/file")).expect("it exists");
+        let new = roots.entry_with_parents(&base.join("w/d/new/er/file")).expect("made");
+        let listed = roots.directory(&base.join("w/d")).expect("it exists");
+        fs::rename(base.join("w/d"), base.join("w/was")).expect("renamed");
+        symlink(base.join("home"), base.join("w/d")).expect("linked");
+        assert_eq!(io::read_to_string(entry.read().expect("opened")).expect("read"), "ours");
+        assert_eq!(listed.entries().expect("listed").len(), 2);
+        new.create_private().expect("created");
+        entry.rename(&new).expect("renamed");
+        new.remove_file().expect("removed");
+        assert_eq!(fs::read_dir(base.join("home")).expect("listed").count(), 1);
+        for path in ["w/d/file", "w/d/x/y"] {
+            let error = roots.entry_with_parents(&base.join(path)).expect_err("it is behind a link");
+            assert!(is_link(&error), "{path}: {error}");
+        }
+        assert!(roots.directory(&base.join("w/d")).is_err_and(|error| is_link(&error)));
+        assert!(
+            step(roots.iter().next().and_then(Root::directory).expect("opened"), OsStr::new("d"))
+                .is_err_and(|error| error == Errno::LOOP)
+        );
+        fs::rename(base.join("w"), base.join("old")).expect("renamed");
+        fs::create_dir(base.join("w")).expect("made");
+        let replaced = roots.entry(&base.join("w/file")).expect_err("the root is another one");
+        assert!(replaced.to_string().contains("was replaced since the session began"), "{replaced}");
+        assert!(roots.entry(&base.join("home/file")).is_ok(), "outside of the roots");
     }
 
     #[test]

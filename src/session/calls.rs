@@ -78,9 +78,15 @@ impl Session {
                 self.note_decided(&id, decided);
                 return self.answer_turn(TurnAnswer::Permission(id, permit));
             }
+            Ruling::Allowed(access, decided) => {
+                self.tools.call(&id).access = Some(Arc::new(access));
+                self.note_decided(&id, decided);
+                return self.answer_turn(TurnAnswer::Permission(id, Permit::Allowed));
+            }
             Ruling::AskPerson(question) => question,
         };
         self.core.tell_sandbox_gap(&question.access);
+        self.tools.call(&id).access = Some(Arc::new(question.access.clone()));
         let Some(call) = call else { return };
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         let context = self.tool_context(&tool, &id);
@@ -134,6 +140,7 @@ impl Session {
             progress,
             log: Arc::new(log),
             mode: self.core.thread.mode(),
+            decided: self.tools.call(id).access.clone(),
             files,
             sees_images: self.core.model.endpoint().is_none_or(|endpoint| endpoint.abilities.images),
             fetches_private: self.core.settings.fetch_private,
@@ -179,7 +186,11 @@ impl Session {
         let Some(tool) = self.core.services.toolbox.get(&call.name).cloned() else { return };
         self.tools.call(&id).started = Some(Instant::now());
         self.core.announce(&Out::CallStarted { call: id.clone() });
-        let access = tool.access(&call.input, &self.core.workspace);
+        // As it was decided: a path of the input may lead elsewhere by now.
+        let access = match &self.tools.call(&id).access {
+            Some(access) => Ok(Access::clone(access)),
+            None => tool.access(&call.input, &self.core.workspace),
+        };
         let reads = matches!(access, Ok(Access::Read(_) | Access::Nothing));
         if let Ok(access) = &access {
             self.core.tell_sandbox_gap(access);

@@ -80,6 +80,8 @@ pub(super) struct Circumstances<'a> {
 pub(super) enum Ruling {
     /// With who decided, unless the call is harmless or can't run at all.
     Settled(Permit, Option<Decided>),
+    /// The call runs, and touches only this.
+    Allowed(Access, Option<Decided>),
     AskPerson(Question),
 }
 
@@ -190,21 +192,21 @@ impl Permissions {
             rules: &given.settings.permissions,
             workspace: given.workspace,
         });
-        let ask = |always, because| match given.is_alone {
+        let ask = |access, always, because| match given.is_alone {
             true => Ruling::Settled(Permit::Denied(NOBODY_THERE.to_owned()), refused_by(Decider::Nobody)),
             false => Ruling::AskPerson(Question { access, always, because }),
         };
         // A hook's word stands for the user's; what the mode forbids stays forbidden, and what a rule of a file
         // asks for is asked.
         match (judged.verdict, given.by_hook) {
-            (Verdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => ask(None, judged.because),
+            (Verdict::Allow { .. }, Some((PermissionDecision::Ask, ..))) => ask(access, None, judged.because),
             (Verdict::Ask { .. }, Some((PermissionDecision::Allow, hook, _))) if judged.because.is_none() => {
                 let by = Decider::Hook { hook: hook.clone() };
-                Ruling::Settled(Permit::Allowed, Some(Decided { allowed: true, by }))
+                Ruling::Allowed(access, Some(Decided { allowed: true, by }))
             }
-            (Verdict::Allow { .. }, _) => Ruling::Settled(Permit::Allowed, judged.decided),
+            (Verdict::Allow { .. }, _) => Ruling::Allowed(access, judged.decided),
             (Verdict::Deny { why }, _) => Ruling::Settled(Permit::Denied(why), judged.decided),
-            (Verdict::Ask { always }, _) => ask(always, judged.because),
+            (Verdict::Ask { always }, _) => ask(access, always, judged.because),
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) struct ToolHost {
 pub(super) struct CallNotes {
     /// What a hook decided about it.
     pub by_hook: Option<HookDecision>,
+    /// What the decision about it was about; the call may touch nothing else.
+    pub access: Option<Arc<Access>>,
     /// Who let it run or refused it, until it stands in its outcome.
     pub decided: Option<Decided>,
     /// What hooks had to say to the model before it ran: by whom. It stands behind the outcome.

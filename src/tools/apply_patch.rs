@@ -5,7 +5,7 @@ mod fit;
 mod parse;
 
 use std::collections::BTreeSet;
-use std::fs::{self, Permissions};
+use std::fs::Permissions;
 use std::io;
 use std::path::PathBuf;
 
@@ -68,17 +68,22 @@ impl ParsedTool for ApplyPatch {
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
         let files = self.parse(input, workspace).unwrap_or_default();
         let paths: BTreeSet<&str> = files.iter().flat_map(FilePatch::paths).collect();
-        let locations: Vec<Location> = paths
+        let paths: BTreeSet<PathBuf> = paths.into_iter().map(|path| workspace.resolve(path)).collect();
+        let locations = paths.iter().take(LOCATIONS_MAX);
+        let locations = locations.map(|path| Location { path: workspace.target(path), line: None }).collect();
+        // Beyond the listed ones too, those that are elsewhere than they seem are named.
+        let elsewhere: Vec<String> = paths
             .iter()
-            .take(LOCATIONS_MAX)
-            .map(|path| Location { path: workspace.resolve(path), line: None })
+            .filter(|path| workspace.target(path) != **path || !workspace.contains(path))
+            .map(|path| workspace.describe(path))
             .collect();
-        let title = match (files.as_slice(), locations.as_slice()) {
-            ([FilePatch::Delete { .. }], [only]) => format!("Delete {}", workspace.display(&only.path)),
-            ([FilePatch::Add { .. }], [only]) => format!("Write {}", workspace.display(&only.path)),
-            (_, [only]) => format!("Edit {}", workspace.display(&only.path)),
+        let title = match (files.as_slice(), paths.iter().collect::<Vec<_>>().as_slice()) {
+            ([FilePatch::Delete { .. }], [only]) => format!("Delete {}", workspace.describe(only)),
+            ([FilePatch::Add { .. }], [only]) => format!("Write {}", workspace.describe(only)),
+            (_, [only]) => format!("Edit {}", workspace.describe(only)),
             (_, []) => "Apply a patch".to_owned(),
-            (_, _) => format!("Edit {} files", paths.len()),
+            (_, _) if elsewhere.is_empty() => format!("Edit {} files", paths.len()),
+            (_, _) => format!("Edit {} files: {}", paths.len(), elsewhere.join("; ")),
         };
         Card { title, kind: ToolKind::Edit, locations }
     }
@@ -142,7 +147,7 @@ struct Planned {
     real: PathBuf,
     /// Whether the old text is unsaved text of the user's editor.
     is_unsaved: bool,
-    /// As named by the patch, without resolving links.
+    /// As clients know it.
     path: PathBuf,
     old: Option<Vec<u8>>,
     new: Option<Vec<u8>>,
@@ -257,9 +262,8 @@ impl Plan {
             return Err(format!("{name} exists already, so nothing is moved there."));
         }
         let source = &self.files[from];
-        let permissions = fs::metadata(&source.real)
-            .map_err(|error| disk::trouble("read", &source.real, workspace, &error))?
-            .permissions();
+        let (_, metadata) = disk::open(&source.real, workspace)?;
+        let permissions = metadata.permissions();
         let old = source.new.clone().unwrap_or_default();
         let moved = Moved { from: source.path.clone(), old, permissions };
         self.files[from].new = None;
@@ -280,7 +284,8 @@ impl Plan {
         known: Option<&Files>,
     ) -> Result<usize, String> {
         let workspace = &*context.workspace;
-        let is_new = !self.files.iter().any(|file| file.real == workspace.real(path));
+        let real = context.permitted(path)?;
+        let is_new = !self.files.iter().any(|file| file.real == real);
         let at = self.at(path, context)?;
         let file = &self.files[at];
         let Some(content) = &file.new else {
@@ -305,22 +310,22 @@ impl Plan {
     /// Returns the index of the file in the plan, reading it from the disk on first use.
     fn at(&mut self, path: &str, context: &ToolContext) -> Result<usize, String> {
         let workspace = &*context.workspace;
-        let real = workspace.real(path);
+        let real = context.permitted(path)?;
         if let Some(at) = self.files.iter().position(|file| file.real == real) {
             return Ok(at);
         }
-        let (old, is_unsaved) = match fs::symlink_metadata(&real) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => (None, false),
+        let (old, is_unsaved) = match disk::metadata(&real, workspace) {
+            Ok(None) => (None, false),
             Err(error) => return Err(disk::trouble("change", &real, workspace, &error)),
-            Ok(_) => {
+            Ok(Some(_)) => {
                 let Current { bytes, is_unsaved } = disk::current(&real, context)?;
                 (Some(bytes), is_unsaved)
             }
         };
         self.files.push(Planned {
+            path: workspace.target(&real),
             real,
             is_unsaved,
-            path: workspace.resolve(path),
             new: old.clone(),
             old,
             lines: Vec::new(),
@@ -439,16 +444,17 @@ impl Planned {
     ) -> Result<Option<Saved>, String> {
         let trouble = |error: io::Error| disk::trouble("write", &self.real, &context.workspace, &error);
         let Some(content) = content else {
-            return fs::remove_file(&self.real).map(|()| None).map_err(trouble);
+            return disk::remove(&self.real, &context.workspace).map(|()| None).map_err(trouble);
         };
         if self.is_unsaved {
             let text = std::str::from_utf8(content).map_err(|error| trouble(io::Error::other(error)))?;
             return disk::put(&self.real, text, true, context, stop);
         }
-        disk::replace(&self.real, content, stop).map_err(trouble)?;
+        disk::replace(&self.real, content, &context.workspace, stop).map_err(trouble)?;
         match &self.moved {
             Some(moved) => {
-                fs::set_permissions(&self.real, moved.permissions.clone()).map(|()| None).map_err(trouble)
+                let (file, _) = disk::open(&self.real, &context.workspace)?;
+                file.set_permissions(moved.permissions.clone()).map(|()| None).map_err(trouble)
             }
             None => Ok(None),
         }

@@ -38,7 +38,7 @@ pub fn read(
     Ok(ToolResult {
         content: vec![OutcomeContent::Text { text: text.clone() }, content(kind, &bytes, file_name)],
         shown: vec![Shown::Text { text: text.clone() }],
-        locations: vec![Location { path: path.to_path_buf(), line: None }],
+        locations: vec![Location { path: workspace.target(path), line: None }],
         raw: Some(read_state::raw(&known)),
         ..ToolResult::completed(text)
     })

@@ -10,7 +10,6 @@ mod judge;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -227,7 +226,8 @@ impl Look {
                 Answer::Text(_) | Answer::Taken | Answer::Missing | Answer::Failed(_) => continue,
             };
             // The file changed since it was read.
-            let is_still = fs::symlink_metadata(&real).is_ok_and(|now| Stamp::of(&now) == found.stamp);
+            let now = disk::metadata(&real, &workspace);
+            let is_still = now.is_ok_and(|now| now.is_some_and(|now| Stamp::of(&now) == found.stamp));
             if !is_still {
                 continue;
             }
@@ -374,8 +374,5 @@ fn on_disk(real: &Path, workspace: &Workspace) -> Option<OnDisk> {
 /// The path below its workspace directory as the editor named that directory, without resolving links; `None`
 /// outside of the workspace.
 fn as_named(real: &Path, workspace: &Workspace) -> Option<PathBuf> {
-    std::iter::once(&workspace.cwd).chain(&workspace.directories).find_map(|root| {
-        let below = real.strip_prefix(root.canonicalize().ok()?).ok()?;
-        Some(root.join(below))
-    })
+    workspace.roots().containing(real).map(|_| workspace.target(real))
 }

@@ -1,12 +1,11 @@
 //! Shared by the file tools: tool cards, running with a timeout, opening regular files only, atomic writes
 //! and error messages. It decides nothing about permissions.
 //!
-//! Links in the paths passed here are already resolved (`Workspace::real`), and the last component is opened
-//! without following links again: a link that was put there meanwhile fails. A parent directory that is
-//! replaced by a link at exactly that moment goes unnoticed; whoever can do that can already run commands
-//! here.
+//! The paths passed here have no links (`ToolContext::permitted`) and are opened by descriptor, from the workspace's
+//! directories as they were when the session began: a directory that is exchanged for a link meanwhile makes the
+//! call fail.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use super::buffers::Saved;
 use super::walk::{self, Ignored};
 use super::{BoxFuture, ToolContext, ToolResult, Workspace, input, read_state};
 use epitome_files::atomic_file::AtomicFile;
-use epitome_platform::disk::open_without_following;
+use epitome_platform::root::{self, Entry};
 use epitome_thread::{Card, Location, Shown, ToolKind};
 
 /// Maximum bytes of a file that is edited or replaced; two copies of it are in memory.
@@ -117,27 +116,43 @@ async fn within(limit: Duration, work: impl Future<Output = Result<ToolResult, S
     }
 }
 
-/// The card of a tool for the file named by `file_path`; `verb` describes the action.
-pub fn card(verb: &str, kind: ToolKind, input: &Value, workspace: &Workspace) -> Card {
-    let Ok(path) = input::named(input, "file_path") else {
-        return Card { title: format!("{verb} a file"), kind, locations: Vec::new() };
+/// The card of a tool for the file named by `key` in its input; `verb` describes the action. Names the file that
+/// the path leads to, if that is another one.
+pub fn card(
+    verb: &str,
+    kind: ToolKind,
+    (key, what): (&str, &str),
+    input: &Value,
+    workspace: &Workspace,
+) -> Card {
+    let Ok(path) = input::named(input, key) else {
+        return Card { title: format!("{verb} {what}"), kind, locations: Vec::new() };
     };
     let path = workspace.resolve(&path);
-    let title = format!("{verb} {}", workspace.display(&path));
-    Card { title, kind, locations: vec![Location { path, line: None }] }
+    let title = format!("{verb} {}", workspace.describe(&path));
+    Card { title, kind, locations: vec![Location { path: workspace.target(&path), line: None }] }
 }
 
 /// Opens a regular file for reading. Never blocks on a pipe. The error is a message for the model.
 pub fn open(path: &Path, workspace: &Workspace) -> Result<(File, Metadata), String> {
     let name = workspace.display(path);
+    let trouble = |error: io::Error| trouble("read", path, workspace, &error);
+    let entry = workspace.roots().entry(path).map_err(trouble)?;
     // Checked before opening, because merely opening some devices has side effects.
-    let metadata = fs::symlink_metadata(path).map_err(|error| trouble("read", path, workspace, &error))?;
-    regular(&metadata, &name)?;
-    let opened = open_without_following(path, OpenOptions::new().read(true));
-    let file = opened.map_err(|error| trouble("read", path, workspace, &error))?;
-    let metadata = file.metadata().map_err(|error| trouble("read", path, workspace, &error))?;
+    regular(&entry.metadata().map_err(trouble)?, &name)?;
+    let file = entry.read().map_err(trouble)?;
+    let metadata = file.metadata().map_err(trouble)?;
     regular(&metadata, &name)?;
     Ok((file, metadata))
+}
+
+/// What is at a path; `None` if there is nothing.
+pub fn metadata(path: &Path, workspace: &Workspace) -> io::Result<Option<Metadata>> {
+    match workspace.roots().entry(path).and_then(|entry| entry.metadata()) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Reads an entire file from the disk, up to `FILE_BYTES_MAX`.
@@ -207,6 +222,10 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
         io::ErrorKind::NotADirectory => {
             format!("Cannot {what} {name}: a part of its path is a file, not a directory.")
         }
+        _ if root::is_link(error) => format!(
+            "Cannot {what} {name}: a part of its path is a symbolic link that was put there since the call was \
+             checked, or that leads nowhere. Nothing was read or written."
+        ),
         _ => format!("Cannot {what} {name}: {error}."),
     }
 }
@@ -214,13 +233,15 @@ pub fn trouble(what: &str, path: &Path, workspace: &Workspace, error: &io::Error
 /// Files that may be meant by a missing one: in its directory with a similar name, or else in the workspace with
 /// the same name.
 fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
-    let mut near = similar_names(path);
+    let mut near = similar_names(path, workspace);
     if near.is_empty() {
         let mut visited = 0;
-        walk::files(&workspace.cwd, Ignored::LeftOut, &Stop::default(), |file| {
+        let cwd = super::real_path(&workspace.cwd);
+        // Without the workspace there are no suggestions.
+        let _ = walk::files(&cwd, workspace.roots(), Ignored::LeftOut, &Stop::default(), |file| {
             visited += 1;
-            if file.file_name() == path.file_name() {
-                near.push(file.to_path_buf());
+            if file.relative().file_name() == path.file_name() {
+                near.push(workspace.cwd.join(file.relative()));
             }
             near.len() < NEAR_NAMES_MAX && visited < SAME_NAMES_LOOKED_AT
         });
@@ -229,15 +250,17 @@ fn near_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
 }
 
 /// Files in the directory of a missing one with similar names.
-fn similar_names(path: &Path) -> Vec<PathBuf> {
+fn similar_names(path: &Path, workspace: &Workspace) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
         return Vec::new();
     };
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let names: Vec<String> = entries
+    let listed = workspace.roots().directory(directory).and_then(|directory| directory.entries());
+    let names: Vec<String> = listed
+        .unwrap_or_default()
+        .into_iter()
         .take(NEAR_NAMES_LOOKED_AT)
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|(name, _)| name.into_string().ok())
         .collect();
     let lower: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
     let candidates: Vec<&str> = lower.iter().map(String::as_str).collect();
@@ -252,27 +275,22 @@ fn similar_names(path: &Path) -> Vec<PathBuf> {
 ///
 /// If no file can be created in the directory, or the old one can't be replaced (a mounted file, a directory
 /// without write permission), the old one is overwritten instead.
-pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
-    let directory = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
-    let old = match fs::symlink_metadata(path) {
-        Ok(metadata) => Some(metadata),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    match &old {
+pub fn replace(path: &Path, bytes: &[u8], workspace: &Workspace, stop: &Stop) -> io::Result<()> {
+    let old = metadata(path, workspace)?;
+    let entry = match &old {
         // A rename would bypass the read-only mode.
         Some(old) if old.permissions().readonly() => {
             return Err(io::Error::other("the file is marked as read-only"));
         }
-        Some(_) => {}
-        None => fs::create_dir_all(directory)?,
-    }
-    let written = write_beside(directory, bytes, old.as_ref()).and_then(|new| {
+        Some(_) => workspace.roots().entry(path)?,
+        None => workspace.roots().entry_with_parents(path)?,
+    };
+    let written = write_beside(&entry, bytes, old.as_ref()).and_then(|new| {
         // Writing takes long on some disks.
         if stop.requested() {
             return Err(io::Error::other("cancelled"));
         }
-        new.put_unsynced(path)
+        new.put_unsynced(Path::new(entry.name()))
     });
     let Err(error) = written else { return Ok(()) };
     let in_place = matches!(
@@ -282,9 +300,14 @@ pub fn replace(path: &Path, bytes: &[u8], stop: &Stop) -> io::Result<()> {
     if old.is_none() || !in_place || stop.requested() {
         return Err(error);
     }
-    let mut file = open_without_following(path, OpenOptions::new().write(true).truncate(true))?;
+    let mut file = entry.overwrite()?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Removes a file.
+pub fn remove(path: &Path, workspace: &Workspace) -> io::Result<()> {
+    workspace.roots().entry(path)?.remove_file()
 }
 
 /// Sets a file's text: on the disk, or through the user's editor if that has unsaved changes of the file. In
@@ -301,7 +324,7 @@ pub fn put(
         let taken = context.unsaved.put(path, text);
         return taken.map(Some).map_err(|why| format!("Cannot change {name}: {why}."));
     }
-    replace(path, text.as_bytes(), stop)
+    replace(path, text.as_bytes(), &context.workspace, stop)
         .map(|()| None)
         .map_err(|error| trouble("write", path, &context.workspace, &error))
 }
@@ -323,11 +346,11 @@ pub fn changed(
     ToolResult { raw: Some(read_state::raw(&known)), ..ToolResult::completed(done) }
 }
 
-/// Writes a file's replacement to an unnamed file on the same disk.
-fn write_beside(directory: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
+/// Writes an entry's replacement to an unnamed file in the same directory.
+fn write_beside(entry: &Entry, bytes: &[u8], old: Option<&Metadata>) -> io::Result<AtomicFile> {
     // The replacement isn't accessible to others until it has the permissions of the old file.
     let mode = if old.is_some() { 0o600 } else { 0o666 };
-    let mut unfinished = AtomicFile::begin(directory, mode)?;
+    let mut unfinished = AtomicFile::begin_in(entry.directory(), mode)?;
     let file = unfinished.file();
     if let Some(old) = old {
         let new = file.metadata()?;
@@ -368,8 +391,14 @@ pub fn fenced(language: &str, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use epitome_thread::OutcomeStatus;
+
+    fn workspace_of(directory: &tempfile::TempDir) -> Workspace {
+        Workspace::new(directory.path().canonicalize().expect("it is there"), Vec::new(), Arc::default())
+    }
 
     #[tokio::test]
     async fn hanging_work_times_out() {
@@ -380,7 +409,7 @@ mod tests {
     #[test]
     fn card_displays_the_relative_path() {
         let workspace = Workspace::new("/w", Vec::new(), Arc::default());
-        let title = |input| card("Read", ToolKind::Read, &input, &workspace).title;
+        let title = |input| card("Read", ToolKind::Read, ("file_path", "a file"), &input, &workspace).title;
         assert_eq!(title(serde_json::json!({"file_path": "src/../a.txt"})), "Read a.txt");
         assert_eq!(title(serde_json::json!({})), "Read a file");
     }
@@ -413,10 +442,10 @@ mod tests {
     fn replace_keeps_the_mode_and_leaves_no_temporary_file() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("run.sh");
+        let path = directory.path().canonicalize().expect("it is there").join("run.sh");
         fs::write(&path, "old").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("set");
-        replace(&path, b"new", &Stop::default()).expect("replaced");
+        replace(&path, b"new", &workspace_of(&directory), &Stop::default()).expect("replaced");
         assert_eq!(fs::read(&path).expect("read"), b"new");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o750);
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
@@ -427,10 +456,11 @@ mod tests {
     #[test]
     fn pending_replacement_has_no_name() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("a");
+        let path = directory.path().canonicalize().expect("it is there").join("a");
         fs::write(&path, "old").expect("written");
         let old = fs::metadata(&path).expect("there");
-        let new = write_beside(directory.path(), b"new", Some(&old)).expect("written");
+        let entry = Entry::at(&path).expect("there");
+        let new = write_beside(&entry, b"new", Some(&old)).expect("written");
         let names =
             fs::read_dir(directory.path()).expect("listed").map(|entry| entry.expect("one").file_name());
         assert_eq!(names.collect::<Vec<_>>(), ["a"]);
@@ -441,12 +471,70 @@ mod tests {
     #[test]
     fn a_cancelled_write_leaves_the_old_file() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = directory.path().join("a");
+        let path = directory.path().canonicalize().expect("it is there").join("a");
         fs::write(&path, "old").expect("written");
         let stop = Stop::default();
         stop.0.store(true, Ordering::Relaxed);
-        assert!(replace(&path, b"new", &stop).is_err());
+        assert!(replace(&path, b"new", &workspace_of(&directory), &stop).is_err());
         assert_eq!(fs::read(&path).expect("read"), b"old");
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+    }
+
+    /// A background command exchanged a directory for a link while the agent wrote and read files in it: 91 of 118
+    /// writes landed outside of the workspace, and 13 of 66 reads returned what the sandbox hides.
+    #[test]
+    fn a_directory_exchanged_after_the_decision_is_not_followed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        for (file, text) in [("w/d/hosts.yml", "ours"), ("home/hosts.yml", "secret")] {
+            fs::create_dir_all(base.join(file).parent().expect("it has one")).expect("made");
+            fs::write(base.join(file), text).expect("written");
+        }
+        let workspace = Workspace::new(base.join("w"), Vec::new(), Arc::default());
+        let (there, new) = (workspace.real("d/hosts.yml"), workspace.real("d/new/file"));
+        fs::rename(base.join("w/d"), base.join("w/was")).expect("renamed");
+        std::os::unix::fs::symlink(base.join("home"), base.join("w/d")).expect("linked");
+        let refused = |result: Result<(), String>| {
+            let why = result.expect_err("it leads elsewhere");
+            assert!(why.contains("a symbolic link that was put there since"), "{why}");
+        };
+        let told = |error: io::Error| trouble("write", &there, &workspace, &error);
+        refused(open(&there, &workspace).map(drop));
+        refused(read_whole(&there, &workspace).map(drop));
+        refused(metadata(&there, &workspace).map(drop).map_err(told));
+        refused(replace(&there, b"x", &workspace, &Stop::default()).map_err(told));
+        refused(replace(&new, b"x", &workspace, &Stop::default()).map_err(told));
+        refused(remove(&there, &workspace).map_err(told));
+        assert!(
+            !trouble("read", &there, &workspace, &io::ErrorKind::NotFound.into()).contains("Did you mean d/")
+        );
+        let now = fs::read_dir(base.join("home")).expect("listed").count();
+        assert_eq!((now, &*fs::read(base.join("home/hosts.yml")).expect("read")), (1, &b"secret"[..]));
+    }
+
+    /// A session's own directory was moved away and a link to the home put in its place: from then on the home was
+    /// the workspace.
+    #[test]
+    fn a_replaced_workspace_is_refused() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let base = directory.path().canonicalize().expect("it is there");
+        for file in ["w/file", "home/file"] {
+            fs::create_dir_all(base.join(file).parent().expect("it has one")).expect("made");
+            fs::write(base.join(file), file).expect("written");
+        }
+        let workspace = Workspace::new(base.join("w"), Vec::new(), Arc::default());
+        fs::rename(base.join("w"), base.join("old")).expect("renamed");
+        std::os::unix::fs::symlink(base.join("home"), base.join("w")).expect("linked");
+        assert!(!workspace.contains(&workspace.real("file")), "it leads to the home");
+        fs::remove_file(base.join("w")).expect("removed");
+        fs::create_dir(base.join("w")).expect("made");
+        let path = workspace.real("file");
+        for error in [
+            open(&path, &workspace).map(drop).expect_err("replaced"),
+            replace(&path, b"x", &workspace, &Stop::default()).expect_err("replaced").to_string(),
+        ] {
+            assert!(error.contains("was replaced since the session began"), "{error}");
+            assert!(error.contains("opening the session again"), "{error}");
+        }
     }
 }

@@ -62,7 +62,7 @@ impl ParsedTool for FileEdit {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        disk::card("Edit", ToolKind::Edit, input, workspace)
+        disk::card("Edit", ToolKind::Edit, ("file_path", "a file"), input, workspace)
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
@@ -89,10 +89,10 @@ impl ParsedTool for FileEdit {
 
     fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
         disk::preview(context, move |context| {
-            let real = context.workspace.real(&call.path);
+            let real = context.permitted(&call.path)?;
             let now = now(&real, context)?;
             let edit = edited(&call, &real, &now.text, &context.workspace)?;
-            let path = context.workspace.resolve(&call.path);
+            let path = context.workspace.target(&real);
             Ok(vec![disk::shown_diff(path, Some(now.text), edit.text)])
         })
     }
@@ -115,7 +115,7 @@ pub struct Call {
 
 fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
-    let real = workspace.real(&call.path);
+    let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
     let (now, edit) = prepare(call, context)?;
     let saved = disk::put(&real, &edit.text, now.is_unsaved, context, stop)?;
@@ -124,7 +124,7 @@ fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
         lines => format!("Edited {name} at {} places, lines {}.", lines.len(), listed(lines)),
     };
     let result = disk::changed(&real, &edit.text, done, saved, context);
-    let path = workspace.resolve(&call.path);
+    let path = workspace.target(&real);
     let line = edit.lines.first().and_then(|line| u32::try_from(*line).ok());
     Ok(ToolResult {
         shown: vec![disk::shown_diff(path.clone(), Some(now.text), edit.text)],
@@ -137,7 +137,7 @@ fn run(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, St
 /// error is a message for the model.
 fn prepare(call: &Call, context: &ToolContext) -> Result<(Now, Edit), String> {
     let workspace = &*context.workspace;
-    let real = workspace.real(&call.path);
+    let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
     let now = now(&real, context)?;
     if now.is_unsaved {

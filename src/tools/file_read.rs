@@ -58,7 +58,7 @@ impl ParsedTool for FileRead {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let mut card = disk::card("Read", ToolKind::Read, input, workspace);
+        let mut card = disk::card("Read", ToolKind::Read, ("file_path", "a file"), input, workspace);
         let offset = input::whole(input, "offset").ok().flatten().filter(|offset| *offset > 1);
         if let Some(offset) = offset {
             card.title.push_str(&format!(" from line {offset}"));
@@ -95,7 +95,7 @@ pub struct Call {
 
 fn read(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
-    let real = workspace.real(&call.path);
+    let real = context.permitted(&call.path)?;
     let (mut file, metadata) = disk::open(&real, workspace)?;
     let unreadable = |error: io::Error| disk::trouble("read", &real, workspace, &error);
     let mut start = Vec::with_capacity(SNIFF_BYTES);
@@ -127,7 +127,7 @@ fn read(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     let mut lines = Lines { source: BufReader::new(io::Cursor::new(start).chain(file)), stop };
     let page = page(&mut lines, call).map_err(unreadable)?;
     let location = Location {
-        path: workspace.resolve(&call.path),
+        path: workspace.target(&real),
         line: u32::try_from(call.offset).ok().filter(|_| page.shown > 0),
     };
     let mut text = page.text(call, &workspace.display(&real))?;

@@ -1,6 +1,5 @@
 //! `file_write`: creates a file or replaces its entire content. Never appends, never deletes.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -40,7 +39,7 @@ impl ParsedTool for FileWrite {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        disk::card("Write", ToolKind::Edit, input, workspace)
+        disk::card("Write", ToolKind::Edit, ("file_path", "a file"), input, workspace)
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<Call, String> {
@@ -60,13 +59,14 @@ impl ParsedTool for FileWrite {
 
     fn preview(&self, call: Call, context: ToolContext) -> BoxFuture<Vec<Shown>> {
         disk::preview(context, move |context| {
-            let old = old_text(&context.workspace.real(&call.path), context)?;
-            Ok(vec![diff(context.workspace.resolve(&call.path), old, call.text)])
+            let real = context.permitted(&call.path)?;
+            let old = old_text(&real, context)?;
+            Ok(vec![diff(context.workspace.target(&real), old, call.text)])
         })
     }
 
     fn check(&self, call: Call, context: ToolContext) -> BoxFuture<Result<(), String>> {
-        disk::check(context, move |context| known(&context.workspace.real(&call.path), context).map(drop))
+        disk::check(context, move |context| known(&context.permitted(&call.path)?, context).map(drop))
     }
 
     fn run(&self, call: Call, context: ToolContext) -> BoxFuture<ToolResult> {
@@ -81,7 +81,7 @@ pub struct Call {
 
 fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
-    let real = workspace.real(&call.path);
+    let real = context.permitted(&call.path)?;
     let name = workspace.display(&real);
     let old = known(&real, context)?;
     let is_unsaved = matches!(old, Old::Unsaved(_));
@@ -93,7 +93,7 @@ fn write(call: Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
     };
     let done = format!("{done} {name} ({} bytes).", call.text.len());
     let result = disk::changed(&real, &call.text, done, saved, context);
-    let path = workspace.resolve(&call.path);
+    let path = workspace.target(&real);
     Ok(ToolResult {
         shown: vec![diff(path.clone(), old, call.text)],
         locations: vec![Location { path, line: Some(1) }],
@@ -134,13 +134,13 @@ enum Old {
 
 fn old_text(path: &Path, context: &ToolContext) -> Result<Old, String> {
     let workspace = &context.workspace;
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Old::Missing),
+    match disk::metadata(path, workspace) {
+        Ok(None) => Ok(Old::Missing),
         Err(error) => Err(disk::trouble("write", path, workspace, &error)),
-        Ok(metadata) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => {
+        Ok(Some(metadata)) if metadata.is_file() && metadata.len() > disk::FILE_BYTES_MAX => {
             Ok(Old::Other { state: read_state::state_of_large(&metadata), is_binary: false })
         }
-        Ok(_) => {
+        Ok(Some(_)) => {
             let Current { bytes, is_unsaved } = disk::current(path, context)?;
             Ok(match String::from_utf8(bytes) {
                 Ok(text) if is_unsaved => Old::Unsaved(text),

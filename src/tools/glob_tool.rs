@@ -57,9 +57,9 @@ impl ParsedTool for GlobTool {
         };
         let mut title = format!("Find {}", call.given);
         if call.root != workspace.cwd {
-            title.push_str(&format!(" in {}", workspace.display(&call.root)));
+            title.push_str(&format!(" in {}", workspace.describe(&call.root)));
         }
-        Card { title, kind, locations: vec![Location { path: call.root, line: None }] }
+        Card { title, kind, locations: vec![Location { path: workspace.target(&call.root), line: None }] }
     }
 
     fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Call, String> {
@@ -100,15 +100,20 @@ pub struct Call {
 fn find(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
     let pattern = Pattern::new(&[&call.pattern])?;
-    let root = directory(&call.root, workspace)?;
+    let root = context.permitted_path(&call.root)?;
+    let trouble = |error| match disk::metadata(&root, workspace) {
+        Ok(Some(file)) if !file.is_dir() => {
+            format!("{} is a file, not a directory to search.", workspace.display(&call.root))
+        }
+        _ => disk::trouble("search", &call.root, workspace, &error),
+    };
+    let secrets = workspace.secrets().below(&root);
     let mut found: Vec<(Reverse<SystemTime>, PathBuf)> = Vec::new();
     let mut count: u64 = 0;
-    let end = walk::files(&root, call.ignored, stop, |path| {
-        if let Ok(relative) = path.strip_prefix(&root)
-            && pattern.matches(relative)
-        {
-            let changed = path.symlink_metadata().and_then(|file| file.modified());
-            found.push((Reverse(changed.unwrap_or(SystemTime::UNIX_EPOCH)), relative.to_path_buf()));
+    let end = walk::files(&root, workspace.roots(), call.ignored, stop, |file| {
+        if pattern.matches(file.relative()) && !secrets.contain(file.path()) {
+            let changed = file.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            found.push((Reverse(changed), file.relative().to_path_buf()));
             count += 1;
             if found.len() >= HELD_MAX {
                 found.sort();
@@ -117,6 +122,7 @@ fn find(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
         }
         true
     });
+    let end = end.map_err(trouble)?;
     found.sort();
     found.truncate(RESULTS_MAX);
     let lines: Vec<String> =
@@ -139,14 +145,4 @@ fn find(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult, S
         text.push_str(&format!("\n{note}"));
     }
     Ok(ToolResult::of_files(text))
-}
-
-/// Resolves a directory's links; the error is a message for the model.
-fn directory(path: &Path, workspace: &Workspace) -> Result<PathBuf, String> {
-    let real = super::real_path(path);
-    match real.metadata() {
-        Ok(metadata) if metadata.is_dir() => Ok(real),
-        Ok(_) => Err(format!("{} is a file, not a directory to search.", workspace.display(path))),
-        Err(error) => Err(disk::trouble("search", path, workspace, &error)),
-    }
 }

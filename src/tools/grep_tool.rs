@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContext, SinkMatch};
@@ -85,12 +85,12 @@ impl ParsedTool for GrepTool {
         };
         let mut title = format!("Search for {}", truncate::line(&call.pattern, LINE_BYTES_MAX));
         if call.root != workspace.cwd {
-            title.push_str(&format!(" in {}", workspace.display(&call.root)));
+            title.push_str(&format!(" in {}", workspace.describe(&call.root)));
         }
         if let Some(include) = &call.include {
             title.push_str(&format!(" ({include})"));
         }
-        Card { title, kind, locations: vec![Location { path: call.root, line: None }] }
+        Card { title, kind, locations: vec![Location { path: workspace.target(&call.root), line: None }] }
     }
 
     fn parse(&self, input: &Value, workspace: &Workspace) -> Result<Call, String> {
@@ -167,8 +167,9 @@ fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult,
     let (workspace, hidden) = (&*context.workspace, &*context.hidden);
     let matcher = call.matcher()?;
     let include = call.files()?;
-    let root = super::real_path(&call.root);
-    let metadata = root.metadata().map_err(|error| disk::trouble("search", &call.root, workspace, &error))?;
+    let root = context.permitted_path(&call.root)?;
+    let trouble = |error: io::Error| disk::trouble("search", &call.root, workspace, &error);
+    let metadata = workspace.roots().entry(&root).and_then(|entry| entry.metadata()).map_err(trouble)?;
     let mut searcher = SearcherBuilder::new()
         .line_number(true)
         .before_context(call.surround)
@@ -179,12 +180,13 @@ fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult,
     let mut found = Found { results: call.results, ..Found::default() };
     let mut end = walk::WalkEnd::Complete;
     if metadata.is_dir() {
-        end = walk::files(&root, Ignored::LeftOut, stop, |path| {
-            let relative = path.strip_prefix(&root).unwrap_or(path);
+        let secrets = workspace.secrets().below(&root);
+        let walked = walk::files(&root, workspace.roots(), Ignored::LeftOut, stop, |file| {
+            let (path, relative) = (file.path(), file.relative());
             if include.as_ref().is_some_and(|include| !include.matches(relative)) {
                 return true;
             }
-            if is_secret_name(path) {
+            if is_secret_name(path) || secrets.contain(path) {
                 found.secrets += 1;
                 return true;
             }
@@ -193,12 +195,15 @@ fn search(call: &Call, context: &ToolContext, stop: &Stop) -> Result<ToolResult,
                 return true;
             }
             let name = workspace.display(&call.root.join(relative));
-            found.search(&mut searcher, &matcher, path, name, workspace, stop);
+            let opened = file.open().map_err(|error| disk::trouble("search", path, workspace, &error));
+            found.search(&mut searcher, &matcher, opened, name, stop);
             found.full.is_none()
         });
+        end = walked.map_err(trouble)?;
     } else {
         // A file that is named explicitly is searched even if it is ignored or secret.
-        found.search(&mut searcher, &matcher, &root, workspace.display(&call.root), workspace, stop);
+        let opened = disk::open(&root, workspace).map(|(file, _)| file);
+        found.search(&mut searcher, &matcher, opened, workspace.display(&call.root), stop);
         if let Some(sentence) = found.trouble.as_ref().filter(|_| found.matches == 0) {
             return Err(sentence.clone());
         }
@@ -235,19 +240,18 @@ impl Found {
         &mut self,
         searcher: &mut Searcher,
         matcher: &RegexMatcher,
-        path: &Path,
+        opened: Result<File, String>,
         name: String,
-        workspace: &Workspace,
         stop: &Stop,
     ) {
-        let file = match disk::open(path, workspace) {
-            Ok((file, _)) => Stoppable { file, stop },
+        let file = match opened {
+            Ok(file) => Stoppable { file, stop },
             Err(sentence) => return self.unreadable(sentence),
         };
-        let mut sink = FileSink { found: self, name, headed: false };
+        let mut sink = FileSink { found: self, name: name.clone(), headed: false };
         let searched = searcher.search_reader(matcher, file, &mut sink);
         if let Err(error) = searched {
-            self.unreadable(disk::trouble("search", path, workspace, &error));
+            self.unreadable(format!("Cannot search {name}: {error}."));
         }
     }
 

@@ -50,6 +50,7 @@ pub use parsed::ParsedTool;
 pub use shell_run::shell;
 
 use read_state::Files;
+use secret_places::SecretPlaces;
 
 use epitome_platform::root::Roots;
 use epitome_recall::Log;
@@ -133,6 +134,8 @@ pub struct ToolContext {
     pub log: Arc<Log>,
     /// The session's mode at the start of the call.
     pub mode: Mode,
+    /// What the decision about the call's permission was about. `None` outside of a session.
+    pub decided: Option<Arc<Access>>,
     /// Starts subagents; `None` for tools that don't need it.
     pub agents: Option<Arc<dyn task::Agents>>,
     /// The file states known to the model.
@@ -159,6 +162,7 @@ impl ToolContext {
             progress: Arc::new(|_| {}),
             log: Arc::default(),
             mode: Mode::Ask,
+            decided: None,
             files: Arc::default(),
             sees_images: true,
             fetches_private: false,
@@ -167,6 +171,28 @@ impl ToolContext {
             background: Arc::default(),
             hidden: Arc::default(),
             unsaved: Arc::default(),
+        }
+    }
+}
+
+impl ToolContext {
+    /// Resolves a path of the call's input: the only way to the paths that the functions of `disk` open. Fails if it
+    /// leads to another file than when the permission was decided. The error is a message for the model.
+    pub fn permitted(&self, path: &str) -> Result<PathBuf, String> {
+        self.permitted_path(&self.workspace.resolve(path))
+    }
+
+    /// The same for a path that is absolute already.
+    pub fn permitted_path(&self, path: &Path) -> Result<PathBuf, String> {
+        let real = real_path(path);
+        match self.decided.as_deref() {
+            Some(Access::Read(paths) | Access::Write(paths)) if !paths.contains(&real) => Err(format!(
+                "{} leads to {} now, and to another place when the call was checked: a directory or a link on its \
+                 path was exchanged. Nothing was read or written.",
+                self.workspace.display(path),
+                self.workspace.display(&real)
+            )),
+            _ => Ok(real),
         }
     }
 }
@@ -276,6 +302,44 @@ impl Workspace {
             Ok(below) => below.display().to_string(),
             Err(_) => path.display().to_string(),
         }
+    }
+
+    /// The file that a path leads to, as clients know it: links are resolved, but not those above the directories
+    /// of the workspace.
+    pub fn target(&self, path: &Path) -> PathBuf {
+        let real = real_path(path);
+        match self.roots.containing(&real) {
+            Some((root, rest)) => below(root.named().to_path_buf(), rest),
+            None => real,
+        }
+    }
+
+    /// A path for the title of a card: with the file that it leads to, if that is another one, and whether that is
+    /// outside of the workspace.
+    pub fn describe(&self, path: &Path) -> String {
+        let target = self.target(path);
+        let mut text = match target == path {
+            true => self.display_home(path),
+            false => format!("{} → {}", self.display_home(path), self.display_home(&target)),
+        };
+        if self.roots.containing(&real_path(path)).is_none() {
+            text.push_str(", outside the workspace");
+        }
+        text
+    }
+
+    /// Like `display`, with `~` for the home directory.
+    fn display_home(&self, path: &Path) -> String {
+        let below = || Some(path.strip_prefix(self.home()?).ok()?.display().to_string());
+        match path.strip_prefix(&self.cwd) {
+            Ok(_) => self.display(path),
+            Err(_) => below().map_or_else(|| self.display(path), |rest| format!("~/{rest}")),
+        }
+    }
+
+    /// The secret places of the editor's user. Looks at the disk.
+    pub fn secrets(&self) -> SecretPlaces {
+        SecretPlaces::find(self.home().as_deref())
     }
 
     /// The home directory of the editor's user.

@@ -252,6 +252,12 @@ impl SecretPlaces {
         self.0.iter().any(|place| path.starts_with(place))
     }
 
+    /// Those below this resolved directory. A directory in a secret place has none: whoever searches it named it.
+    pub fn below(mut self, directory: &Path) -> SecretPlaces {
+        self.0.retain(|place| place != directory && place.starts_with(directory));
+        self
+    }
+
     /// Whether one of the places is this resolved directory, below it, or above it.
     pub fn touch(&self, directory: &Path) -> bool {
         self.contain(directory) || self.0.iter().any(|place| place.starts_with(directory))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Access, BoxFuture, ParsedTool, ToolContext, ToolResult, Workspace, attached, disk, input};
 use epitome_thread::attached::FileType;
-use epitome_thread::{Card, Location, ToolKind, ToolSpec};
+use epitome_thread::{Card, ToolKind, ToolSpec};
 
 /// Bytes needed to detect the type.
 const HEAD_BYTES: u64 = 64;
@@ -37,13 +37,7 @@ impl ParsedTool for ViewImage {
     }
 
     fn card(&self, input: &Value, workspace: &Workspace) -> Card {
-        let kind = ToolKind::Read;
-        let Ok(path) = self.parse(input, workspace) else {
-            return Card { title: "View an image".to_owned(), kind, locations: Vec::new() };
-        };
-        let path = workspace.resolve(&path);
-        let title = format!("View {}", workspace.display(&path));
-        Card { title, kind, locations: vec![Location { path, line: None }] }
+        disk::card("View", ToolKind::Read, ("path", "an image"), input, workspace)
     }
 
     fn parse(&self, input: &Value, _: &Workspace) -> Result<String, String> {
@@ -61,7 +55,7 @@ impl ParsedTool for ViewImage {
 
 fn view(path: &str, context: &ToolContext) -> Result<ToolResult, String> {
     let workspace = &*context.workspace;
-    let real = workspace.real(path);
+    let real = context.permitted(path)?;
     let (mut file, _) = disk::open(&real, workspace)?;
     let mut head = Vec::new();
     let read = (&mut file).take(HEAD_BYTES).read_to_end(&mut head);

@@ -1,19 +1,31 @@
 //! Walks a directory for the search tools: lists its files in a fixed order, without following links and
-//! within limits on time and entries. Reads no files other than ignore files.
+//! within limits on time and entries. Reads no files other than ignore files, of which pipes, devices and huge
+//! files are none.
 
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use ignore::WalkBuilder;
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::disk::Stop;
+use epitome_platform::root::{Directory, FileKind, Roots};
 
 /// Entries that one search visits: stops a search of a home directory, but not of a monorepo.
 pub const ENTRIES_MAX: usize = 1_000_000;
 
 /// Maximum time of one search; the user waits for it.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Directories in one another that are visited; each takes a file descriptor.
+const DEPTH_MAX: usize = 256;
+
+/// Maximum bytes of an ignore file.
+const IGNORE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Directories of version control systems, which are never worth searching.
 const VERSION_CONTROL: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
@@ -51,45 +63,230 @@ impl WalkEnd {
     }
 }
 
-/// Visits the regular files below `root` in path order, until the visitor returns false.
+/// A regular file that a walk found, in its opened directory.
+pub struct Found<'a> {
+    directory: &'a Directory,
+    name: &'a OsStr,
+    path: &'a Path,
+    relative: &'a Path,
+}
+
+impl Found<'_> {
+    /// Below the resolved path of the walk's root.
+    pub fn path(&self) -> &Path {
+        self.path
+    }
+
+    /// Relative to the walk's root.
+    pub fn relative(&self) -> &Path {
+        self.relative
+    }
+
+    pub fn open(&self) -> io::Result<File> {
+        self.directory.file(self.name).map(|(file, _)| file)
+    }
+
+    pub fn modified(&self) -> io::Result<SystemTime> {
+        self.directory.metadata(self.name)?.modified()
+    }
+}
+
+/// Visits the regular files below `root`, a resolved path, in path order, until the visitor returns false.
 ///
 /// Includes hidden files, but not the directories of version control systems. Unreadable directories are
-/// skipped.
-pub fn files(root: &Path, ignored: Ignored, stop: &Stop, mut visit: impl FnMut(&Path) -> bool) -> WalkEnd {
+/// skipped. Directories are opened in one another, so that one that is exchanged for a link during the walk is
+/// skipped too.
+pub fn files(
+    root: &Path,
+    roots: &Roots,
+    ignored: Ignored,
+    stop: &Stop,
+    mut visit: impl FnMut(&Found<'_>) -> bool,
+) -> io::Result<WalkEnd> {
     let left_out = ignored == Ignored::LeftOut;
-    let mut builder = WalkBuilder::new(root);
-    builder
-        .hidden(false)
-        .follow_links(false)
-        .parents(left_out)
-        .ignore(left_out)
-        .git_ignore(left_out)
-        .git_exclude(left_out)
-        // It would be the one of the daemon's environment, not of the session's.
-        .git_global(false)
-        .require_git(false)
-        .sort_by_file_path(Path::cmp)
-        .filter_entry(|entry| {
-            let name = entry.file_name().to_string_lossy();
-            entry.depth() == 0 || !VERSION_CONTROL.contains(&name.as_ref())
-        });
+    let mut rules = if left_out { Rules::above(root) } else { Rules::default() };
+    let mut levels = vec![Level::open(roots.directory(root)?, root, left_out, &mut rules)];
+    let mut path = root.to_path_buf();
     let deadline = Instant::now() + TIME_MAX;
-    for (count, entry) in builder.build().enumerate() {
-        if stop.requested() {
-            return WalkEnd::Stopped;
+    // The root counts too.
+    let mut count = 1;
+    loop {
+        let depth = levels.len();
+        let Some(level) = levels.last_mut() else { return Ok(WalkEnd::Complete) };
+        let Some((name, kind)) = level.entries.pop() else {
+            levels.pop();
+            path.pop();
+            if left_out {
+                rules.0.pop();
+            }
+            continue;
+        };
+        if kind == FileKind::Directory && VERSION_CONTROL.iter().any(|own| name == *own) {
+            continue;
         }
-        if count >= ENTRIES_MAX {
-            return WalkEnd::TooMany;
+        path.push(&name);
+        if left_out && rules.ignore(&path, kind == FileKind::Directory) {
+            path.pop();
+            continue;
+        }
+        count += 1;
+        if stop.requested() {
+            return Ok(WalkEnd::Stopped);
+        }
+        if count > ENTRIES_MAX {
+            return Ok(WalkEnd::TooMany);
         }
         if Instant::now() >= deadline {
-            return WalkEnd::TooLong;
+            return Ok(WalkEnd::TooLong);
         }
-        let Ok(entry) = entry else { continue };
-        if entry.file_type().is_some_and(|kind| kind.is_file()) && !visit(entry.path()) {
-            return WalkEnd::Stopped;
+        match kind {
+            FileKind::Directory if depth < DEPTH_MAX => {
+                if let Ok(directory) = level.directory.directory(&name) {
+                    levels.push(Level::open(directory, &path, left_out, &mut rules));
+                    continue;
+                }
+            }
+            FileKind::File => {
+                let relative = path.strip_prefix(root).unwrap_or(&path);
+                let found = Found { directory: &level.directory, name: &name, path: &path, relative };
+                if !visit(&found) {
+                    return Ok(WalkEnd::Stopped);
+                }
+            }
+            FileKind::Directory | FileKind::Other => {}
+        }
+        path.pop();
+    }
+}
+
+/// A directory of a walk, and what is still to be visited in it, last first.
+struct Level {
+    directory: Directory,
+    entries: Vec<(OsString, FileKind)>,
+}
+
+impl Level {
+    fn open(directory: Directory, path: &Path, left_out: bool, rules: &mut Rules) -> Level {
+        // Unreadable directories are skipped.
+        let mut entries = directory.entries().unwrap_or_default();
+        if left_out {
+            let has = |name: &str| entries.iter().any(|(own, _)| own == name);
+            rules.0.push(Rule::of(&directory, path, has));
+        }
+        entries.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
+        Level { directory, entries }
+    }
+}
+
+/// The ignore files of the directories from the file system's root to the one that is visited.
+#[derive(Default)]
+struct Rules(Vec<Rule>);
+
+/// The ignore files of one directory.
+#[derive(Default)]
+struct Rule {
+    /// `.ignore`
+    ignore: Option<Gitignore>,
+    /// `.gitignore`
+    git: Option<Gitignore>,
+    /// `.git/info/exclude`
+    exclude: Option<Gitignore>,
+    /// Whether it is the root of a repository: above it, Git's files don't apply.
+    is_repository: bool,
+}
+
+impl Rules {
+    /// Those of the directories above this one.
+    fn above(root: &Path) -> Rules {
+        let mut above: Vec<&Path> = root.ancestors().skip(1).collect();
+        above.reverse();
+        let opened = |path: &Path| {
+            let Ok(directory) = Roots::default().directory(path) else { return Rule::default() };
+            Rule::of(&directory, path, |name| directory.metadata(OsStr::new(name)).is_ok())
+        };
+        Rules(above.into_iter().map(opened).collect())
+    }
+
+    /// Whether a path is ignored. `.ignore` takes precedence over Git's files, and a directory's file over those
+    /// above it.
+    fn ignore(&self, path: &Path, is_directory: bool) -> bool {
+        let matched = |of: fn(&Rule) -> &Option<Gitignore>, is_of_git: bool| {
+            let mut is_in_repository = true;
+            for rule in self.0.iter().rev() {
+                if is_of_git && !is_in_repository {
+                    break;
+                }
+                if let Some(rules) = of(rule) {
+                    match rules.matched(path, is_directory) {
+                        Match::None => {}
+                        Match::Ignore(_) => return Some(true),
+                        Match::Whitelist(_) => return Some(false),
+                    }
+                }
+                is_in_repository &= !rule.is_repository;
+            }
+            None
+        };
+        let ignored = matched(|rule| &rule.ignore, false)
+            .or_else(|| matched(|rule| &rule.git, true))
+            .or_else(|| matched(|rule| &rule.exclude, true));
+        ignored.unwrap_or(false)
+    }
+}
+
+impl Rule {
+    fn of(directory: &Directory, path: &Path, has: impl Fn(&str) -> bool) -> Rule {
+        let read = |name: &str| {
+            let (file, _) = has(name).then(|| directory.file(OsStr::new(name)).ok())??;
+            rules_of(file, path)
+        };
+        let is_repository = has(".git");
+        let exclude = || {
+            let git = directory.directory(OsStr::new(".git")).ok();
+            let common = match git {
+                Some(git) => git,
+                None => common_directory(directory, path)?,
+            };
+            let info = common.directory(OsStr::new("info")).ok()?;
+            rules_of(info.file(OsStr::new("exclude")).ok()?.0, path)
+        };
+        Rule {
+            ignore: read(".ignore"),
+            git: read(".gitignore"),
+            exclude: is_repository.then(exclude).flatten(),
+            is_repository,
         }
     }
-    WalkEnd::Complete
+}
+
+/// The Git directory that the `.git` file of a worktree names.
+fn common_directory(directory: &Directory, path: &Path) -> Option<Directory> {
+    let line = |directory: &Directory, name: &str| {
+        let (file, _) = directory.file(OsStr::new(name)).ok()?;
+        let mut text = String::new();
+        file.take(IGNORE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        Some(text.trim_end().to_owned())
+    };
+    let opened = |path: PathBuf| Roots::default().directory(&path.canonicalize().ok()?).ok();
+    let own = path.join(line(directory, ".git")?.strip_prefix("gitdir:")?.trim());
+    let common = line(&opened(own.clone())?, "commondir")?;
+    opened(own.join(common))
+}
+
+/// The patterns of an ignore file; `None` if it can't be read or is too large to be one.
+fn rules_of(file: File, directory: &Path) -> Option<Gitignore> {
+    let mut bytes = Vec::new();
+    file.take(IGNORE_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
+    if bytes.len() as u64 > IGNORE_BYTES_MAX {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let mut builder = GitignoreBuilder::new(directory);
+    for line in text.trim_start_matches('\u{feff}').lines() {
+        // Invalid patterns are left out, as by Git.
+        let _ = builder.add_line(None, line);
+    }
+    builder.build().ok().filter(|rules| !rules.is_empty())
 }
 
 /// A glob over paths relative to the searched directory.
@@ -145,6 +342,98 @@ mod tests {
 
     fn matches(pattern: &str, path: &str) -> bool {
         Pattern::new(&[pattern]).expect("a pattern").matches(Path::new(path))
+    }
+
+    fn found(root: &Path, ignored: Ignored) -> Vec<String> {
+        let mut found = Vec::new();
+        let roots = Roots::default().reopened([root]);
+        let end = files(root, &roots, ignored, &Stop::default(), |file| {
+            found.push(file.relative().display().to_string());
+            true
+        });
+        assert_eq!(end.expect("walked"), WalkEnd::Complete);
+        found
+    }
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let root = directory.path().canonicalize().expect("it is there");
+        for (file, text) in files {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().expect("it is below")).expect("made");
+            std::fs::write(path, text).expect("written");
+        }
+        (directory, root)
+    }
+
+    #[test]
+    fn ignore_files_apply_as_in_git() {
+        let (_directory, root) = tree(&[
+            (".ignore", "above.txt\n"),
+            (".gitignore", "a.txt\n"),
+            ("repo/.git/HEAD", ""),
+            ("repo/.git/info/exclude", "excluded.txt\n!kept.log\n"),
+            ("repo/.gitignore", "\u{feff}*.log\n/target/\n[\n"),
+            ("repo/a.txt", ""),
+            ("repo/above.txt", ""),
+            ("repo/b.log", ""),
+            ("repo/excluded.txt", ""),
+            ("repo/kept.log", ""),
+            ("repo/sub/.gitignore", "!c.log\nsub\n"),
+            ("repo/sub/c.log", ""),
+            ("repo/sub/sub/d", ""),
+            ("repo/sub/target/e", ""),
+            ("repo/target/f", ""),
+            ("repo/z/.ignore", "!g.log\n"),
+            ("repo/z/g.log", ""),
+        ]);
+        let repo = root.join("repo");
+        let wanted =
+            [".gitignore", "a.txt", "sub/.gitignore", "sub/c.log", "sub/target/e", "z/.ignore", "z/g.log"];
+        assert_eq!(found(&repo, Ignored::LeftOut), wanted);
+        assert_eq!(found(&repo.join("sub"), Ignored::LeftOut), [".gitignore", "c.log", "target/e"]);
+        assert_eq!(found(&repo, Ignored::Included).len(), 13);
+    }
+
+    /// A named pipe `.ignore` made every search take 60 seconds and fail.
+    #[test]
+    fn an_ignore_file_that_is_no_file_is_skipped() {
+        let (_directory, root) = tree(&[("a", ""), ("sub/b", "")]);
+        for name in [".ignore", "sub/.gitignore"] {
+            let made = std::process::Command::new("mkfifo").arg(root.join(name)).status();
+            assert!(made.expect("mkfifo runs").success());
+        }
+        let huge = File::create(root.join(".gitignore")).expect("made");
+        huge.set_len(1 << 40).expect("sparse");
+        assert_eq!(found(&root, Ignored::LeftOut), [".gitignore", "a", "sub/b"]);
+    }
+
+    /// The search opened each path by its name again, and read what a directory exchanged meanwhile led to.
+    #[test]
+    fn a_directory_exchanged_during_the_walk_leads_nowhere() {
+        let (_directory, root) =
+            tree(&[("w/a", "ours"), ("w/d/b", "ours"), ("w/e/b", "ours"), ("home/b", "theirs")]);
+        let work = root.join("w");
+        let roots = Roots::default().reopened([&*work]);
+        let mut seen = Vec::new();
+        let end = files(&work, &roots, Ignored::LeftOut, &Stop::default(), |file| {
+            let exchange = |name: &str| {
+                std::fs::rename(work.join(name), root.join(name)).expect("renamed");
+                std::os::unix::fs::symlink(root.join("home"), work.join(name)).expect("linked");
+            };
+            match file.relative().to_str() {
+                Some("a") => exchange("e"),
+                Some("d/b") => exchange("d"),
+                _ => {}
+            }
+            seen.push((
+                file.relative().to_path_buf(),
+                io::read_to_string(file.open().expect("opened")).expect("read"),
+            ));
+            true
+        });
+        assert_eq!(end.expect("walked"), WalkEnd::Complete);
+        assert_eq!(seen, [("a".into(), "ours".to_owned()), ("d/b".into(), "ours".to_owned())]);
     }
 
     #[test]

@@ -17,9 +17,11 @@ mod mcp;
 mod mcp_server;
 mod patches;
 mod paths;
+mod races;
 mod range;
 mod repository;
 mod sandbox;
+mod secrets;
 mod web;
 
 use std::fmt::Write as _;
@@ -29,8 +31,9 @@ use range::{Expect, Group};
 /// Minimum number of attempts.
 const ROWS_MIN: usize = 60;
 
-const GROUPS: [fn() -> Group; 11] = [
+const GROUPS: [fn() -> Group; 12] = [
     paths::group,
+    secrets::group,
     commands::group,
     commands::auto,
     files::group,
@@ -46,6 +49,11 @@ const GROUPS: [fn() -> Group; 11] = [
 #[test]
 fn no_path_leaves_the_workspace() {
     paths::group().hold();
+}
+
+#[test]
+fn no_secret_place_is_read_without_a_prompt() {
+    secrets::group().hold();
 }
 
 #[test]

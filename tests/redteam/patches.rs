@@ -16,6 +16,9 @@ fn prepare(place: &Place) {
     ] {
         place.write(path, text);
     }
+    // Searches read ignore files, and must not wait for a writer of this one.
+    let made = std::process::Command::new("mkfifo").arg(place.workspace.join(".ignore")).status();
+    assert!(made.expect("mkfifo runs").success());
     place.link("linked", &place.outside);
     place.link("dangling", place.outside.join("pwned"));
     place.link("other-name", "private/key.txt");
@@ -51,6 +54,12 @@ pub fn group() -> Group {
             read("a file, so that it may be changed", "a.txt", Shows("plain text")),
             read("the same of Git's", ".git/HEAD", Shows("ref:")),
             read("and of its settings", ".git/config", Shows("core")),
+            row(
+                "a search where a named pipe is called .ignore",
+                "grep_tool",
+                json!({"pattern": "plain", "include": "a.txt"}),
+                Shows("plain text"),
+            ),
             patch("an absolute path", "*** Add File: $OUT/pwned\n+x", Asked),
             patch("up with ..", "*** Add File: sub/../../../pwned\n+x", Asked),
             patch("the home", "*** Add File: ~/pwned\n+x", Asked),

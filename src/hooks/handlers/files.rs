@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::output::HookOutput;
-use epitome_platform::piped::open_for_appending;
 use epitome_thread::Mode;
 use epitome_tools::disk::{self, Stop};
 use epitome_tools::permission::{self, Verdict};
@@ -31,17 +30,15 @@ pub async fn on_disk(
 /// Writes a file, creating its directories.
 pub fn write(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Result<(), String> {
     let real = writable(path, mode, workspace)?;
-    disk::replace(&real, bytes, &Stop::default()).map_err(|error| trouble("write", path, &error))
+    disk::replace(&real, bytes, workspace, &Stop::default()).map_err(|error| trouble("write", path, &error))
 }
 
 /// Appends to a file, creating it and its directories if necessary.
 pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Result<(), String> {
     let real = writable(path, mode, workspace)?;
     let trouble = |error| trouble("append to", path, &error);
-    if let Some(directory) = real.parent() {
-        std::fs::create_dir_all(directory).map_err(trouble)?;
-    }
-    let mut file = open_for_appending(&real).map_err(trouble)?;
+    let entry = workspace.roots().entry_with_parents(&real).map_err(trouble)?;
+    let mut file = entry.append().map_err(trouble)?;
     let metadata = file.metadata().map_err(trouble)?;
     if !metadata.is_file() {
         return Err(format!("cannot append to {path}: it is not a file"));
@@ -58,7 +55,7 @@ pub fn append(path: &str, bytes: &[u8], mode: Mode, workspace: &Workspace) -> Re
 /// Reads a file of the workspace.
 pub fn read(path: &str, workspace: &Workspace) -> Result<Vec<u8>, String> {
     let real = inside(path, workspace)?;
-    if is_secret_name(&real) {
+    if is_secret_name(&real) || workspace.secrets().contain(&real) {
         return Err(format!("{path} may hold secrets, so a recipe may not read it"));
     }
     disk::read_whole(&real, workspace)
@@ -68,7 +65,7 @@ fn writable(path: &str, mode: Mode, workspace: &Workspace) -> Result<PathBuf, St
     let real = inside(path, workspace)?;
     let judged_as = if mode == Mode::ReadOnly { mode } else { Mode::AcceptEdits };
     let access = Access::Write(vec![real.clone()]);
-    match permission::decide(&access, judged_as, &[], |path| workspace.contains(path)) {
+    match permission::decide(&access, judged_as, &[], workspace) {
         Verdict::Allow { .. } => Ok(real),
         Verdict::Ask { .. } => Err(format!(
             "{path} may be run later or hold secrets, so a recipe may not write it; choose another path"

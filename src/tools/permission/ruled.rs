@@ -89,7 +89,7 @@ pub fn judge(asked: &Asked<'_>) -> Judged {
         return Judged { verdict: Verdict::Deny { why }, decided: Some(by_rule(rule, false)), because: None };
     }
     let rules: Vec<Rule> = asked.remembered.iter().chain(asked.kept).cloned().collect();
-    let base = decide(asked.access, call.mode(), &rules, |path| asked.workspace.contains(path));
+    let base = decide(asked.access, call.mode(), &rules, asked.workspace);
     match base {
         Verdict::Deny { why } => Judged {
             verdict: Verdict::Deny { why },
@@ -297,9 +297,11 @@ impl<'a> Call<'a> {
     /// Whether a rule allows a path to be read or written. Sensitive paths must be named by the rule itself.
     fn covers(&self, pattern: &Pattern, path: &Path, writes: bool) -> bool {
         let workspace = self.asked.workspace;
-        let inside = |path: &Path| workspace.contains(path);
-        let needs_caution = |path: &Path| is_secret_name(path) || (writes && may_run_later(path, inside));
-        let Some(about) = &pattern.about else { return inside(path) && !needs_caution(path) };
+        let secrets = workspace.secrets();
+        let needs_caution = |path: &Path| {
+            is_secret_name(path) || secrets.contain(path) || (writes && may_run_later(path, workspace))
+        };
+        let Some(about) = &pattern.about else { return workspace.contains(path) && !needs_caution(path) };
         let globs = Globs::new(about, workspace, Case::Told);
         globs.fit(path) && (!needs_caution(path) || globs.named.iter().any(|named| needs_caution(named)))
     }
