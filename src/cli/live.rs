@@ -90,7 +90,7 @@ mod tests {
     fn a_line_stays_in_its_row_and_commands_nothing() {
         let mut live = Live::default();
         live.printed(&call("a"), "\x1b[2Jabcdefghij\n日本語日本語\na\tb");
-        assert_eq!(live.lines(8), ["\\u{1b}…", "日本語…", "a b"]);
+        assert_eq!(live.lines(8), ["\\u{1b}[…", "日本語…", "a b"]);
         live.printed(&call("a"), &"x".repeat(3 * KEPT_BYTES_MAX));
         assert_eq!(live.printed.as_ref().map(|(_, text)| text.len()), Some(KEPT_BYTES_MAX));
     }
