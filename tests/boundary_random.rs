@@ -258,7 +258,10 @@ async fn call(tools: &Toolbox, name: &str, input: Value, context: &ToolContext) 
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
     match decide(&access, context.mode, &[], &context.workspace) {
-        Verdict::Allow { .. } => Some(shown(&tool.run(input, context.clone()).await)),
+        Verdict::Allow { .. } => {
+            let context = ToolContext { decided: Some(Arc::new(access)), ..context.clone() };
+            Some(shown(&tool.run(input, context).await))
+        }
         Verdict::Ask { .. } | Verdict::Deny { .. } => None,
     }
 }

@@ -182,7 +182,7 @@ fn options_are_complete_and_in_order() {
         summary,
         [
             ("model", "model", "a/b", 2),
-            ("mode", "mode", "ask", 4),
+            ("mode", "mode", "ask", 5),
             ("thought_level", "thought_level", "low", 5)
         ]
     );
