@@ -2,6 +2,7 @@
 //! needed features, a test says so and passes.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -735,4 +736,26 @@ async fn what_deny_rules_name_is_not_read_by_commands() {
     let lines: Vec<&str> = text(&read).lines().filter(|line| line.starts_with("./")).collect();
     assert_eq!(lines, ["./open/b"], "{}", text(&read));
     assert!(!text(&read).contains("root:"), "{}", text(&read));
+}
+
+/// As root the kernel is asked for other namespaces than as an ordinary user, so that each is half of the truth.
+#[test]
+fn the_same_holds_for_an_ordinary_user() {
+    const NOBODY: u32 = 65_534;
+    if !has("root, who can become somebody else", rustix::process::geteuid().is_root()) {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let open = std::os::unix::fs::PermissionsExt::from_mode;
+    let (program, home) = (scratch.path().join("tests"), scratch.path().join("home"));
+    fs::copy(std::env::current_exe().expect("a test runs from a file"), &program).expect("copied");
+    fs::create_dir(&home).expect("made");
+    fs::set_permissions(&program, open(0o755)).expect("set");
+    fs::set_permissions(scratch.path(), open(0o755)).expect("set");
+    std::os::unix::fs::chown(&home, Some(NOBODY), Some(NOBODY)).expect("given away");
+    let mut tests = std::process::Command::new(&program);
+    tests.uid(NOBODY).gid(NOBODY).current_dir(&home).env("HOME", &home).env("TMPDIR", &home);
+    let output = tests.output().expect("it runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
 }
