@@ -11,10 +11,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use epitome::thread::Mode;
+use epitome::thread::{Mode, OutcomeStatus};
 use epitome::tools::permission::{Verdict, decide};
 use epitome::tools::reaper::Reaper;
 use epitome::tools::sandbox::{Namespaces, Rules, support};
@@ -34,6 +34,12 @@ const SECRET: &str = "SECRET-9c1f";
 
 /// In everything that an attack or a tool writes.
 const PLANTED: &str = "PLANTED-77";
+
+/// The tools that are called, in order of their names.
+const TOOLS: [&str; 6] = ["apply_patch", "file_edit", "file_read", "file_write", "glob_tool", "grep_tool"];
+
+/// How many calls of each tool completed.
+static COMPLETED: Mutex<BTreeMap<&str, u64>> = Mutex::new(BTreeMap::new());
 
 /// The seed of an attack, for the process that makes it.
 const ATTACK: &str = "EPITOME_TEST_ATTACK";
@@ -195,7 +201,15 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
         }
         seed += 1;
     }
-    eprintln!("{} steps in {seed} attacks", done.load(Ordering::Relaxed));
+    let completed = COMPLETED.lock().expect("no panic under it").clone();
+    eprintln!(
+        "{} steps in {seed} attacks; calls that completed: {completed:?}",
+        done.load(Ordering::Relaxed)
+    );
+    // Of fewer steps, some tools may have had none that can succeed.
+    if steps >= STEPS {
+        assert_eq!(completed.keys().copied().collect::<Vec<_>>(), TOOLS, "a tool is never really called");
+    }
 }
 
 /// Runs an attack and, at the same time, the file tools as far as they are not asked about. Returns all outputs.
@@ -241,26 +255,30 @@ fn random_call(random: &mut fastrand::Rng) -> (&'static str, Value) {
         false => random.choice(PATHS).expect("there are some"),
     };
     match random.u8(..6) {
-        0 => ("file_write", json!({"file_path": path, "content": PLANTED})),
+        0 => ("file_write", json!({"file_path": path, "text": PLANTED})),
         1 => ("file_edit", json!({"file_path": path, "old_text": PLANTED, "new_text": "plain"})),
         2 => ("grep_tool", json!({"pattern": "SECRET|hosts", "path": path})),
         3 => ("glob_tool", json!({"pattern": "**/*", "path": path})),
         4 => {
             let patch = format!("*** Begin Patch\n*** Add File: {path}.new\n+{PLANTED}\n*** End Patch");
-            ("apply_patch", json!({"patch": patch}))
+            ("apply_patch", json!({"input": patch}))
         }
         _ => ("file_read", json!({"file_path": path})),
     }
 }
 
 /// Runs a call if it needs no question, as a session does: judged first, then run.
-async fn call(tools: &Toolbox, name: &str, input: Value, context: &ToolContext) -> Option<String> {
+async fn call(tools: &Toolbox, name: &'static str, input: Value, context: &ToolContext) -> Option<String> {
     let tool = tools.get(name).expect("a built-in tool");
     let access = tool.access(&input, &context.workspace).ok()?;
     match decide(&access, context.mode, &[], &context.workspace) {
         Verdict::Allow { .. } => {
             let context = ToolContext { decided: Some(Arc::new(access)), ..context.clone() };
-            Some(shown(&tool.run(input, context).await))
+            let result = tool.run(input, context).await;
+            if result.status == OutcomeStatus::Completed {
+                *COMPLETED.lock().expect("no panic under it").entry(name).or_default() += 1;
+            }
+            Some(shown(&result))
         }
         Verdict::Ask { .. } | Verdict::Deny { .. } => None,
     }
