@@ -116,8 +116,11 @@ pub(super) fn start(
     command.env("PWD", &workspace.cwd).env_remove("OLDPWD");
     let confinement =
         sandbox.map(|(rules, changes_git)| sandbox::confinement(rules, workspace, changes_git)).transpose();
-    let confinement =
-        confinement.map_err(|error| format!("The command's sandbox could not be made: {error}."))?.flatten();
+    let confinement = confinement.map_err(|error| match error.kind() {
+        io::ErrorKind::StaleNetworkFileHandle => failed(error),
+        _ => format!("The command's sandbox could not be made: {error}."),
+    });
+    let confinement = confinement?.flatten();
     let is_held = confinement.is_some();
     let running = reaper.spawn_marked(&mut command, confinement).map_err(failed)?;
     // `command` contains our copies of the pipe's write end, and the reader sees no end of file while they

@@ -173,6 +173,10 @@ impl Target {
     fn look_up(path: &Path) -> io::Result<Option<(Target, bool)>> {
         let file = match open_at(CWD, path, OFlags::PATH, Mode::empty()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // It had no link when it was looked up, a moment ago.
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(rustix::io::Errno::STALE.into());
+            }
             other => other?,
         };
         let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);

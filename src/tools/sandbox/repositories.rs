@@ -61,7 +61,12 @@ impl Found {
             level = next;
         }
         state.read.retain(|path, _| looked_at.contains(path));
-        state.entries.retain(|path| path.symlink_metadata().is_ok());
+        // A directory may have become a link since; what that leads to has a path of its own.
+        let is_there = |path: &Path| {
+            let above = path.parent().and_then(|above| Some((above, above.canonicalize().ok()?)));
+            above.is_some_and(|(above, real)| above == real) && path.symlink_metadata().is_ok()
+        };
+        state.entries.retain(|path| is_there(path));
         state.entries.iter().cloned().collect()
     }
 }
@@ -133,5 +138,10 @@ mod tests {
         fs::create_dir(root.join(".idea")).expect("made");
         let expected = [".git", ".idea", "a/b/c/.git", "one/.git", "one/src/.vscode", "z/lib/.git"];
         assert_eq!(entries(), expected);
+        // No command could be started any more: the path of a protected file led through a link.
+        fs::rename(root.join("one"), root.join("two")).expect("renamed");
+        std::os::unix::fs::symlink(root.join("two"), root.join("one")).expect("linked");
+        let expected = [".git", ".idea", "a/b/c/.git", "z/lib/.git"];
+        assert!(entries().iter().filter(|path| !path.starts_with("two")).eq(expected.iter().copied()));
     }
 }
