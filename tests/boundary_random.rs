@@ -175,7 +175,8 @@ fn nothing_outside_of_the_workspace_changes_or_appears() {
         return;
     }
     let number = |name| std::env::var(name).ok().and_then(|text: String| text.parse::<u64>().ok());
-    let (steps, mut seed) = (number("EPITOME_STEPS").unwrap_or(STEPS), number("EPITOME_SEED").unwrap_or(0));
+    let (steps, first) = (number("EPITOME_STEPS").unwrap_or(STEPS), number("EPITOME_SEED").unwrap_or(0));
+    let mut seed = first;
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let tools = Arc::new(Toolbox::built_in(Arc::new(Reaper::none())));
     let done = Arc::new(AtomicU64::new(0));
