@@ -748,7 +748,10 @@ fn the_same_holds_for_an_ordinary_user() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let open = std::os::unix::fs::PermissionsExt::from_mode;
     let (program, home) = (scratch.path().join("tests"), scratch.path().join("home"));
-    fs::copy(std::env::current_exe().expect("a test runs from a file"), &program).expect("copied");
+    // By another process: a program that is open for writing in a child of this one can't be run.
+    let own = std::env::current_exe().expect("a test runs from a file");
+    let copied = std::process::Command::new("cp").arg(own).arg(&program).status().expect("cp runs");
+    assert!(copied.success());
     fs::create_dir(&home).expect("made");
     fs::set_permissions(&program, open(0o755)).expect("set");
     fs::set_permissions(scratch.path(), open(0o755)).expect("set");
