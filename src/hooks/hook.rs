@@ -53,7 +53,7 @@ impl Place {
     ) -> Vec<(OsString, OsString)> {
         match self {
             Place::Enforced | Place::User => exposure.for_users_programs(environment),
-            Place::Repository => exposure.for_repositorys_programs(environment),
+            Place::Repository => exposure.for_programs_of_repository(environment),
         }
     }
 }

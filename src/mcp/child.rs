@@ -89,7 +89,7 @@ pub async fn start(
 ) -> Result<Child, String> {
     let mut environment = match &server.from {
         McpSource::Client | McpSource::Person => context.exposure.for_users_programs(&context.environment),
-        McpSource::Repository { .. } => context.exposure.for_repositorys_programs(&context.environment),
+        McpSource::Repository { .. } => context.exposure.for_programs_of_repository(&context.environment),
     };
     for (key, value) in env {
         environment.retain(|(known, _)| known.as_os_str() != OsStr::new(key));

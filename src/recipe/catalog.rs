@@ -242,8 +242,8 @@ impl Loader {
 
     fn add(&mut self, parsed: Parsed) {
         let Parsed { mut recipe, notes } = parsed;
-        let is_repositorys = matches!(recipe.source, Source::Repository(_));
-        if is_repositorys && BUILT_IN.iter().any(|(id, _)| *id == recipe.id) {
+        let is_of_repository = matches!(recipe.source, Source::Repository(_));
+        if is_of_repository && BUILT_IN.iter().any(|(id, _)| *id == recipe.id) {
             // What a user types by habit must not become another text because of a checkout.
             let (id, path) = (recipe.id, recipe.source.path().to_path_buf());
             recipe.id = format!("{REPOSITORY_PREFIX}{id}");

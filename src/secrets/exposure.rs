@@ -59,7 +59,7 @@ impl Exposure {
     }
 
     /// For hooks and MCP servers that a repository brought.
-    pub fn for_repositorys_programs(&self, environment: &[(OsString, OsString)]) -> Variables {
+    pub fn for_programs_of_repository(&self, environment: &[(OsString, OsString)]) -> Variables {
         self.without_secrets(environment, &[])
     }
 
@@ -179,11 +179,11 @@ mod tests {
         let exposure = Exposure { provider_keys: vec!["ACME_LOGIN".to_owned()], ..Exposure::default() };
         assert_eq!(names(exposure.for_commands(&environment)), ["PATH"]);
         assert_eq!(names(exposure.for_users_programs(&environment)), ["PATH", "GH_TOKEN"]);
-        assert_eq!(names(exposure.for_repositorys_programs(&environment)), ["PATH"]);
+        assert_eq!(names(exposure.for_programs_of_repository(&environment)), ["PATH"]);
         let some = CommandVariables::NoSecrets { except: vec!["GH_TOKEN".to_owned()] };
         let exposure = Exposure { commands: some, ..exposure };
         assert_eq!(names(exposure.for_commands(&environment)), ["PATH", "GH_TOKEN"]);
-        assert_eq!(names(exposure.for_repositorys_programs(&environment)), ["PATH"]);
+        assert_eq!(names(exposure.for_programs_of_repository(&environment)), ["PATH"]);
         let exposure =
             Exposure { commands: CommandVariables::All, hooks: vec!["ACME_LOGIN".to_owned()], ..exposure };
         assert_eq!(exposure.for_commands(&environment).len(), 4);

@@ -154,8 +154,8 @@ impl Mcp {
             let item = &hooks.found().servers.get(&server.name)?.item;
             let is_trusted = hooks.trusts(item) == Some(Verdict::Trusted);
             let (file, digest) = (item.path.clone(), item.digest.clone());
-            let is_repositorys = matches!(server.from, McpSource::Repository { .. });
-            (is_repositorys && is_trusted)
+            let is_of_repository = matches!(server.from, McpSource::Repository { .. });
+            (is_of_repository && is_trusted)
                 .then(|| McpServer { from: McpSource::Repository { file, digest }, ..server.clone() })
         };
         let servers: Vec<McpServer> = core.settings.mcp.servers.iter().filter_map(allowed).collect();
