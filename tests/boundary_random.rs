@@ -316,7 +316,7 @@ fn the_attack() {
     println!("attacked");
 }
 
-/// Exchanges a directory, over and over, for a link that leads out: whoever judges a path and opens it later opens
+/// Exchanges a directory, over and over, for a link that leads out: code that judges a path and opens it later opens
 /// something else. It stops now and then, so that both are met.
 fn exchange(random: &mut fastrand::Rng, outside: &[PathBuf]) {
     for directory in ["d", "link", "d/e"] {

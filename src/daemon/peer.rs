@@ -8,18 +8,18 @@ use rustix::process::Pid;
 use tokio::net::UnixStream;
 use tokio::net::unix::UCred;
 
-use epitome_platform::confinement::Confinement;
+use epitome_platform::confinement::ProcessConfinement;
 
 /// `None` where `/proc` is not mounted.
-static OWN: LazyLock<Option<Confinement>> = LazyLock::new(|| Confinement::own().ok());
+static OWN: LazyLock<Option<ProcessConfinement>> = LazyLock::new(|| ProcessConfinement::own().ok());
 
 /// Whether the process at the other end of a connection may be served.
 pub enum Peer {
     /// If it knows the token.
     MayAsk,
-    /// It is told why, as a sentence.
+    /// The refusal is answered with this sentence.
     Refused(String),
-    /// Another user's process, or one that is not known: it is told nothing.
+    /// Another user's process, or one that is not known: the connection is closed without an answer.
     Foreign,
 }
 
@@ -52,7 +52,7 @@ fn confined(peer: &UCred) -> Option<&'static str> {
     let own = OWN.as_ref()?;
     // A process that this PID namespace does not show is no descendant of ours.
     let process = peer.pid().and_then(Pid::from_raw)?;
-    match Confinement::of(process) {
+    match ProcessConfinement::of(process) {
         Ok(peer) => peer.exceeds(own),
         Err(error) => {
             tracing::debug!(%error, "a client can't be examined");

@@ -26,7 +26,7 @@ impl fmt::Debug for Token {
 
 impl Token {
     /// Makes a token and puts it where clients look for it, in a file that only the user can read. To be called by the
-    /// daemon before it listens: whoever can connect then finds the token of the daemon that answers.
+    /// daemon before it listens, so that a client that can connect finds the token of the daemon that answers.
     pub fn create(runtime_dir: &RuntimeDir) -> io::Result<Token> {
         let token = secret()?;
         atomic_file::replace_private_unsynced(&runtime_dir.token(), format!("{token}\n").as_bytes())?;

@@ -1,4 +1,4 @@
-//! How a process is confined, as the kernel tells of it. Used to refuse clients that are more confined than the daemon:
+//! How a process is confined, as the kernel reports it. Used to refuse clients that are more confined than the daemon:
 //! commanding it would let them leave their confinement.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ const STATUS_BYTES_MAX: u64 = 64 * 1024;
 
 /// The confinement of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Confinement {
+pub struct ProcessConfinement {
     /// The mark of the command whose descendant it is.
     mark: Option<Vec<u8>>,
     no_new_privileges: bool,
@@ -24,18 +24,18 @@ pub struct Confinement {
     user_namespace: Vec<u8>,
 }
 
-impl Confinement {
+impl ProcessConfinement {
     /// That of this process. Fails where `/proc` is not mounted.
-    pub fn own() -> io::Result<Confinement> {
-        Confinement::read("/proc/self")
+    pub fn own() -> io::Result<ProcessConfinement> {
+        ProcessConfinement::read("/proc/self")
     }
 
     /// That of another process. Fails if it has ended meanwhile, or belongs to another user.
-    pub fn of(process: Pid) -> io::Result<Confinement> {
-        Confinement::read(&format!("/proc/{}", process.as_raw_nonzero()))
+    pub fn of(process: Pid) -> io::Result<ProcessConfinement> {
+        ProcessConfinement::read(&format!("/proc/{}", process.as_raw_nonzero()))
     }
 
-    fn read(process: &str) -> io::Result<Confinement> {
+    fn read(process: &str) -> io::Result<ProcessConfinement> {
         // What is read by this descriptor is of one process, even if its number is given to another one meanwhile.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let process: OwnedFd = openat(CWD, process, flags, Mode::empty())?;
@@ -48,7 +48,7 @@ impl Confinement {
             let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             value.map(str::trim)
         };
-        Ok(Confinement {
+        Ok(ProcessConfinement {
             mark: stragglers::mark_in(file("environ")?)?,
             no_new_privileges: field("NoNewPrivs") == Some("1"),
             has_seccomp_filter: field("Seccomp") == Some("2"),
@@ -57,7 +57,7 @@ impl Confinement {
     }
 
     /// In which way it is more confined than another; completes a sentence that begins with "it".
-    pub fn exceeds(&self, other: &Confinement) -> Option<&'static str> {
+    pub fn exceeds(&self, other: &ProcessConfinement) -> Option<&'static str> {
         if self.mark.is_some() && self.mark != other.mark {
             Some("was started by a command of a session")
         } else if self.user_namespace != other.user_namespace {
@@ -81,12 +81,12 @@ mod tests {
 
     #[test]
     fn a_process_is_compared_with_this_one() {
-        let own = Confinement::own().expect("/proc is mounted");
+        let own = ProcessConfinement::own().expect("/proc is mounted");
         assert_eq!(own.exceeds(&own), None);
-        let confined = Confinement { no_new_privileges: true, ..own.clone() };
-        let free = Confinement { no_new_privileges: false, ..own.clone() };
+        let confined = ProcessConfinement { no_new_privileges: true, ..own.clone() };
+        let free = ProcessConfinement { no_new_privileges: false, ..own.clone() };
         assert!(confined.exceeds(&free).is_some() && free.exceeds(&confined).is_none());
-        let other = Confinement { user_namespace: b"user:[1]".to_vec(), ..own.clone() };
+        let other = ProcessConfinement { user_namespace: b"user:[1]".to_vec(), ..own.clone() };
         assert!(other.exceeds(&own).is_some() && own.exceeds(&other).is_some());
 
         let mut command = Command::new("cat");
@@ -97,10 +97,10 @@ mod tests {
         std::io::Write::write_all(marked.stdin.as_mut().expect("piped"), b"x").expect("it reads");
         marked.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("it answers");
         let pid = Pid::from_raw(marked.id().cast_signed()).expect("a number");
-        let found = Confinement::of(pid).expect("it runs");
+        let found = ProcessConfinement::of(pid).expect("it runs");
         assert!(found.exceeds(&own).is_some_and(|how| how.contains("a command of a session")), "{found:?}");
         drop(marked.stdin.take());
         marked.wait().expect("it ends");
-        assert!(Confinement::of(pid).is_err(), "it has ended");
+        assert!(ProcessConfinement::of(pid).is_err(), "it has ended");
     }
 }

@@ -252,7 +252,7 @@ impl SecretPlaces {
         self.0.iter().any(|place| path.starts_with(place))
     }
 
-    /// Those below this resolved directory. A directory in a secret place has none: whoever searches it named it.
+    /// Those below this resolved directory. A directory in a secret place has none: a search there was asked for by name.
     pub fn below(mut self, directory: &Path) -> SecretPlaces {
         self.0.retain(|place| place != directory && place.starts_with(directory));
         self

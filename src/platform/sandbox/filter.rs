@@ -86,7 +86,7 @@ pub(super) fn programs(internet: bool, routes: bool, unix: bool) -> io::Result<V
     rules.insert(libc::SYS_socket, sockets(internet, routes, unix)?);
     rules.insert(libc::SYS_clone, has_any(0, NEW_NAMESPACES)?);
     for (call, position) in MODE_CALLS {
-        // A program with the rights of whoever owns it, for the other users of the machine.
+        // A program with the rights of its owner, for the other users of the machine.
         rules.insert(*call, has_any(*position, libc::S_ISUID.cast_signed())?);
     }
     let refused = filter(rules, libc::EPERM, arch)?;
