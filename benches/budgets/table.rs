@@ -106,7 +106,7 @@ impl Row {
     fn describe(self) -> (&'static str, Unit, Option<f64>) {
         match self {
             Row::Start => ("start → initialize answered", Milliseconds, Some(12.0)),
-            Row::StartSecond => ("  start beside a running one", Milliseconds, Some(4.0)),
+            Row::StartSecond => ("  start with one running", Milliseconds, Some(4.0)),
             Row::NewFirst => ("session/new, first of a process", Milliseconds, Some(0.5)),
             Row::New => ("session/new", Milliseconds, Some(0.5)),
             Row::NewAfterTurn => ("  session/new after a first turn", Milliseconds, Some(0.5)),
@@ -116,7 +116,7 @@ impl Row {
             Row::DeltaLater => ("  later delta → its chunk", Milliseconds, Some(0.2)),
             Row::Answer => ("last delta → answer", Milliseconds, None),
             Row::Sync => ("  one fdatasync in the same directory", Milliseconds, None),
-            Row::AnswerBesideSync => ("last delta → answer, beside the sync", Milliseconds, Some(1.0)),
+            Row::AnswerBesideSync => ("last delta → answer, less the sync", Milliseconds, Some(1.0)),
             Row::PromptCpu => ("CPU of a short prompt", Milliseconds, Some(2.0)),
             Row::FloodWall => ("20,000 deltas, wall", Milliseconds, Some(80.0)),
             Row::FloodCpu => ("20,000 deltas, CPU", Milliseconds, Some(100.0)),
@@ -140,7 +140,7 @@ impl Row {
             Row::Cancel => ("cancel → answer", Milliseconds, Some(1.0)),
             Row::AskNoHooks => ("prompt → model asked, folders without hooks", Milliseconds, Some(1.2)),
             Row::Script => ("  one script that does nothing, run bare", Milliseconds, None),
-            Row::HookScript => ("script hook, beside the bare script", Milliseconds, Some(3.0)),
+            Row::HookScript => ("script hook, less the bare script", Milliseconds, Some(3.0)),
             Row::HookResident => ("resident hook", Milliseconds, Some(0.3)),
             Row::Found => ("first prompt, for 200 hooks and 500 recipes", Milliseconds, Some(50.0)),
             Row::Exit => ("stdin closed → process gone", Milliseconds, Some(10.0)),

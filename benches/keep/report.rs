@@ -60,34 +60,19 @@ pub fn whole(corpus: &Corpus, results: &Results, times: &[Time]) -> String {
 }
 
 const COLUMNS: &str = "\
-facts: written down after reading three of the sessions, before any output was seen. files used later, identifiers:
-what the agent used after the real compaction. pending, current work, next step: the names in that section of the
-stored summary, which Claude Code's model wrote there. baseline: 200 lines of code that collect what anybody would,
-at the same size.";
+Each number is the share, in per cent, that the model still sees after the compaction. *facts*: written down from three
+of the sessions before any output was seen. *files used later*: files that the agent went on to use. *pending*, *current
+work*, *next step*: names in those sections of the summary that Claude Code's model wrote at the same point; a dash
+where that summary is part of the row. *baseline*: 200 lines of code that collect the obvious.";
 
 /// The section for the README.
 pub fn short(corpus: &Corpus, results: &Results) -> String {
-    let shown = [
-        Way::Ours,
-        Way::OursHalf,
-        Way::OursWithSummary,
-        Way::Summary,
-        Way::Baseline,
-        Way::BaselineHalf,
-        Way::Tail,
-    ];
+    let shown = [Way::Ours, Way::OursWithSummary, Way::Summary, Way::Baseline, Way::Tail];
     let columns: Vec<_> = columns()
         .into_iter()
-        .filter(|(asked, _)| !matches!(asked, Asked::Hashes | Asked::Section(3..)))
+        .filter(|(asked, _)| !matches!(asked, Asked::Identifiers | Asked::Hashes | Asked::Section(3..)))
         .collect();
-    let parts = [
-        ways(results, &shown, &columns),
-        COLUMNS.to_owned(),
-        "And with the newest part of the conversation left word for word behind the message:".to_owned(),
-        curve(results),
-        truth(results),
-        about(corpus, results),
-    ];
+    let parts = [ways(results, &shown, &columns), COLUMNS.to_owned(), truth(results), about(corpus, results)];
     parts.join("\n\n")
 }
 

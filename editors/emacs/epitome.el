@@ -16,7 +16,7 @@
                      :context-buffer buffer))
     :install-instructions "Put the absolute path of epitome into epitome.el.")))
 
-;; Shows the whole conversation again when a session is taken up.
+;; Shows the whole conversation again when a session is resumed.
 (setq agent-shell-session-restore-verbosity 'full)
 
 ;;; epitome.el ends here

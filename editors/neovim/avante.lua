@@ -4,7 +4,7 @@ require("avante").setup({
     epitome = {
       command = "/absolute/path/to/epitome",
       args = { "acp" },
-      -- avante passes PATH alone: name here whatever else is needed.
+      -- avante passes only PATH: name here what else is needed.
       env = {
         HOME = os.getenv("HOME"),
         ANTHROPIC_API_KEY = os.getenv("ANTHROPIC_API_KEY"),

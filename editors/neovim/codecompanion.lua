@@ -2,7 +2,7 @@ require("codecompanion").setup({
   adapters = {
     acp = {
       epitome = function()
-        -- CodeCompanion has no empty ACP adapter; this one has no login of its own.
+        -- CodeCompanion has no empty ACP adapter; this one has no login either.
         return require("codecompanion.adapters").extend("opencode", {
           name = "epitome",
           formatted_name = "Epitome",

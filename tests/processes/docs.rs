@@ -49,6 +49,23 @@ fn the_examples_in_hooks_md_work() {
 }
 
 #[test]
+fn the_examples_in_the_guides_work() {
+    run::page(&root().join("docs/first-hook.md"));
+    run::page(&root().join("docs/team-rules.md"));
+    page_with_model("docs/long-conversations.md");
+}
+
+#[test]
+fn the_commands_in_cli_md_have_this_help() {
+    run::page(&root().join("docs/cli.md"));
+}
+
+#[test]
+fn the_examples_in_daemon_md_work() {
+    run::page(&root().join("docs/daemon.md"));
+}
+
+#[test]
 fn the_examples_in_permissions_md_work() {
     run::page(&root().join("docs/permissions.md"));
 }
@@ -94,12 +111,16 @@ fn the_examples_in_store_md_work() {
 }
 
 /// Sessions use a scripted model; everything else is as on a user's machine.
-#[test]
-fn the_examples_in_compaction_md_work() {
+fn page_with_model(page: &str) {
     let model = model::start();
     let environment = [("ANTHROPIC_API_KEY", "key".to_owned()), ("ANTHROPIC_BASE_URL", model.base_url())];
-    run::page_with(&root().join("docs/compaction.md"), &environment);
+    run::page_with(&root().join(page), &environment);
     assert_eq!(model.refusals(), Vec::<String>::new());
+}
+
+#[test]
+fn the_examples_in_compaction_md_work() {
+    page_with_model("docs/compaction.md");
 }
 
 #[test]
@@ -107,11 +128,8 @@ fn the_examples_in_observe_md_work() {
     run::page(&root().join("docs/observe.md"));
 }
 
-/// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
-/// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
-/// `docs/import.md`, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
-#[test]
-fn every_page_is_tested() {
+/// The pages of the guide.
+fn pages() -> Vec<String> {
     let entries = std::fs::read_dir(root().join("docs")).expect("there is a guide");
     let mut pages: Vec<String> = entries
         .flatten()
@@ -119,16 +137,29 @@ fn every_page_is_tested() {
         .filter(|name| name.ends_with(".md"))
         .collect();
     pages.sort();
+    pages
+}
+
+/// A page that no test runs would be unverified. `tests/sessions/control/page.rs` runs the page on the control API,
+/// `tests/sessions/redteam` generates the page on attacks, `tests/services/import.rs` imports the formats listed in
+/// `docs/import.md`, and `tests/sessions/inspect` checks what `docs/inspect.md` shows.
+#[test]
+fn every_page_is_tested() {
     assert_eq!(
-        pages,
+        pages(),
         [
+            "README.md",
             "checkpoints.md",
+            "cli.md",
             "compaction.md",
             "configuration.md",
             "control.md",
+            "daemon.md",
+            "first-hook.md",
             "hooks.md",
             "import.md",
             "inspect.md",
+            "long-conversations.md",
             "mcp.md",
             "migrating.md",
             "observe.md",
@@ -138,24 +169,25 @@ fn every_page_is_tested() {
             "sandbox.md",
             "store.md",
             "subagents.md",
+            "team-rules.md",
         ]
     );
 }
 
 #[test]
+fn the_index_links_to_every_page() {
+    let index = links(&text(&root().join("docs/README.md")));
+    let missing = pages().into_iter().filter(|page| page != "README.md" && !index.contains(page));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+#[test]
 fn links_have_existing_targets() {
     let mut faults = Vec::new();
-    let pages = ["README.md", "CONTRIBUTING.md", "docs/hooks.md", "docs/recipes.md", "docs/migrating.md"];
-    for page in pages.iter().chain(&[
-        "docs/compaction.md",
-        "docs/configuration.md",
-        "docs/control.md",
-        "docs/import.md",
-        "docs/inspect.md",
-        "docs/observe.md",
-        "docs/store.md",
-    ]) {
-        let path = root().join(page);
+    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "editors/README.md", "benches/README.md"];
+    let guide = pages().into_iter().map(|page| format!("docs/{page}"));
+    for page in others.into_iter().map(str::to_owned).chain(guide) {
+        let path = root().join(&page);
         let content = text(&path);
         for link in links(&content) {
             let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
